@@ -17,25 +17,24 @@ using namespace bench;
 constexpr uint64_t largest = uint64_t{1} << 20;
 constexpr const char *reference_name = "NIXL's C API: post, poll without pause";
 
-kv::descriptors list(const nixl::span &memory, uint64_t bytes)
+kvmem_nixl_descriptor descriptor(const nixl::span &memory, uint64_t bytes)
 {
-    kv::descriptors made = kv::make<kv::descriptors>(kvmem_descriptors_create, uint32_t{KVMEM_MEMORY_DRAM});
-    kvmem_descriptor descriptor{};
-    descriptor.address = memory.address;
-    descriptor.size = bytes;
-    kv::call(kvmem_descriptors_add, made.get(), &descriptor, size_t{1});
+    kvmem_nixl_descriptor made{};
+    made.address = memory.address;
+    made.size = bytes;
+    made.memory_type = KVMEM_MEMORY_DRAM;
     return made;
 }
 
 kv::request request(const many_sides &sides, unsigned peer, uint64_t bytes, kvmem_queue *queue)
 {
-    const kv::descriptors here = list(sides.local_block(peer, 0), bytes);
-    const kv::descriptors there = list(sides.remote_block(peer, 0), bytes);
+    const kvmem_nixl_descriptor here = descriptor(sides.local_block(peer, 0), bytes);
+    const kvmem_nixl_descriptor there = descriptor(sides.remote_block(peer, 0), bytes);
     kvmem_nixl_options options{};
     options.struct_size = sizeof options;
     options.queue = queue;
-    return kv::make<kv::request>(kvmem_request_create, sides.agent(), uint32_t{KVMEM_REQUEST_READ}, here.get(),
-                                 sides.peers()[peer].name.c_str(), there.get(), &options);
+    return kv::make<kv::request>(kvmem_request_create, sides.agent(), uint32_t{KVMEM_REQUEST_READ}, &here,
+                                 sides.peers()[peer].name.c_str(), &there, size_t{1}, &options);
 }
 
 std::unique_ptr<nixl::read_request> request(const many_sides &sides, const nixl::agent &reference, unsigned peer,

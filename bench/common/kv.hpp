@@ -19,7 +19,6 @@ template <auto Destroy> struct destroyer {
 };
 
 using agent = std::unique_ptr<kvmem_agent, destroyer<kvmem_agent_destroy>>;
-using descriptors = std::unique_ptr<kvmem_descriptors, destroyer<kvmem_descriptors_destroy>>;
 using request = std::unique_ptr<kvmem_request, destroyer<kvmem_request_destroy>>;
 using blob = std::unique_ptr<kvmem_blob, destroyer<kvmem_blob_destroy>>;
 using layout = std::unique_ptr<kvmem_layout, destroyer<kvmem_layout_destroy>>;

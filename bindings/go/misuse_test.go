@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -124,32 +123,6 @@ func TestSentShare(t *testing.T) {
 		}
 		syscall.Close(pair[0])
 		syscall.Close(pair[1])
-	}
-}
-
-// A descriptor is copied as a whole while other goroutines replace it.
-func TestDescriptorsAreCopied(t *testing.T) {
-	metadata := func(i int) []byte { return []byte(strings.Repeat(string(rune('a'+i%26)), 50000*(1+i%5))) }
-	list := need(kvmem.NewDescriptors(kvmem.MemoryObject, kvmem.Descriptor{Size: 1, Metadata: metadata(0)}))(t)
-	defer list.Close()
-	var group sync.WaitGroup
-	defer group.Wait()
-	for writer := 0; writer < 2; writer++ {
-		group.Add(1)
-		go func() {
-			defer group.Done()
-			for i := 0; i < 1000; i++ {
-				if err := list.Set(0, kvmem.Descriptor{Size: 1, Metadata: metadata(i)}); err != nil {
-					t.Error(err)
-				}
-			}
-		}()
-	}
-	for i := 0; i < 1000; i++ {
-		found := need(list.Get(0))(t).Metadata
-		if strings.Trim(string(found), string(found[:1])) != "" {
-			t.Fatal("parts of two descriptors")
-		}
 	}
 }
 

@@ -59,33 +59,31 @@ func (s NIXLOptions) call(a *arena) (*C.kvmem_nixl_options, error) {
 	return o, a.check()
 }
 
-// with makes a call with an agent, a list of descriptors and options.
-func (g *Agent) with(list *Descriptors, options NIXLOptions,
-	call func(*C.kvmem_agent, *C.kvmem_descriptors, *C.kvmem_nixl_options, **C.kvmem_error) C.kvmem_status) error {
+// with makes a call with an agent, descriptors and options.
+func (g *Agent) with(descriptors []Descriptor, options NIXLOptions, call func(*C.kvmem_agent, *C.kvmem_nixl_descriptor,
+	C.size_t, *C.kvmem_nixl_options, **C.kvmem_error) C.kvmem_status) error {
 	var a arena
 	defer a.free()
 	o, err := options.call(&a)
 	if err != nil {
 		return err
 	}
-	return g.withList(list, func(p *C.kvmem_agent, l *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
-		return call(p, l, o, failure)
+	return g.withList(&a, descriptors, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		failure **C.kvmem_error) C.kvmem_status {
+		return call(p, l, n, o, failure)
 	})
 }
 
-// withList makes a call with an agent and a list of descriptors.
-func (g *Agent) withList(list *Descriptors,
-	call func(*C.kvmem_agent, *C.kvmem_descriptors, **C.kvmem_error) C.kvmem_status) error {
-	if list == nil {
-		return invalid("the list of descriptors is nil")
-	}
+// withList makes a call with an agent and descriptors.
+func (g *Agent) withList(a *arena, descriptors []Descriptor, call func(*C.kvmem_agent, *C.kvmem_nixl_descriptor, C.size_t,
+	**C.kvmem_error) C.kvmem_status) error {
 	var u users
 	defer u.done()
-	descriptors, err := u.pointer(&list.object)
+	list, err := u.descriptors(a, descriptors)
 	if err != nil {
 		return err
 	}
 	return g.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return call((*C.kvmem_agent)(p), (*C.kvmem_descriptors)(descriptors), failure)
+		return call((*C.kvmem_agent)(p), list, C.size_t(len(descriptors)), failure)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,58 +22,34 @@ func rawMemory(t *testing.T, size uint64) (*kvmem.Region, uint64) {
 	return region, need(region.Info())(t).Address
 }
 
-func list(t *testing.T, descriptors ...kvmem.Descriptor) *kvmem.Descriptors {
-	t.Helper()
-	d := need(kvmem.NewDescriptors(kvmem.MemoryDRAM, descriptors...))(t)
-	t.Cleanup(func() { d.Close() })
-	return d
-}
+// list is the descriptors of a call.
+func list(descriptors ...kvmem.Descriptor) []kvmem.Descriptor { return descriptors }
 
 func TestDescriptors(t *testing.T) {
-	objects := need(kvmem.NewDescriptors(kvmem.MemoryObject,
-		kvmem.Descriptor{Size: 100, DeviceID: 7, Metadata: []byte("key\x00s")},
-		kvmem.Descriptor{Address: 4096, Size: 200, Agent: "far"}))(t)
+	a := agent(t, "checking")
+	refused := func(want kvmem.Status, part string, descriptors ...kvmem.Descriptor) {
+		t.Helper()
+		_, err := a.RegisterDescriptors(descriptors, kvmem.NIXLOptions{})
+		fails(t, err, want, part)
+	}
+	refused(kvmem.ErrOutOfRange, "address space", kvmem.Descriptor{Address: ^uint64(0), Size: 2})
+	refused(kvmem.ErrInvalidArgument, "NUL", kvmem.Descriptor{Agent: "a\x00b"})
+	refused(kvmem.ErrInvalidArgument, "memory_type of descriptors[1]", kvmem.Descriptor{}, kvmem.Descriptor{MemoryType: kvmem.MemoryFile})
+	region, address := rawMemory(t, 2*blockSize)
+	found := need(region.Descriptors())(t)
+	if len(found) != 1 || found[0].Address != address || found[0].Size != 2*blockSize || found[0].Region != region ||
+		found[0].MemoryType != kvmem.MemoryDRAM {
+		t.Fatalf("%+v", found)
+	}
+	objects := need(kvmem.NewObjectRegion(kvmem.ObjectOptions{KeyPrefix: "k/", ObjectSize: 4096, Count: 2}))(t)
 	defer objects.Close()
-	if objects.Len() != 2 || objects.MemoryType() != kvmem.MemoryObject {
-		t.Fatal(objects)
+	if found = need(objects.Descriptors())(t); len(found) != 2 || string(found[1].Metadata) != "k/0000000001" {
+		t.Fatalf("%+v", found)
 	}
-	first, second := need(objects.Get(0))(t), need(objects.Get(1))(t)
-	if first.DeviceID != 7 || string(first.Metadata) != "key\x00s" || second.Agent != "far" || second.Metadata != nil {
-		t.Fatalf("%+v %+v", first, second)
-	}
-	again := need(kvmem.ImportDescriptors(need(objects.Export())(t)))(t)
-	defer again.Close()
-	if again.Len() != 2 || again.MemoryType() != kvmem.MemoryObject {
-		t.Fatal(again)
-	}
-	if err := again.Set(0, kvmem.Descriptor{Address: 8, Size: 16}); err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Remove(1); err != nil {
-		t.Fatal(err)
-	}
-	if text := again.String(); !strings.Contains(text, "address 0x8, 16 bytes") {
-		t.Fatal(text)
-	}
-	if err := again.Resize(3); err != nil || again.Len() != 3 {
-		t.Fatal(err)
-	}
-	if err := again.Trim(); err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Clear(); err != nil || again.Len() != 0 {
-		t.Fatal(err)
-	}
-	_, err := again.Get(0)
-	fails(t, err, kvmem.ErrOutOfRange, "")
-	fails(t, again.Add(kvmem.Descriptor{Address: ^uint64(0), Size: 2}), kvmem.ErrOutOfRange, "address space")
-	fails(t, again.Add(kvmem.Descriptor{Agent: "a\x00b"}), kvmem.ErrInvalidArgument, "NUL")
-	_, err = kvmem.ImportDescriptors([]byte("no list"))
-	fails(t, err, kvmem.ErrCorrupt, "")
-	again.Close()
-	if again.Len() != 0 {
-		t.Fatal("a closed list has no descriptors")
-	}
+	region.Close()
+	refused(kvmem.ErrInvalidArgument, "closed", kvmem.Descriptor{Region: region})
+	_, err := region.Descriptors()
+	fails(t, err, kvmem.ErrInvalidArgument, "closed")
 }
 
 func TestPlugins(t *testing.T) {
@@ -101,11 +76,8 @@ func TestRequests(t *testing.T) {
 	here, hereAt := rawMemory(t, 2*blockSize)
 	there, thereAt := rawMemory(t, 2*blockSize)
 	copy(need(there.Bytes())(t), bytes.Repeat([]byte("there"), blockSize/4))
-	local := list(t)
-	if err := local.AddRegion(here); err != nil {
-		t.Fatal(err)
-	}
-	segments := need(far.RegisterDescriptors(list(t, kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize}), kvmem.NIXLOptions{}))(t)
+	local := need(here.Descriptors())(t)
+	segments := need(far.RegisterDescriptors(list(kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize}), kvmem.NIXLOptions{}))(t)
 	defer segments.Close()
 	registered := need(here.Register(near))(t)
 	defer registered.Close()
@@ -115,7 +87,7 @@ func TestRequests(t *testing.T) {
 	}
 	fails(t, near.Connect("far", kvmem.NIXLOptions{Backends: []string{"POSIX"}}), kvmem.ErrNotFound, "POSIX")
 
-	remote := list(t, kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize})
+	remote := list(kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize})
 	queue := need(kvmem.NewQueue())(t)
 	defer queue.Close()
 	read := need(near.NewRequest(kvmem.OperationRead, local, "far", remote, kvmem.NIXLOptions{
@@ -157,8 +129,8 @@ func TestRequests(t *testing.T) {
 	}
 
 	// The second half there is written from the first half here, by index.
-	halves := func(at uint64) *kvmem.Descriptors {
-		return list(t, kvmem.Descriptor{Address: at, Size: blockSize}, kvmem.Descriptor{Address: at + blockSize, Size: blockSize})
+	halves := func(at uint64) []kvmem.Descriptor {
+		return list(kvmem.Descriptor{Address: at, Size: blockSize}, kvmem.Descriptor{Address: at + blockSize, Size: blockSize})
 	}
 	ours := need(near.PrepareLocal(halves(hereAt), kvmem.NIXLOptions{}))(t)
 	theirs := need(near.PrepareRemote("far", halves(thereAt), kvmem.NIXLOptions{}))(t)
@@ -194,12 +166,12 @@ func TestRequests(t *testing.T) {
 	fails(t, err, kvmem.ErrInvalidArgument, "NUL")
 	_, err = near.Query(local, kvmem.NIXLOptions{Queue: queue})
 	fails(t, err, kvmem.ErrInvalidArgument, "only requests")
-	_, err = near.NewMemoryView(list(t), kvmem.NIXLOptions{})
+	_, err = near.NewMemoryView(nil, kvmem.NIXLOptions{})
 	fails(t, err, kvmem.ErrInvalidArgument, "no descriptor")
 	fails(t, near.WithdrawMetadata("127.0.0.1", 1), kvmem.ErrInvalidState, "listen")
 	fails(t, near.SendPartialMetadata(local, "127.0.0.1", 1), kvmem.ErrInvalidState, "listen")
-	if metadata := need(near.PartialMetadata(list(t), kvmem.NIXLOptions{}))(t); len(metadata) == 0 {
-		t.Fatal("an empty list has the connection information")
+	if metadata := need(near.PartialMetadata(nil, kvmem.NIXLOptions{}))(t); len(metadata) == 0 {
+		t.Fatal("no descriptors have the connection information")
 	}
 }
 
@@ -209,10 +181,10 @@ func TestRemoteLayout(t *testing.T) {
 	shape := config()
 	size := need(shape.Requirements())(t).RegionSize
 	memory, address := rawMemory(t, size)
-	segments := need(far.RegisterDescriptors(list(t, kvmem.Descriptor{Address: address, Size: size}), kvmem.NIXLOptions{}))(t)
+	segments := need(far.RegisterDescriptors(list(kvmem.Descriptor{Address: address, Size: size}), kvmem.NIXLOptions{}))(t)
 	defer segments.Close()
 	need(near.LoadPeer(need(far.Metadata())(t)))(t)
-	theirs := need(near.RemoteLayout("far", shape, list(t, kvmem.Descriptor{Address: address, Size: size})))(t)
+	theirs := need(near.RemoteLayout("far", shape, list(kvmem.Descriptor{Address: address, Size: size})))(t)
 	defer theirs.Close()
 	ours := need(kvmem.NewLayout(kvmem.LayoutOptions{Config: shape, Agent: near, Memory: kvmem.SystemOptions{}}))(t)
 	defer ours.Close()
@@ -228,7 +200,7 @@ func TestRemoteLayout(t *testing.T) {
 	if !bytes.HasPrefix(need(memory.Bytes())(t), piece) {
 		t.Fatal("the block was not written")
 	}
-	_, err := near.RemoteLayout("far", shape, list(t, kvmem.Descriptor{Address: address, Size: 1}))
+	_, err := near.RemoteLayout("far", shape, list(kvmem.Descriptor{Address: address, Size: 1}))
 	fails(t, err, kvmem.ErrOutOfRange, "")
 }
 

@@ -18,17 +18,17 @@ type Prepared struct {
 }
 
 // PrepareLocal prepares a list for the local side of requests.
-func (g *Agent) PrepareLocal(descriptors *Descriptors, options NIXLOptions) (*Prepared, error) {
+func (g *Agent) PrepareLocal(descriptors []Descriptor, options NIXLOptions) (*Prepared, error) {
 	return g.prepare(nil, descriptors, options)
 }
 
 // PrepareRemote prepares a list for the remote side of requests: memory of a peer whose metadata is loaded, or files and
 // objects of the agent itself.
-func (g *Agent) PrepareRemote(owner string, descriptors *Descriptors, options NIXLOptions) (*Prepared, error) {
+func (g *Agent) PrepareRemote(owner string, descriptors []Descriptor, options NIXLOptions) (*Prepared, error) {
 	return g.prepare(&owner, descriptors, options)
 }
 
-func (g *Agent) prepare(owner *string, descriptors *Descriptors, options NIXLOptions) (*Prepared, error) {
+func (g *Agent) prepare(owner *string, descriptors []Descriptor, options NIXLOptions) (*Prepared, error) {
 	var a arena
 	defer a.free()
 	var text *C.char
@@ -39,9 +39,9 @@ func (g *Agent) prepare(owner *string, descriptors *Descriptors, options NIXLOpt
 		return nil, err
 	}
 	var prepared *C.kvmem_prepared
-	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
-		failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_prepared_create(p, text, l, o, &prepared, failure)
+	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_prepared_create(p, text, l, n, o, &prepared, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -69,21 +69,33 @@ type Request struct {
 	parents [3]any
 }
 
-// NewRequest creates a request on two lists of descriptors, which correspond by index. The owner of the remote side is a peer
-// whose metadata is loaded, or the agent itself for files and objects.
-func (g *Agent) NewRequest(operation Operation, local *Descriptors, owner string, remote *Descriptors,
+// NewRequest creates a request on descriptors, which correspond by index. The owner of the remote side is a peer whose
+// metadata is loaded, or the agent itself for files and objects.
+func (g *Agent) NewRequest(operation Operation, local []Descriptor, owner string, remote []Descriptor,
 	options NIXLOptions) (*Request, error) {
-	if g == nil || local == nil || remote == nil {
-		return nil, invalid("a request needs an agent and two lists of descriptors")
+	if g == nil {
+		return nil, invalid("a request needs an agent")
+	}
+	if len(local) != len(remote) {
+		return nil, invalid("the local and the remote descriptors differ in number; they correspond by index")
 	}
 	var a arena
 	defer a.free()
+	var u users
+	defer u.done()
 	text := a.text(owner)
-	objects := []*object{&g.object, &local.object, &remote.object}
-	return newRequest(&a, objects, options, [3]any{g}, func(p []unsafe.Pointer, o *C.kvmem_nixl_options,
+	here, err := u.descriptors(&a, local)
+	if err != nil {
+		return nil, err
+	}
+	there, err := u.descriptors(&a, remote)
+	if err != nil {
+		return nil, err
+	}
+	return newRequest(&a, []*object{&g.object}, options, [3]any{g}, func(p []unsafe.Pointer, o *C.kvmem_nixl_options,
 		request **C.kvmem_request, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_request_create((*C.kvmem_agent)(p[0]), C.uint32_t(operation), (*C.kvmem_descriptors)(p[1]), text,
-			(*C.kvmem_descriptors)(p[2]), o, request, failure)
+		return C.kvmem_request_create((*C.kvmem_agent)(p[0]), C.uint32_t(operation), here, text, there,
+			C.size_t(len(local)), o, request, failure)
 	})
 }
 

@@ -15,11 +15,11 @@ type Segments struct {
 
 // RegisterDescriptors registers descriptors with the agent: with the backends of the options, or with all that accept the
 // memory type. The memory must stay valid until they are deregistered.
-func (g *Agent) RegisterDescriptors(descriptors *Descriptors, options NIXLOptions) (*Segments, error) {
+func (g *Agent) RegisterDescriptors(descriptors []Descriptor, options NIXLOptions) (*Segments, error) {
 	var segments *C.kvmem_segments
-	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
-		failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_segments_register(p, l, o, &segments, failure)
+	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_segments_register(p, l, n, o, &segments, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -59,11 +59,11 @@ type QueryResult struct {
 
 // Query returns whether files, objects or memory exist at a backend. The options name the backend, unless only one accepts
 // the memory type.
-func (g *Agent) Query(descriptors *Descriptors, options NIXLOptions) ([]QueryResult, error) {
+func (g *Agent) Query(descriptors []Descriptor, options NIXLOptions) ([]QueryResult, error) {
 	var query *C.kvmem_query
-	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
-		failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_query(p, l, o, &query, failure)
+	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_agent_query(p, l, n, o, &query, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -90,11 +90,11 @@ type MemoryView struct {
 }
 
 // NewMemoryView creates a view of memory of the agent, or of memory of peers if the descriptors name agents.
-func (g *Agent) NewMemoryView(descriptors *Descriptors, options NIXLOptions) (*MemoryView, error) {
+func (g *Agent) NewMemoryView(descriptors []Descriptor, options NIXLOptions) (*MemoryView, error) {
 	var view *C.kvmem_memory_view
-	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
-		failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_memory_view_create(p, l, o, &view, failure)
+	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_memory_view_create(p, l, n, o, &view, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -124,13 +124,13 @@ func (v *MemoryView) Handle() unsafe.Pointer {
 	return handle
 }
 
-// PartialMetadata returns metadata of some of the agent's memory, which a peer adds to the loaded metadata. That of an empty
-// list has the connection information, which a peer loads first.
-func (g *Agent) PartialMetadata(descriptors *Descriptors, options NIXLOptions) ([]byte, error) {
+// PartialMetadata returns metadata of some of the agent's memory, which a peer adds to the loaded metadata. That of no
+// descriptors has the connection information, which a peer loads first.
+func (g *Agent) PartialMetadata(descriptors []Descriptor, options NIXLOptions) ([]byte, error) {
 	var metadata *C.kvmem_blob
-	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
-		failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_get_partial_metadata(p, l, o, &metadata, failure)
+	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_agent_get_partial_metadata(p, l, n, o, &metadata, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -140,21 +140,22 @@ func (g *Agent) PartialMetadata(descriptors *Descriptors, options NIXLOptions) (
 
 // SendPartialMetadata sends metadata of some of the agent's memory to the listen thread of a peer. Its arrival is not
 // certain.
-func (g *Agent) SendPartialMetadata(descriptors *Descriptors, address string, port uint32) error {
+func (g *Agent) SendPartialMetadata(descriptors []Descriptor, address string, port uint32) error {
 	var a arena
 	defer a.free()
 	text := a.text(address)
 	if err := a.check(); err != nil {
 		return err
 	}
-	return g.withList(descriptors, func(p *C.kvmem_agent, l *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_send_partial_metadata(p, l, text, C.uint32_t(port), failure)
+	return g.withList(&a, descriptors, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_agent_send_partial_metadata(p, l, n, text, C.uint32_t(port), failure)
 	})
 }
 
 // RemoteLayout creates a remote layout over raw memory of a peer, which need not use kvmem: one descriptor per region of the
 // layout, in their order.
-func (g *Agent) RemoteLayout(owner string, config LayoutConfig, descriptors *Descriptors) (*Layout, error) {
+func (g *Agent) RemoteLayout(owner string, config LayoutConfig, descriptors []Descriptor) (*Layout, error) {
 	var a arena
 	defer a.free()
 	text, shape := a.text(owner), config.c(&a)
@@ -162,8 +163,9 @@ func (g *Agent) RemoteLayout(owner string, config LayoutConfig, descriptors *Des
 		return nil, err
 	}
 	var layout *C.kvmem_layout
-	err := g.withList(descriptors, func(p *C.kvmem_agent, l *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_layout_create_remote(p, text, shape, l, &layout, failure)
+	err := g.withList(&a, descriptors, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+		failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_layout_create_remote(p, text, shape, l, n, &layout, failure)
 	})
 	if err != nil {
 		return nil, err

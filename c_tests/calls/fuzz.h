@@ -33,7 +33,6 @@ typedef enum kind {
     REGISTRATIONS,
     BLOBS,
     NOTIFICATIONS,
-    DESCRIPTORS,
     PLUGINS,
     SEGMENTS,
     QUERIES,

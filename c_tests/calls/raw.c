@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on raw descriptors: lists, registered segments, queries, prepared lists and requests of NIXL. All
+// Calls on raw descriptors: registered segments, queries, prepared lists and requests of NIXL. All
 // addresses belong to memory and files that exist as long as the process, because NIXL cannot check them.
 #include "settings.h"
 #include "table.h"
@@ -9,59 +9,33 @@
 
 static unsigned char memory[NUM_BLOCKS * BLOCK];
 
-static kvmem_descriptor some_descriptor(fuzz *fuzz) {
+static kvmem_nixl_descriptor some_memory(fuzz *fuzz) {
     const uint64_t block = random_below(fuzz, NUM_BLOCKS);
-    return (kvmem_descriptor){.address = (uintptr_t)memory + block * BLOCK, .size = BLOCK};
+    return (kvmem_nixl_descriptor){
+        .address = (uintptr_t)memory + block * BLOCK, .size = BLOCK, .memory_type = KVMEM_MEMORY_DRAM};
 }
 
-static void create_list(fuzz *fuzz) {
-    const uint32_t type = random_one_in(fuzz, 8) ? (uint32_t)random_below(fuzz, 7) : KVMEM_MEMORY_DRAM;
-    CREATE(fuzz, DESCRIPTORS, kvmem_descriptors_create, type);
-}
+#define MAX_DESCRIPTORS 4
 
-static void add_descriptors(fuzz *fuzz) {
-    const kvmem_descriptor added[] = {some_descriptor(fuzz), some_descriptor(fuzz)};
-    TRY(fuzz, kvmem_descriptors_add, table_pick(fuzz, DESCRIPTORS), or_null(fuzz, added), random_below(fuzz,
-            3));
-}
+/* Descriptors of memory, of a region, or of a random type. */
+typedef struct some {
+    kvmem_nixl_descriptor at[MAX_DESCRIPTORS];
+    size_t count;
+} some;
 
-static void add_region(fuzz *fuzz) {
-    kvmem_descriptors *list = table_pick(fuzz, DESCRIPTORS);
-    TRY(fuzz, kvmem_descriptors_add_region, list, table_pick(fuzz, REGIONS));
+static some some_descriptors(fuzz *fuzz) {
+    some some = {.count = random_below(fuzz, MAX_DESCRIPTORS + 1)};
+    for (size_t i = 0; i < some.count; i++) some.at[i] = some_memory(fuzz);
+    if (random_one_in(fuzz, 8) && some.count > 0) some.at[some.count - 1].memory_type = (uint32_t)random_below(fuzz, 7);
+    if (random_one_in(fuzz, 2)) return some;
+    size_t count = 0;
+    const size_t capacity = random_below(fuzz, MAX_DESCRIPTORS + 1);
+    kvmem_nixl_descriptor *const into = capacity == 0 ? NULL : some.at;
+    if (TRY(fuzz, kvmem_region_get_descriptors, table_pick(fuzz, REGIONS), into, capacity, or_null(fuzz, &count)) ==
+        KVMEM_STATUS_OK && into != NULL)
+        some.count = count;
+    return some;
 }
-
-static void change_list(fuzz *fuzz) {
-    kvmem_descriptors *list = table_pick(fuzz, DESCRIPTORS);
-    const size_t count = DO(fuzz, kvmem_descriptors_count, list);
-    const kvmem_descriptor other = some_descriptor(fuzz);
-    kvmem_descriptor got;
-    TRY(fuzz, kvmem_descriptors_get, list, random_index(fuzz, count), or_null(fuzz, &got));
-    TRY(fuzz, kvmem_descriptors_set, list, random_index(fuzz, count), or_null(fuzz, &other));
-    DO(fuzz, kvmem_descriptors_memory_type, list);
-    TRY(fuzz, kvmem_descriptors_trim, list);
-    switch (random_below(fuzz, 4)) {
-    case 0: TRY(fuzz, kvmem_descriptors_remove, list, random_index(fuzz, count)); break;
-    case 1: TRY(fuzz, kvmem_descriptors_resize, list, random_below(fuzz, count + 1)); break;
-    case 2: TRY(fuzz, kvmem_descriptors_clear, list); break;
-    default: break;
-    }
-}
-
-static void write_list(fuzz *fuzz) {
-    const kvmem_descriptors *list = table_pick(fuzz, DESCRIPTORS);
-    CREATE(fuzz, BLOBS, kvmem_descriptors_print, list);
-    CREATE(fuzz, BLOBS, kvmem_descriptors_export, list);
-}
-
-static void read_list(fuzz *fuzz) {
-    OWNED(kvmem_blob) blob = NULL;
-    TRY(fuzz, kvmem_descriptors_export, table_pick(fuzz, DESCRIPTORS), &blob);
-    const void *data = DO(fuzz, kvmem_blob_data, blob);
-    const size_t size = DO(fuzz, kvmem_blob_size, blob);
-    CREATE(fuzz, DESCRIPTORS, kvmem_descriptors_import, data, size - (size > 0 && random_one_in(fuzz, 8)));
-}
-
-DESTROYS(destroy_list, DESCRIPTORS)
 
 static void look(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
@@ -83,7 +57,8 @@ static void register_segments(fuzz *fuzz) {
     options.backends = &name;
     options.backend_count = 1;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
-    CREATE(fuzz, SEGMENTS, kvmem_segments_register, agent, table_pick(fuzz, DESCRIPTORS),
+    const some some = some_descriptors(fuzz);
+    CREATE(fuzz, SEGMENTS, kvmem_segments_register, agent, or_null(fuzz, some.at), some.count,
            random_one_in(fuzz, 2) ? NULL : &options);
 }
 
@@ -92,18 +67,17 @@ DESTROYS(destroy_segments, SEGMENTS)
 
 static void view(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    CREATE(fuzz, VIEWS, kvmem_memory_view_create, agent, table_pick(fuzz, DESCRIPTORS), NULL);
+    const some some = some_descriptors(fuzz);
+    CREATE(fuzz, VIEWS, kvmem_memory_view_create, agent, some.at, some.count, NULL);
     DO(fuzz, kvmem_memory_view_handle, table_pick(fuzz, VIEWS));
     table_destroy(fuzz, VIEWS);
 }
 
 static void query(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    const kvmem_descriptor file = {.size = BLOCK, .metadata = "/dev/null", .metadata_size = 9};
-    OWNED(kvmem_descriptors) files = NULL;
-    TRY(fuzz, kvmem_descriptors_create, KVMEM_MEMORY_FILE, &files);
-    TRY(fuzz, kvmem_descriptors_add, files, &file, 1);
-    CREATE(fuzz, QUERIES, kvmem_agent_query, agent, files, NULL);
+    const kvmem_nixl_descriptor file = {
+        .size = BLOCK, .memory_type = KVMEM_MEMORY_FILE, .metadata = "/dev/null", .metadata_size = 9};
+    CREATE(fuzz, QUERIES, kvmem_agent_query, agent, &file, 1, NULL);
     const kvmem_query *results = table_pick(fuzz, QUERIES);
     const size_t count = DO(fuzz, kvmem_query_count, results);
     kvmem_query_result result;
@@ -114,9 +88,9 @@ DESTROYS(destroy_query, QUERIES)
 
 static void use_metadata(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    const kvmem_descriptors *list = table_pick(fuzz, DESCRIPTORS);
-    CREATE(fuzz, BLOBS, kvmem_agent_get_partial_metadata, agent, list, NULL);
-    TRY(fuzz, kvmem_agent_send_partial_metadata, agent, list, or_null(fuzz, "127.0.0.1"),
+    const some some = some_descriptors(fuzz);
+    CREATE(fuzz, BLOBS, kvmem_agent_get_partial_metadata, agent, some.at, some.count, NULL);
+    TRY(fuzz, kvmem_agent_send_partial_metadata, agent, some.at, some.count, or_null(fuzz, "127.0.0.1"),
         (uint32_t)random_below(fuzz, 3));
     TRY(fuzz, kvmem_agent_invalidate_local_metadata, agent, or_null(fuzz, "127.0.0.1"),
         (uint32_t)random_below(fuzz, 3));
@@ -139,12 +113,9 @@ static void meet_raw(fuzz *fuzz) {
     const char *name = DO(fuzz, kvmem_agent_name, owner);
     TRY(fuzz, kvmem_agent_create_backend, owner, "UCX", NULL, 0);
     TRY(fuzz, kvmem_agent_create_backend, reader, "UCX", NULL, 0);
-    OWNED(kvmem_descriptors) list = NULL;
-    TRY(fuzz, kvmem_descriptors_create, KVMEM_MEMORY_DRAM, &list);
-    const kvmem_descriptor block = some_descriptor(fuzz);
-    TRY(fuzz, kvmem_descriptors_add, list, &block, 1);
-    CREATE(fuzz, SEGMENTS, kvmem_segments_register, owner, list, NULL);
-    CREATE(fuzz, SEGMENTS, kvmem_segments_register, reader, list, NULL);
+    const kvmem_nixl_descriptor block = some_memory(fuzz);
+    CREATE(fuzz, SEGMENTS, kvmem_segments_register, owner, &block, 1, NULL);
+    CREATE(fuzz, SEGMENTS, kvmem_segments_register, reader, &block, 1, NULL);
     OWNED(kvmem_blob) metadata = NULL;
     TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
     TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata),
@@ -156,19 +127,19 @@ static void meet_raw(fuzz *fuzz) {
     config.num_blocks = config.num_layers = config.outer_dim = config.page_size = 1;
     config.inner_dim = random_one_in(fuzz, 8) ? BLOCK : BLOCK / 2;
     config.dtype_width = 2;
-    CREATE(fuzz, LAYOUTS, kvmem_layout_create_remote, reader, name, &config, list);
+    CREATE(fuzz, LAYOUTS, kvmem_layout_create_remote, reader, name, &config, &block, 1);
     FUZZ_OPTIONS(kvmem_nixl_options, options);
     options.queue = table_pick(fuzz, QUEUES);
     options.flags = random_flags(fuzz, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
     const uint32_t operation = random_one_in(fuzz,
                                              20) ? 3 : KVMEM_REQUEST_READ + (uint32_t)random_below(fuzz, 2);
-    CREATE(fuzz, REQUESTS, kvmem_request_create, reader, operation, list, name, list, &options);
-    CREATE(fuzz, PREPARED, kvmem_prepared_create, reader, NULL, list, NULL);
-    CREATE(fuzz, PREPARED, kvmem_prepared_create, reader, name, list, NULL);
+    CREATE(fuzz, REQUESTS, kvmem_request_create, reader, operation, &block, name, &block, 1, &options);
+    CREATE(fuzz, PREPARED, kvmem_prepared_create, reader, NULL, &block, 1, NULL);
+    CREATE(fuzz, PREPARED, kvmem_prepared_create, reader, name, &block, 1, NULL);
     OWNED(kvmem_prepared) local = NULL;
     OWNED(kvmem_prepared) remote = NULL;
-    TRY(fuzz, kvmem_prepared_create, reader, NULL, list, NULL, &local);
-    TRY(fuzz, kvmem_prepared_create, reader, name, list, NULL, &remote);
+    TRY(fuzz, kvmem_prepared_create, reader, NULL, &block, 1, NULL, &local);
+    TRY(fuzz, kvmem_prepared_create, reader, name, &block, 1, NULL, &remote);
     const uint32_t zero[] = {0};
     CREATE(fuzz, REQUESTS, kvmem_request_make, operation, local, zero, remote, zero, 1, NULL);
 }
@@ -201,22 +172,15 @@ DESTROYS(destroy_request, REQUESTS)
 DESTROYS(destroy_prepared, PREPARED)
 
 const operation raw_operations[] = {
-    OPERATION_WITH(2, create_list, 0, BIT(DESCRIPTORS)),
-    OPERATION_WITH(3, add_descriptors, BIT(DESCRIPTORS), 0),
-    OPERATION_WITH(2, add_region, BIT(DESCRIPTORS) | BIT(REGIONS), 0),
-    OPERATION_WITH(2, change_list, BIT(DESCRIPTORS), 0),
-    OPERATION_WITH(1, write_list, BIT(DESCRIPTORS), 0),
-    OPERATION_WITH(1, read_list, BIT(DESCRIPTORS), 0),
-    OPERATION_WITH(1, destroy_list, BIT(DESCRIPTORS), 0),
     OPERATION_WITH(1, look, BIT(AGENTS), BIT(PLUGINS)),
     OPERATION_WITH(1, destroy_plugins, BIT(PLUGINS), 0),
-    OPERATION_WITH(1, register_segments, BIT(AGENTS) | BIT(DESCRIPTORS), BIT(SEGMENTS)),
+    OPERATION_WITH(1, register_segments, BIT(AGENTS), BIT(SEGMENTS)),
     OPERATION_WITH(1, deregister_segments, BIT(SEGMENTS), 0),
     OPERATION_WITH(1, destroy_segments, BIT(SEGMENTS), 0),
-    OPERATION_WITH(1, view, BIT(AGENTS) | BIT(DESCRIPTORS), 0),
+    OPERATION_WITH(1, view, BIT(AGENTS), 0),
     OPERATION_WITH(2, query, BIT(AGENTS), BIT(QUERIES)),
     OPERATION_WITH(1, destroy_query, BIT(QUERIES), 0),
-    OPERATION_WITH(1, use_metadata, BIT(AGENTS) | BIT(DESCRIPTORS), 0),
+    OPERATION_WITH(1, use_metadata, BIT(AGENTS), 0),
     OPERATION_WITH(1, report, BIT(AGENTS) | BIT(QUEUES), 0),
     OPERATION_WITH(4, meet_raw, BIT(AGENTS), BIT(REQUESTS) | BIT(PREPARED) | BIT(SEGMENTS)),
     OPERATION_WITH(1, make_request, BIT(PREPARED), 0),

@@ -34,7 +34,6 @@ static void destroy(fuzz *fuzz, kind kind, void *handle) {
         DESTROY(REGISTRATIONS, kvmem_registration_destroy)
         DESTROY(BLOBS, kvmem_blob_destroy)
         DESTROY(NOTIFICATIONS, kvmem_notifications_destroy)
-        DESTROY(DESCRIPTORS, kvmem_descriptors_destroy)
         DESTROY(PLUGINS, kvmem_plugins_destroy)
         DESTROY(SEGMENTS, kvmem_segments_destroy)
         DESTROY(QUERIES, kvmem_query_destroy)

@@ -35,14 +35,16 @@ kvmem_layout *layout_import(kvmem_agent *agent, const kvmem_layout *exported) {
     return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
 }
 
-kvmem_descriptors *descriptors_of(uint32_t memory_type, kvmem_descriptor one) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, memory_type);
-    EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));
-    return list;
+kvmem_nixl_descriptor memory_at(const void *address, uint64_t size) {
+    return (kvmem_nixl_descriptor){.address = (uintptr_t)address, .size = size, .memory_type = KVMEM_MEMORY_DRAM};
 }
 
-kvmem_descriptors *descriptors_of_memory(const void *address, uint64_t size) {
-    return descriptors_of(KVMEM_MEMORY_DRAM, (kvmem_descriptor){.address = (uintptr_t)address, .size = size});
+kvmem_nixl_descriptor region_descriptor(const kvmem_region *region) {
+    kvmem_nixl_descriptor one;
+    size_t count;
+    EXPECT_OK(kvmem_region_get_descriptors(region, &one, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    return one;
 }
 
 void agent_load(kvmem_agent *agent, const message *metadata) {

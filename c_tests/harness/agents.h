@@ -18,8 +18,10 @@ message layout_descriptor(const kvmem_layout *layout);
 /* The layout of another agent of this process, imported. */
 kvmem_layout *layout_import(kvmem_agent *agent, const kvmem_layout *exported);
 /* A list of one descriptor; a list of one range of memory. */
-kvmem_descriptors *descriptors_of(uint32_t memory_type, kvmem_descriptor one);
-kvmem_descriptors *descriptors_of_memory(const void *address, uint64_t size);
+/* Host memory as a raw descriptor. */
+kvmem_nixl_descriptor memory_at(const void *address, uint64_t size);
+/* The descriptor of a region that has one. */
+kvmem_nixl_descriptor region_descriptor(const kvmem_region *region);
 void agent_load(kvmem_agent *agent, const message *metadata);
 /* Waits for the next notification, and checks its sender and every byte. */
 void agent_expect_notification(kvmem_agent *agent, const char *from, const void *data, size_t size);

@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define NUM(array) (sizeof(array) / sizeof((array)[0]))
+/* Passes an array to a call: the array and its length. */
+#define ARRAY(array) (array), NUM(array)
 #define SECONDS(count) ((uint64_t)(count) * 1000000000u)
 #define MILLISECONDS(count) ((uint64_t)(count) * 1000000u)
 /* ThreadSanitizer makes programs many times slower. */
@@ -214,7 +216,6 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     HANDLE(kvmem_agent)                                                                              \
     HANDLE(kvmem_blob)                                                                               \
     HANDLE(kvmem_broker)                                                                             \
-    HANDLE(kvmem_descriptors)                                                                        \
     HANDLE(kvmem_directory)                                                                          \
     HANDLE(kvmem_directory_entry)                                                                    \
     HANDLE(kvmem_directory_events)                                                                   \

@@ -130,15 +130,6 @@ static unsigned char *map_pages(size_t size) {
     return memory;
 }
 
-static kvmem_descriptors *host_list(const unsigned char *memory, size_t count, size_t stride, size_t size) {
-    kvmem_descriptors *list = MADE(kvmem_descriptors, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    for (size_t i = 0; i < count; i++) {
-        const kvmem_descriptor one = {.address = (uintptr_t)memory + i * stride, .size = size};
-        EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));
-    }
-    return list;
-}
-
 #define PAGE 4096
 #define MAX_RANGES 16
 
@@ -153,8 +144,8 @@ TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
     const char *const part = "must be multiples of 4096 bytes";
     static const size_t at[][2] = {{512, PAGE}, {1, PAGE - 1}, {0, PAGE + 1}, {PAGE, 100}};
     for (size_t i = 0; i < NUM(at); i++) {
-        OWNED(kvmem_descriptors) list = host_list(memory + at[i][0], 1, 0, at[i][1]);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_segments_register, agent, list, NULL);
+        const kvmem_nixl_descriptor range = memory_at(memory + at[i][0], at[i][1]);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_segments_register, agent, &range, 1, NULL);
         CHECK_HAS(test_last_message(), TEXT("host memory at %#zx", (size_t)memory + at[i][0]));
         OWN(kvmem_region, adopted, kvmem_region_adopt_host,
             REF(OPTIONS(kvmem_adopt_options, it.address = memory + at[i][0], it.size = at[i][1])));
@@ -173,10 +164,10 @@ TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
     for (size_t i = 0; i < MIB; i++) CHECK_EQ(memory[i], 7);
 
     /* One range is registered. */
-    OWNED(kvmem_descriptors) many = host_list(memory, MAX_RANGES, 2 * PAGE, PAGE);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_segments_register, agent, many, NULL);
-    OWNED(kvmem_descriptors) rest = host_list(memory, MAX_RANGES - 1, 2 * PAGE, PAGE);
-    OWN(kvmem_segments, most, kvmem_segments_register, agent, rest, NULL);
+    kvmem_nixl_descriptor many[MAX_RANGES];
+    for (size_t i = 0; i < MAX_RANGES; i++) many[i] = memory_at(memory + 2 * i * PAGE, PAGE);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_segments_register, agent, ARRAY(many), NULL);
+    OWN(kvmem_segments, most, kvmem_segments_register, agent, many, MAX_RANGES - 1, NULL);
     OWN(kvmem_region, next, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = PAGE)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_region_register, next, agent);
     EXPECT_OK(kvmem_segments_deregister(most, ERR));

@@ -89,8 +89,8 @@ TEST(metadata_with_an_impossible_memory_type_is_not_loaded) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
     unsigned char memory[64];
-    OWNED(kvmem_descriptors) list = descriptors_of_memory(memory, sizeof(memory));
-    OWN(kvmem_segments, segments, kvmem_segments_register, far, list, NULL);
+    const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
+    OWN(kvmem_segments, segments, kvmem_segments_register, far, &all, 1, NULL);
     CLEANUP(message_free) message metadata = agent_metadata(far);
     static const char before[] = "nixlSDList|t\4\0\0\0\0\0\0";
     unsigned char *found = memmem(metadata.data, metadata.size, before, sizeof(before));
@@ -279,28 +279,24 @@ TEST(partial_metadata_is_of_some_memory) {
     static unsigned char memory[2][4096];
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
-    OWN(kvmem_descriptors, none, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    kvmem_descriptors *lists[2];
+    kvmem_nixl_descriptor parts[2];
     kvmem_segments *segments[2];
     for (size_t i = 0; i < 2; i++) {
-        lists[i] = descriptors_of_memory(memory[i], sizeof(memory[i]));
-        EXPECT_OK(kvmem_segments_register(far, lists[i], NULL, &segments[i], ERR));
+        parts[i] = memory_at(memory[i], sizeof(memory[i]));
+        EXPECT_OK(kvmem_segments_register(far, &parts[i], 1, NULL, &segments[i], ERR));
     }
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "must be registered", kvmem_agent_get_partial_metadata, near, lists[0],
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "must be registered", kvmem_agent_get_partial_metadata, near, &parts[0], 1,
            NULL);
-    OWN(kvmem_blob, connection, kvmem_agent_get_partial_metadata, far, none, NULL);
-    OWN(kvmem_blob, first, kvmem_agent_get_partial_metadata, far, lists[0], NULL);
+    OWN(kvmem_blob, connection, kvmem_agent_get_partial_metadata, far, NULL, 0, NULL);
+    OWN(kvmem_blob, first, kvmem_agent_get_partial_metadata, far, &parts[0], 1, NULL);
     EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(connection),
                                                kvmem_blob_size(connection), NULL, ERR));
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", lists[0], NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", &parts[0], 1, NULL);
     EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(first), kvmem_blob_size(first), NULL,
                                                ERR));
-    OWN(kvmem_prepared, reachable, kvmem_prepared_create, near, "far", lists[0], NULL);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", lists[1], NULL);
-    for (size_t i = 0; i < 2; i++) {
-        kvmem_segments_destroy(segments[i]);
-        kvmem_descriptors_destroy(lists[i]);
-    }
+    OWN(kvmem_prepared, reachable, kvmem_prepared_create, near, "far", &parts[0], 1, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", &parts[1], 1, NULL);
+    for (size_t i = 0; i < 2; i++) kvmem_segments_destroy(segments[i]);
 }
 
 TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
@@ -308,21 +304,19 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     OPENED(listeners, both);
     kvmem_agent *near = both.near, *far = both.far;
     const uint32_t port = both.port;
-    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", port, ERR)); /* how to connect */
+    EXPECT_OK(kvmem_agent_send_partial_metadata(near, NULL, 0, "127.0.0.1", port, ERR)); /* how to connect */
     await_metadata(far, "near", KVMEM_STATUS_OK);
-    const kvmem_descriptor one = {.address = (uintptr_t)memory, .size = sizeof(memory)};
-    EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));
-    OWN(kvmem_segments, segments, kvmem_segments_register, near, list, NULL);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, far, "near", list, NULL);
-    EXPECT_OK(kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", port, ERR));
+    const kvmem_nixl_descriptor one = memory_at(memory, sizeof(memory));
+    OWN(kvmem_segments, segments, kvmem_segments_register, near, &one, 1, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, far, "near", &one, 1, NULL);
+    EXPECT_OK(kvmem_agent_send_partial_metadata(near, &one, 1, "127.0.0.1", port, ERR));
     const struct timespec pause = {0, 1000000};
     OWNED(kvmem_prepared) prepared = NULL;
-    while (kvmem_prepared_create(far, "near", list, NULL, &prepared, NULL) != KVMEM_STATUS_OK)
+    while (kvmem_prepared_create(far, "near", &one, 1, NULL, &prepared, NULL) != KVMEM_STATUS_OK)
         nanosleep(&pause, NULL);
     const uint32_t nowhere = free_port();
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens",
-                   kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", nowhere, ERR));
+                   kvmem_agent_send_partial_metadata(near, &one, 1, "127.0.0.1", nowhere, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens",
                    kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", nowhere, ERR));
     EXPECT_OK(kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", port, ERR));

@@ -206,13 +206,6 @@ typedef struct sender {
 
 static unsigned char received[SMALL];
 
-static kvmem_descriptors *of(const unsigned char *memory) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor whole = {.address = (uintptr_t)memory, .size = SMALL};
-    EXPECT_OK(kvmem_descriptors_add(list, &whole, 1, ERR));
-    return list;
-}
-
 /* Each operation ends before the next one begins. */
 static void *send_numbers(void *argument) {
     sender *sender = argument;
@@ -243,8 +236,8 @@ static void receive_number(const kvmem_notification *message, uint32_t expected[
 /* Messages alone and with transfers, small and large: those of each sender are in its order. */
 TEST(messages_of_each_sender_are_in_order) {
     OWNED(kvmem_agent) receiver = agent_open("receiver");
-    OWNED(kvmem_descriptors) there = of(received);
-    OWN(kvmem_segments, target, kvmem_segments_register, receiver, there, NULL);
+    const kvmem_nixl_descriptor there = memory_at(received, SMALL);
+    OWN(kvmem_segments, target, kvmem_segments_register, receiver, &there, 1, NULL);
     OWN(kvmem_queue, queue, kvmem_queue_create);
     EXPECT_OK(kvmem_agent_report_notifications(receiver, queue, 5, ERR));
     static sender senders[SENDERS];
@@ -252,11 +245,11 @@ TEST(messages_of_each_sender_are_in_order) {
     for (size_t i = 0; i < SENDERS; i++) {
         senders[i].name = TEXT("sender%zu", i);
         senders[i].agent = agent_open(senders[i].name);
-        OWNED(kvmem_descriptors) here = of(senders[i].memory);
-        sources[i] = MADE(kvmem_segments, kvmem_segments_register, senders[i].agent, here, NULL);
+        const kvmem_nixl_descriptor here = memory_at(senders[i].memory, SMALL);
+        sources[i] = MADE(kvmem_segments, kvmem_segments_register, senders[i].agent, &here, 1, NULL);
         agents_introduce(senders[i].agent, receiver);
         senders[i].write = MADE(kvmem_request, kvmem_request_create, senders[i].agent, KVMEM_REQUEST_WRITE,
-                                here, "receiver", there, NULL);
+                                &here, "receiver", &there, 1, NULL);
     }
     pthread_t threads[SENDERS];
     for (size_t i = 0; i < SENDERS; i++)

@@ -218,9 +218,9 @@ static void scarce_address_space_end(const struct rlimit *usual) { CHECK_EQ(setr
 TEST(more_objects_than_memory_can_describe_are_refused) {
     CLEANUP(scarce_address_space_end) const struct rlimit usual = scarce_address_space_begin();
     OWNED(kvmem_region) region = name_objects("many/", 1, INT32_MAX);
-    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "list 2147483647 objects", kvmem_descriptors_add_region(list, region, ERR));
-    CHECK_EQ(kvmem_descriptors_count(list), 0);
+    size_t count;
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "list 2147483647 objects",
+                   kvmem_region_get_descriptors(region, NULL, 0, &count, ERR));
     OWNED(kvmem_agent) agent = store_agent("storing");
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "list 2147483647 objects", kvmem_region_register, region, agent);
 }
@@ -324,10 +324,15 @@ TEST(the_store_is_asked_for_the_objects_of_a_region) {
     OPENED(kv_side, host, REF(block_config()), agent, 1);
     kv_run(host.layout, objects, &out);
     OWN(kvmem_region, region, kvmem_layout_get_region, objects, 0);
-    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
-    EXPECT_OK(kvmem_descriptors_add_region(list, region, ERR));
-    CHECK_EQ(kvmem_descriptors_count(list), 7);
-    OWN(kvmem_query, query, kvmem_agent_query, agent, list, NULL);
+    size_t count;
+    EXPECT_OK(kvmem_region_get_descriptors(region, NULL, 0, &count, ERR));
+    CHECK_EQ(count, 7);
+    kvmem_nixl_descriptor descriptors[7];
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "capacity is 6, and the region has 7 descriptors",
+                   kvmem_region_get_descriptors(region, descriptors, 6, &count, ERR));
+    EXPECT_OK(kvmem_region_get_descriptors(region, ARRAY(descriptors), &count, ERR));
+    CHECK_EQ(count, 7);
+    OWN(kvmem_query, query, kvmem_agent_query, agent, ARRAY(descriptors), NULL);
     static const bool written[] = {true, false, false, true, true, true, true};
     for (size_t i = 0; i < NUM(written); i++) {
         GET(kvmem_query_result, result, kvmem_query_get, query, i);

@@ -17,20 +17,10 @@ typedef struct store {
     kvmem_segments *segments;
 } store;
 
-static kvmem_descriptors *block_at(const unsigned char *address) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add(list, &(kvmem_descriptor){.address = (uintptr_t)address, .size = BLOCK}, 1,
-                                    ERR));
-    return list;
-}
-
 /* An object: the key is metadata of the registration, the number is its device id. */
-static kvmem_descriptors *object(uint64_t number, uint64_t offset, const char *key) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
-    const kvmem_descriptor descriptor = {
-        .address = offset, .size = BLOCK, .device_id = number, .metadata = key, .metadata_size = strlen(key)};
-    EXPECT_OK(kvmem_descriptors_add(list, &descriptor, 1, ERR));
-    return list;
+static kvmem_nixl_descriptor object(uint64_t number, const char *key) {
+    return (kvmem_nixl_descriptor){.size = BLOCK, .device_id = number, .memory_type = KVMEM_MEMORY_OBJECT,
+                                   .metadata = key, .metadata_size = strlen(key)};
 }
 
 static void store_open(store *store) {
@@ -38,10 +28,8 @@ static void store_open(store *store) {
     EXPECT_OK(kvmem_agent_create("storing", NULL, &store->agent, ERR));
     object_store_create_backend(store->agent);
     kv_fill(memory, sizeof(memory), 1);
-    OWN(kvmem_descriptors, all, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add(all, &(kvmem_descriptor){.address = (uintptr_t)memory, .size = sizeof(memory)},
-                                    1, ERR));
-    EXPECT_OK(kvmem_segments_register(store->agent, all, NULL, &store->segments, ERR));
+    const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
+    EXPECT_OK(kvmem_segments_register(store->agent, &all, 1, NULL, &store->segments, ERR));
 }
 
 static void store_close(store *store) {
@@ -55,38 +43,38 @@ static kvmem_status run(kvmem_request *request) {
     return status;
 }
 
-static kvmem_status move_within(store *store, uint32_t operation, size_t block, const kvmem_descriptors *to,
+static kvmem_status move_within(store *store, uint32_t operation, size_t block, const kvmem_nixl_descriptor *to,
                                 uint64_t limit) {
-    OWNED(kvmem_descriptors) here = block_at(memory + block * BLOCK);
+    const kvmem_nixl_descriptor here = memory_at(memory + block * BLOCK, BLOCK);
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = limit);
-    OWN(kvmem_request, request, kvmem_request_create, store->agent, operation, here, "storing", to, &options);
+    OWN(kvmem_request, request, kvmem_request_create, store->agent, operation, &here, "storing", to, 1, &options);
     return run(request);
 }
 
-static kvmem_status move(store *store, uint32_t operation, size_t block, const kvmem_descriptors *to) {
+static kvmem_status move(store *store, uint32_t operation, size_t block, const kvmem_nixl_descriptor *to) {
     return move_within(store, operation, block, to, 0);
 }
 
 TEST(objects_are_written_read_and_queried) {
     OPENED(store, store);
-    OWNED(kvmem_descriptors) first = object(1, 0, "model/layer 0");
-    OWNED(kvmem_descriptors) second = object(2, 0, "model/layer 1");
-    OWN(kvmem_segments, of_first, kvmem_segments_register, store.agent, first, NULL);
-    OWN(kvmem_segments, of_second, kvmem_segments_register, store.agent, second, NULL);
-    OWN(kvmem_query, before, kvmem_agent_query, store.agent, first, NULL);
+    const kvmem_nixl_descriptor first = object(1, "model/layer 0");
+    const kvmem_nixl_descriptor second = object(2, "model/layer 1");
+    OWN(kvmem_segments, of_first, kvmem_segments_register, store.agent, &first, 1, NULL);
+    OWN(kvmem_segments, of_second, kvmem_segments_register, store.agent, &second, 1, NULL);
+    OWN(kvmem_query, before, kvmem_agent_query, store.agent, &first, 1, NULL);
     GET(kvmem_query_result, absent, kvmem_query_get, before, 0);
     CHECK_EQ(absent.exists, 0);
 
-    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, first));
-    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 1, second));
+    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, &first));
+    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 1, &second));
     CHECK_STR(python_send(&object_store, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
-    OWN(kvmem_query, after, kvmem_agent_query, store.agent, first, NULL);
+    OWN(kvmem_query, after, kvmem_agent_query, store.agent, &first, 1, NULL);
     GET(kvmem_query_result, there, kvmem_query_get, after, 0);
     CHECK_EQ(there.exists, 1);
 
-    EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 3, second));
+    EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 3, &second));
     CHECK_BYTES(memory + 3 * BLOCK, memory + BLOCK, BLOCK);
-    EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 2, first));
+    EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 2, &first));
     CHECK_BYTES(memory + 2 * BLOCK, memory, BLOCK);
     EXPECT_OK(kvmem_segments_deregister(of_first, ERR));
 }
@@ -94,27 +82,21 @@ TEST(objects_are_written_read_and_queried) {
 /* Prepared once, selected by index: a part of each object, from an offset. */
 TEST(parts_of_objects_are_read_by_prepared_lists) {
     OPENED(store, store);
-    OWNED(kvmem_descriptors) objects = object(1, 0, "a");
-    const kvmem_descriptor other = {.size = BLOCK, .device_id = 2, .metadata = "b", .metadata_size = 1};
-    EXPECT_OK(kvmem_descriptors_add(objects, &other, 1, ERR));
-    OWN(kvmem_segments, both, kvmem_segments_register, store.agent, objects, NULL);
-    OWNED(kvmem_descriptors) blocks = block_at(memory);
-    EXPECT_OK(kvmem_descriptors_add(blocks, &(kvmem_descriptor){.address = (uintptr_t)memory + BLOCK,
-                                                                .size = BLOCK}, 1, ERR));
+    const kvmem_nixl_descriptor objects[] = {object(1, "a"), object(2, "b")};
+    OWN(kvmem_segments, both, kvmem_segments_register, store.agent, ARRAY(objects), NULL);
+    const kvmem_nixl_descriptor blocks[] = {memory_at(memory, BLOCK), memory_at(memory + BLOCK, BLOCK)};
     OWN(kvmem_request, write, kvmem_request_create, store.agent, KVMEM_REQUEST_WRITE, blocks, "storing", objects,
-        NULL);
+        NUM(objects), NULL);
     EXPECT_OK(run(write)); /* two objects by one request */
 
-    OWN(kvmem_descriptors, parts, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
-    OWN(kvmem_descriptors, places, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    for (uint64_t number = 1; number <= 2; number++) {
-        const kvmem_descriptor part = {.address = 1000 * number, .size = 500, .device_id = number};
-        const kvmem_descriptor place = {.address = (uintptr_t)memory + (1 + number) * BLOCK, .size = 500};
-        EXPECT_OK(kvmem_descriptors_add(parts, &part, 1, ERR));
-        EXPECT_OK(kvmem_descriptors_add(places, &place, 1, ERR));
+    kvmem_nixl_descriptor parts[2], places[2];
+    for (uint64_t i = 0; i < 2; i++) {
+        parts[i] = (kvmem_nixl_descriptor){
+            .address = 1000 * (i + 1), .size = 500, .device_id = i + 1, .memory_type = KVMEM_MEMORY_OBJECT};
+        places[i] = memory_at(memory + (2 + i) * BLOCK, 500);
     }
-    OWN(kvmem_prepared, local, kvmem_prepared_create, store.agent, NULL, places, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, store.agent, "storing", parts, NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, store.agent, NULL, ARRAY(places), NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, store.agent, "storing", ARRAY(parts), NULL);
     const uint32_t here[] = {0, 1};
     const uint32_t there[] = {1, 0};
     OWN(kvmem_request, read, kvmem_request_make, KVMEM_REQUEST_READ, local, here, remote, there, 2, NULL);
@@ -138,13 +120,13 @@ TEST(a_backend_without_threads_is_refused) {
    continues. */
 TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     OPENED(store, store);
-    OWNED(kvmem_descriptors) objects = object(1, 0, "a");
-    OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
-    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
+    const kvmem_nixl_descriptor stored = object(1, "a");
+    OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, &stored, 1, NULL);
+    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, &stored));
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
-    OWNED(kvmem_descriptors) here = block_at(memory + BLOCK);
-    OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, here, "storing", objects,
+    const kvmem_nixl_descriptor here = memory_at(memory + BLOCK, BLOCK);
+    OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, &here, "storing", &stored, 1,
         REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms", run(read));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(read, NULL, 0, ERR));
@@ -161,26 +143,26 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
 /* A failed request leaves nothing in use: the memory of the object can be deregistered. */
 TEST(an_object_that_does_not_exist_is_named) {
     OPENED(store, store);
-    OWNED(kvmem_descriptors) objects = object(1, 0, "missing");
-    OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
+    const kvmem_nixl_descriptor stored = object(1, "missing");
+    OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, &stored, 1, NULL);
     for (int i = 0; i < 20; i++) {
         EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "read object 'missing' of the OBJ backend",
-                       move(&store, KVMEM_REQUEST_READ, 0, objects));
+                       move(&store, KVMEM_REQUEST_READ, 0, &stored));
     }
     EXPECT_OK(kvmem_segments_deregister(segments, ERR));
 }
 
 TEST(a_server_that_is_restarted_is_used_again) {
     OPENED(store, store);
-    OWNED(kvmem_descriptors) objects = object(1, 0, "a");
-    OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
-    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
+    const kvmem_nixl_descriptor stored = object(1, "a");
+    OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, &stored, 1, NULL);
+    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, &stored));
     object_store_kill();
     /* The plugin retries for a while, so the limit or the plugin's error may end the run. */
-    const kvmem_status status = move_within(&store, KVMEM_REQUEST_READ, 1, objects, SECONDS(1));
+    const kvmem_status status = move_within(&store, KVMEM_REQUEST_READ, 1, &stored, SECONDS(1));
     CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_NIXL);
     object_store_restart();
-    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
-    EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 2, objects));
+    EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, &stored));
+    EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 2, &stored));
     CHECK_BYTES(memory + 2 * BLOCK, memory, BLOCK);
 }

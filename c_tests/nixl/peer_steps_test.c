@@ -126,11 +126,9 @@ static bool needs_peer(void) {
 static void request_in_time(reading *reading) {
     GET(kvmem_block, there, kvmem_layout_get_block, reading->peer->model.layout, 0, 0, 0);
     GET(kvmem_block, here, kvmem_layout_get_block, reading->side.layout, 0, 0, 0);
-    OWN(kvmem_descriptors, remote, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    OWN(kvmem_descriptors, local, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add(remote, &(kvmem_descriptor){.address = there.address, .size = 48}, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_add(local, &(kvmem_descriptor){.address = here.address, .size = 48}, 1, ERR));
-    OWN(kvmem_request, read, kvmem_request_create, reading->agent, KVMEM_REQUEST_READ, local, "sleeper", remote,
+    const kvmem_nixl_descriptor remote = {.address = there.address, .size = 48, .memory_type = KVMEM_MEMORY_DRAM};
+    const kvmem_nixl_descriptor local = WITH(remote, it.address = here.address);
+    OWN(kvmem_request, read, kvmem_request_create, reading->agent, KVMEM_REQUEST_READ, &local, "sleeper", &remote, 1,
         REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     const kvmem_status status = kvmem_request_wait(read, PATIENCE, ERR);

@@ -35,13 +35,10 @@ static size_t from_hex(const char *text, unsigned char *bytes, size_t capacity) 
     return size;
 }
 
-static kvmem_descriptors *blocks_at(uint64_t address) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, both->type);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        const kvmem_descriptor block = {.address = address + 2 * i * BLOCK, .size = BLOCK};
-        EXPECT_OK(kvmem_descriptors_add(list, &block, 1, ERR));
-    }
-    return list;
+static void list_blocks(kvmem_nixl_descriptor blocks[NUM_BLOCKS], uint64_t address) {
+    for (size_t i = 0; i < NUM_BLOCKS; i++)
+        blocks[i] = (kvmem_nixl_descriptor){
+            .address = address + 2 * i * BLOCK, .size = BLOCK, .memory_type = both->type};
 }
 
 /* Each side has loaded the other's metadata. `ours` and `theirs` are the addresses of the memory of kvmem and
@@ -117,21 +114,22 @@ static void check_block(meeting *met, size_t ours, size_t theirs) {
 TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     OPENED(meeting, met);
     fill(&met, 1);
-    OWNED(kvmem_descriptors) here = blocks_at(met.ours);
-    OWNED(kvmem_descriptors) there = blocks_at(met.theirs);
+    kvmem_nixl_descriptor here[NUM_BLOCKS], there[NUM_BLOCKS];
+    list_blocks(here, met.ours);
+    list_blocks(there, met.theirs);
     EXPECT_OK(kvmem_agent_connect(met.agent, "python", NULL, ERR));
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "wrote",
                                                it.notification_size = 5);
     OWN(kvmem_request, write, kvmem_request_create, met.agent, KVMEM_REQUEST_WRITE, here, "python", there,
-        &options);
+        NUM_BLOCKS, &options);
     EXPECT_OK(kvmem_request_post(write, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
     CHECK_STR(python_send(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
     for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, i, i);
 
     fill(&met, 2);
-    OWN(kvmem_prepared, local, kvmem_prepared_create, met.agent, NULL, here, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, met.agent, "python", there, NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, met.agent, NULL, ARRAY(here), NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, met.agent, "python", ARRAY(there), NULL);
     const uint32_t ours[] = {6, 1};
     const uint32_t theirs[] = {0, 5};
     OWN(kvmem_request, some, kvmem_request_make, KVMEM_REQUEST_WRITE, local, ours, remote, theirs, 2, NULL);
@@ -143,7 +141,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
 
     CHECK_STR(python_send(&met.client, "fill 90"), "filled");
     OWN(kvmem_request, read, kvmem_request_create, met.agent, KVMEM_REQUEST_READ, here, "python", there,
-        NULL);
+        NUM_BLOCKS, NULL);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(read, PATIENCE, ERR));
     check_filled(&met, 90);

@@ -8,31 +8,26 @@
 #define NUM_BLOCKS 8
 #define BLOCK 4096
 
-/* Two agents of this process. Each has registered memory that is not a region, and lists of its blocks. */
+/* Two agents of this process. Each has registered memory that is not a region, and descriptors of its blocks. */
 typedef struct pair {
     kvmem_agent *near;
     kvmem_agent *far;
     unsigned char *here;
     unsigned char *there;
-    kvmem_descriptors *local;
-    kvmem_descriptors *remote;
+    kvmem_nixl_descriptor local[NUM_BLOCKS];
+    kvmem_nixl_descriptor remote[NUM_BLOCKS];
     kvmem_segments *near_segments;
     kvmem_segments *far_segments;
 } pair;
 
-static kvmem_descriptors *blocks_of(const unsigned char *memory) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        /* Every other block of the memory, so that no two are adjacent. */
-        const kvmem_descriptor block = {.address = (uintptr_t)memory + 2 * i * BLOCK, .size = BLOCK};
-        EXPECT_OK(kvmem_descriptors_add(list, &block, 1, ERR));
-    }
-    return list;
+/* Every other block of the memory, so that no two are adjacent. */
+static void list_blocks(kvmem_nixl_descriptor blocks[NUM_BLOCKS], const unsigned char *memory) {
+    for (size_t i = 0; i < NUM_BLOCKS; i++) blocks[i] = memory_at(memory + 2 * i * BLOCK, BLOCK);
 }
 
 static kvmem_segments *register_all(kvmem_agent *agent, const unsigned char *memory) {
-    OWNED(kvmem_descriptors) list = descriptors_of_memory(memory, 2 * NUM_BLOCKS * BLOCK);
-    return MADE(kvmem_segments, kvmem_segments_register, agent, list, NULL);
+    const kvmem_nixl_descriptor all = memory_at(memory, 2 * NUM_BLOCKS * BLOCK);
+    return MADE(kvmem_segments, kvmem_segments_register, agent, &all, 1, NULL);
 }
 
 static void pair_open(pair *pair, uint64_t flags) {
@@ -44,8 +39,8 @@ static void pair_open(pair *pair, uint64_t flags) {
     pair->there = test_allocate(2 * NUM_BLOCKS * BLOCK);
     kv_fill(pair->here, 2 * NUM_BLOCKS * BLOCK, 1);
     kv_fill(pair->there, 2 * NUM_BLOCKS * BLOCK, 2);
-    pair->local = blocks_of(pair->here);
-    pair->remote = blocks_of(pair->there);
+    list_blocks(pair->local, pair->here);
+    list_blocks(pair->remote, pair->there);
     pair->near_segments = register_all(pair->near, pair->here);
     pair->far_segments = register_all(pair->far, pair->there);
     agents_introduce(pair->near, pair->far);
@@ -55,8 +50,6 @@ static void pair_open(pair *pair, uint64_t flags) {
 static void pair_close(pair *pair) {
     kvmem_segments_destroy(pair->near_segments);
     kvmem_segments_destroy(pair->far_segments);
-    kvmem_descriptors_destroy(pair->local);
-    kvmem_descriptors_destroy(pair->remote);
     kvmem_agent_destroy(pair->near);
     kvmem_agent_destroy(pair->far);
     free(pair->here);
@@ -66,7 +59,7 @@ static void pair_close(pair *pair) {
 /* A request for all blocks in this direction, and a read of them. */
 static kvmem_request *request_of(const pair *pair, uint32_t direction, const kvmem_nixl_options *options) {
     return MADE(kvmem_request, kvmem_request_create, pair->near, direction, pair->local, "far", pair->remote,
-                options);
+                NUM_BLOCKS, options);
 }
 
 static kvmem_request *read_of(const pair *pair) { return request_of(pair, KVMEM_REQUEST_READ, NULL); }
@@ -117,8 +110,8 @@ TEST(ends_are_reported_to_the_queue) {
 
 TEST(descriptors_of_prepared_lists_are_selected_by_index) {
     OPENED(pair, both, 0);
-    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, ARRAY(both.local), NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", ARRAY(both.remote), NULL);
     const uint32_t here[] = {5, 0, 3};
     const uint32_t there[] = {1, 7, 2};
     OWN(kvmem_request, read, kvmem_request_make, KVMEM_REQUEST_READ, local, here, remote, there, 3, NULL);
@@ -133,9 +126,9 @@ TEST(descriptors_of_prepared_lists_are_selected_by_index) {
 
 TEST(lists_that_do_not_match_fail) {
     OPENED(pair, both, 0);
-    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
-    OWN(kvmem_prepared, of_far, kvmem_prepared_create, both.far, "near", both.local, NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, ARRAY(both.local), NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", ARRAY(both.remote), NULL);
+    OWN(kvmem_prepared, of_far, kvmem_prepared_create, both.far, "near", ARRAY(both.local), NULL);
     const uint32_t index[] = {NUM_BLOCKS};
     const uint32_t zero[] = {0};
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "local_indices[0] is 8", kvmem_request_make, 1, local, index, remote,
@@ -154,27 +147,19 @@ TEST(lists_that_do_not_match_fail) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "prepared by agent 'near', the remote list by agent 'far'",
            kvmem_request_make,
            1, local, zero, of_far, zero, 1, NULL);
-    EXPECT_OK(kvmem_descriptors_set(both.remote, 2, &(kvmem_descriptor){.address = 1, .size = 8}, ERR));
+    both.remote[2].size = 8;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has 4096 bytes on the local side and 8",
-           kvmem_request_create,
-           both.near, 1, both.local, "far", both.remote, NULL);
-    EXPECT_OK(kvmem_descriptors_remove(both.remote, 2, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "8 descriptors, the remote side 7", kvmem_request_create,
-           both.near, 1,
-           both.local, "far", both.remote, NULL);
+           kvmem_request_create, both.near, 1, both.local, "far", both.remote, NUM_BLOCKS, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptors", kvmem_request_create, both.near, 1, both.local, "far",
+           both.remote, 0, NULL);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_request_create, both.near, 1, both.local, "stranger",
-           both.local,
-           NULL);
+           both.local, NUM_BLOCKS, NULL);
     static unsigned char elsewhere[BLOCK];
-    EXPECT_OK(kvmem_descriptors_resize(both.local, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
-    const kvmem_descriptor unknown = {.address = (uintptr_t)elsewhere, .size = BLOCK};
-    EXPECT_OK(kvmem_descriptors_set(both.remote, 0, &unknown, ERR));
+    const kvmem_nixl_descriptor unknown = memory_at(elsewhere, BLOCK);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "metadata must cover the memory of the peer", kvmem_request_create,
-           both.near, 1, both.local, "far", both.remote, NULL);
-    EXPECT_OK(kvmem_descriptors_set(both.local, 0, &unknown, ERR));
+           both.near, 1, both.local, "far", &unknown, 1, NULL);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "memory of the agent must be registered", kvmem_request_create, both.near,
-           1, both.local, "far", both.remote, NULL);
+           1, &unknown, "far", both.remote, 1, NULL);
 }
 
 TEST(notifications_of_a_request_can_be_replaced) {
@@ -268,8 +253,8 @@ TEST(without_telemetry_the_error_names_the_setting) {
 
 TEST(an_invalidated_peer_makes_requests_stale) {
     OPENED(pair, both, 0);
-    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, ARRAY(both.local), NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", ARRAY(both.remote), NULL);
     OWNED(kvmem_request) read = read_of(&both);
     run(read);
     GET(size_t, count, kvmem_agent_invalidate_all_remote_metadata, both.near);
@@ -279,7 +264,7 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     REFUSE(KVMEM_STATUS_STALE, "prepare the list again", kvmem_request_make, 1, local, zero, remote, zero, 1,
            NULL);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_request_create, both.near, 1, both.local, "far", both.remote,
-           NULL);
+           NUM_BLOCKS, NULL);
     agents_introduce(both.near, both.far); /* the same peer once more */
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
     OWNED(kvmem_request) again = read_of(&both);
@@ -296,9 +281,8 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
     OPENED(kv_side, side, &config, both.near, 4);
     const uint64_t size = kv_region_size(&config);
     CHECK(size <= 2 * NUM_BLOCKS * BLOCK);
-    const kvmem_descriptor region = {.address = (uintptr_t)both.there, .size = size};
-    OWNED(kvmem_descriptors) there = descriptors_of(KVMEM_MEMORY_DRAM, region);
-    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there);
+    const kvmem_nixl_descriptor there = memory_at(both.there, size);
+    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, &there, 1);
     OWN(kvmem_blob, owner, kvmem_layout_get_agent, remote);
     CHECK_STR((const char *)kvmem_blob_data(owner), "far");
     const kv_move move = KV_MOVE(3, {2, 1});
@@ -311,19 +295,19 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
                     source.size);
     }
     REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_layout_create_remote, both.near, "stranger", &config,
-           there);
-    EXPECT_OK(kvmem_descriptors_set(there, 0, REF(WITH(region, it.size = size - 1)), ERR));
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "needs", kvmem_layout_create_remote, both.near, "far", &config, there);
-    EXPECT_OK(kvmem_descriptors_set(there, 0, REF(WITH(region, it.address = (uintptr_t)both.here)), ERR));
+           &there, 1);
+    const kvmem_nixl_descriptor small = memory_at(both.there, size - 1);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "needs", kvmem_layout_create_remote, both.near, "far", &config, &small, 1);
+    const kvmem_nixl_descriptor two[] = {memory_at(both.here, size), there};
     REFUSE(KVMEM_STATUS_NOT_FOUND, "does not cover", kvmem_layout_create_remote, both.near, "far", &config,
-           there);
-    EXPECT_OK(kvmem_descriptors_add(there, &region, 1, ERR));
+           two, 1);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 1 regions, 2 are given", kvmem_layout_create_remote,
-           both.near, "far",
-           &config, there);
-    OWN(kvmem_descriptors, files, kvmem_descriptors_create, KVMEM_MEMORY_FILE);
+           both.near, "far", &config, two, 2);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 1 regions, 0 are given", kvmem_layout_create_remote,
+           both.near, "far", &config, NULL, 0);
+    const kvmem_nixl_descriptor file = {.size = size, .memory_type = KVMEM_MEMORY_FILE};
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "FILE memory", kvmem_layout_create_remote, both.near, "far", &config,
-           files);
+           &file, 1);
 }
 
 TEST(layers_in_the_same_raw_memory_are_no_layout) {
@@ -332,28 +316,25 @@ TEST(layers_in_the_same_raw_memory_are_no_layout) {
     CHECK_STR(config.order, KVMEM_ORDER_LAYER_SEPARATE);
     const uint64_t size = kv_region_size(&config);
     CHECK(config.num_layers * size <= 2 * NUM_BLOCKS * BLOCK);
-    OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    for (uint64_t i = 0; i < config.num_layers; i++) {
-        const kvmem_descriptor layer = {.address = (uintptr_t)both.there + i * size, .size = size};
-        EXPECT_OK(kvmem_descriptors_add(there, &layer, 1, ERR));
-    }
-    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there);
-    const kvmem_descriptor first = {.address = (uintptr_t)both.there, .size = size};
-    EXPECT_OK(kvmem_descriptors_set(there, config.num_layers - 1, &first, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_create_remote, both.near, "far", &config, there);
+    kvmem_nixl_descriptor there[8];
+    CHECK(config.num_layers <= NUM(there));
+    for (uint64_t i = 0; i < config.num_layers; i++) there[i] = memory_at(both.there + i * size, size);
+    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there, config.num_layers);
+    there[config.num_layers - 1] = there[0];
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_create_remote, both.near, "far", &config, there,
+           config.num_layers);
 }
 
-/* A region in a list is kept with its registration. */
+/* The region of a descriptor is kept with its registration. */
 TEST(a_request_keeps_the_registration_of_a_region) {
     OPENED(pair, both, 0);
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options,
                                                                       it.size = BLOCK)));
     OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
-    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add_region(list, region, ERR));
-    EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
-    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, list, "far", both.remote,
-        NULL);
+    const kvmem_nixl_descriptor whole = region_descriptor(region);
+    CHECK(whole.region == region);
+    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, &whole, "far", both.remote,
+        1, NULL);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
     run(read);
     CHECK_BYTES((const void *)(uintptr_t)region_info(region).address, both.there, BLOCK);
@@ -365,22 +346,20 @@ TEST(a_request_keeps_the_registration_of_a_region) {
 TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     OPENED(pair, both, 0);
     OWNED(kvmem_request) read = read_of(&both);
-    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, ARRAY(both.local), NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", ARRAY(both.remote), NULL);
     run(read);
     EXPECT_OK(kvmem_segments_deregister(both.near_segments, ERR));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "memory deregistered", kvmem_request_wait(read, PATIENCE, ERR));
     const uint32_t zero[] = {0};
     REFUSE(KVMEM_STATUS_STALE, "", kvmem_request_make, 1, local, zero, remote, zero, 1, NULL);
-    /* The same for a region whose memory is in a list by address. */
+    /* The same for a region whose memory is given by address. */
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
     OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
-    const kvmem_descriptor block = {.address = region_info(region).address, .size = BLOCK};
-    EXPECT_OK(kvmem_descriptors_resize(both.local, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_set(both.local, 0, &block, ERR));
-    OWNED(kvmem_request) other = read_of(&both);
+    const kvmem_nixl_descriptor block = WITH(region_descriptor(region), it.region = NULL);
+    OWN(kvmem_request, other, kvmem_request_create, both.near, KVMEM_REQUEST_READ, &block, "far", both.remote, 1,
+        NULL);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     EXPECT_OK(kvmem_request_post(other, NULL, 0, ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_wait(other, PATIENCE, ERR));
@@ -397,25 +376,21 @@ TEST(files_are_written_and_read_by_their_descriptors) {
                                             0600);
     CHECK(fd >= 0);
     CHECK_EQ(ftruncate(fd, 4 * BLOCK), 0);
-    OWNED(kvmem_descriptors) file =
-        descriptors_of(KVMEM_MEMORY_FILE, (kvmem_descriptor){.size = 4 * BLOCK, .device_id = (uint64_t)fd});
-    OWN(kvmem_segments, in_file, kvmem_segments_register, agent, file, NULL);
-    OWNED(kvmem_descriptors) host = descriptors_of_memory(memory, sizeof(memory));
-    OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, host, NULL);
-    const kvmem_descriptor third = {.address = 2 * BLOCK, .size = BLOCK, .device_id = (uint64_t)fd};
-    EXPECT_OK(kvmem_descriptors_set(file, 0, &third, ERR));
-    EXPECT_OK(kvmem_descriptors_set(host, 0, REF(((kvmem_descriptor){.address = (uintptr_t)memory,
-                                                                     .size = BLOCK})), ERR));
-    OWN(kvmem_request, write, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, host, "files", file, NULL);
+    const kvmem_nixl_descriptor file = {
+        .size = 4 * BLOCK, .device_id = (uint64_t)fd, .memory_type = KVMEM_MEMORY_FILE};
+    OWN(kvmem_segments, in_file, kvmem_segments_register, agent, &file, 1, NULL);
+    const kvmem_nixl_descriptor host = memory_at(memory, sizeof(memory));
+    OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, &host, 1, NULL);
+    const kvmem_nixl_descriptor third = WITH(file, it.address = 2 * BLOCK, it.size = BLOCK);
+    const kvmem_nixl_descriptor blocks[] = {memory_at(memory, BLOCK), memory_at(memory + BLOCK, BLOCK)};
+    OWN(kvmem_request, write, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, &blocks[0], "files", &third, 1, NULL);
     run(write);
     CHECK_EQ(pread(fd, memory + BLOCK, BLOCK, 2 * BLOCK), BLOCK);
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
     OWN(kvmem_blob, backend, kvmem_request_get_backend, write);
     CHECK_STR((const char *)kvmem_blob_data(backend), "POSIX");
     memset(memory + BLOCK, 0, BLOCK);
-    const kvmem_descriptor second = {.address = (uintptr_t)memory + BLOCK, .size = BLOCK};
-    EXPECT_OK(kvmem_descriptors_set(host, 0, &second, ERR));
-    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, host, "files", file, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, &blocks[1], "files", &third, 1, NULL);
     run(read);
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
 }
@@ -425,12 +400,11 @@ TEST(a_request_for_a_file_that_is_not_open_is_explained) {
     static unsigned char memory[BLOCK];
     OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    OWNED(kvmem_descriptors) file =
-        descriptors_of(KVMEM_MEMORY_FILE, (kvmem_descriptor){.size = BLOCK, .device_id = 900});
-    OWN(kvmem_segments, in_file, kvmem_segments_register, agent, file, NULL);
-    OWNED(kvmem_descriptors) host = descriptors_of_memory(memory, sizeof(memory));
-    OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, host, NULL);
-    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, host, "files", file, NULL);
+    const kvmem_nixl_descriptor file = {.size = BLOCK, .device_id = 900, .memory_type = KVMEM_MEMORY_FILE};
+    OWN(kvmem_segments, in_file, kvmem_segments_register, agent, &file, 1, NULL);
+    const kvmem_nixl_descriptor host = memory_at(memory, sizeof(memory));
+    OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, &host, 1, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, &host, "files", &file, 1, NULL);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "read 1 descriptor of files by the POSIX backend",
                    kvmem_request_wait(read, PATIENCE, ERR));

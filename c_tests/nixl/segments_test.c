@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raw descriptors: lists, registration with selected backends, queries, memory views.
+// Raw descriptors: arrays of them, registration with selected backends, queries, memory views.
 #include "harness.h"
-
-static kvmem_descriptors *list_open(uint32_t memory_type) {
-    return MADE(kvmem_descriptors, kvmem_descriptors_create, memory_type);
-}
-
-static void add(kvmem_descriptors *list, const void *address, size_t size) {
-    const kvmem_descriptor descriptor = {.address = (uintptr_t)address, .size = size};
-    EXPECT_OK(kvmem_descriptors_add(list, &descriptor, 1, ERR));
-}
 
 static kvmem_nixl_options on_backend(const char *const *name) {
     return OPTIONS(kvmem_nixl_options, it.backends = name, it.backend_count = 1);
@@ -18,72 +9,58 @@ static kvmem_nixl_options on_backend(const char *const *name) {
 static const char *const posix[] = {"POSIX"};
 static const char *const ucx[] = {"UCX"};
 
-TEST(a_list_is_changed_and_read) {
-    char key[] = "bucket/\0key";
-    char agent[] = "far";
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_OBJECT);
-    const kvmem_descriptor both[] = {
-        {.address = 0, .size = 100, .device_id = 7, .metadata = key, .metadata_size = sizeof(key)},
-        {.address = 4096, .size = 200, .agent = agent},
-    };
-    EXPECT_OK(kvmem_descriptors_add(list, both, NUM(both), ERR));
-    memset(key, 'x', sizeof(key)); /* they were copied */
-    memset(agent, 'x', sizeof(agent) - 1);
-    CHECK_EQ(kvmem_descriptors_count(list), 2);
-    CHECK_EQ(kvmem_descriptors_memory_type(list), KVMEM_MEMORY_OBJECT);
-    GET(kvmem_descriptor, first, kvmem_descriptors_get, list, 0);
-    CHECK_EQ(first.device_id, 7);
-    CHECK_EQ(first.metadata_size, sizeof(key));
-    CHECK_BYTES(first.metadata, "bucket/\0key", sizeof(key));
-    CHECK(first.agent == NULL);
-    GET(kvmem_descriptor, second, kvmem_descriptors_get, list, 1);
-    CHECK_STR(second.agent, "far");
-    CHECK(second.metadata == NULL);
-
-    EXPECT_OK(kvmem_descriptors_set(list, 0, &(kvmem_descriptor){.address = 8, .size = 16}, ERR));
-    EXPECT_OK(kvmem_descriptors_remove(list, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_resize(list, 3, ERR));
-    GET(kvmem_descriptor, changed, kvmem_descriptors_get, list, 0);
-    CHECK_EQ(changed.address, 8);
-    GET(kvmem_descriptor, zero, kvmem_descriptors_get, list, 2);
-    CHECK_EQ(zero.size, 0);
-    OWN(kvmem_blob, text, kvmem_descriptors_print, list);
-    CHECK_HAS(kvmem_blob_data(text), "3 descriptors of OBJECT memory\n0: address 0x8, 16 bytes, device 0\n");
-    EXPECT_OK(kvmem_descriptors_resize(list, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_trim(list, ERR));
-    CHECK_EQ(kvmem_descriptors_count(list), 1);
-    EXPECT_OK(kvmem_descriptors_clear(list, ERR));
-    CHECK_EQ(kvmem_descriptors_count(list), 0);
-}
-
-TEST(a_failed_change_changes_nothing) {
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor added[] = {{.address = 1, .size = 1}, {.address = UINT64_MAX, .size = 2}};
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "exceeds the address space",
-                   kvmem_descriptors_add(list, added, NUM(added), ERR));
-    CHECK_EQ(kvmem_descriptors_count(list), 0);
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_descriptors_remove(list, 0, ERR));
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_descriptors_set(list, 0, added, ERR));
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_descriptors_resize(list, SIZE_MAX, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "memory_type", kvmem_descriptors_create, 6);
+TEST(a_region_lists_its_descriptors) {
     OWN(kvmem_region, region, kvmem_region_create_disk, REF(OPTIONS(kvmem_disk_options, it.size = 4096)));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the region is FILE memory, the list is of DRAM memory",
-                   kvmem_descriptors_add_region(list, region, ERR));
+    size_t count = 0;
+    EXPECT_OK(kvmem_region_get_descriptors(region, NULL, 0, &count, ERR));
+    CHECK_EQ(count, 1);
+    const kvmem_nixl_descriptor file = region_descriptor(region);
+    CHECK_EQ(file.memory_type, KVMEM_MEMORY_FILE);
+    CHECK_EQ(file.address, 0);
+    CHECK_EQ(file.size, 4096);
+    CHECK(file.region == region && file.metadata == NULL && file.agent == NULL);
+
+    const kvmem_block_options options =
+        OPTIONS(kvmem_block_options, it.device_id = 7, it.offset = 512, it.size = 1024, it.metadata = "N:a\0b",
+                it.metadata_size = 5);
+    OWN(kvmem_region, device, kvmem_region_create_block, &options);
+    OWN(kvmem_region, view, kvmem_region_create_view, device, 512, 512);
+    const kvmem_nixl_descriptor whole = region_descriptor(view);
+    DESTROYED(kvmem_region, device);
+    CHECK_EQ(whole.memory_type, KVMEM_MEMORY_BLOCK);
+    CHECK_EQ(whole.address, 512);
+    CHECK_EQ(whole.size, 1024);
+    CHECK_EQ(whole.device_id, 7);
+    CHECK_EQ(whole.metadata_size, 5);
+    CHECK_BYTES(whole.metadata, "N:a\0b", 5);
 }
 
-TEST(a_list_is_restored_from_its_bytes) {
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_BLOCK);
-    const kvmem_descriptor descriptor = {.address = 5, .size = 6, .device_id = 7, .metadata = "m",
-                                         .metadata_size = 1};
-    EXPECT_OK(kvmem_descriptors_add(list, &descriptor, 1, ERR));
-    OWN(kvmem_blob, bytes, kvmem_descriptors_export, list);
-    OWN(kvmem_descriptors, again, kvmem_descriptors_import, kvmem_blob_data(bytes), kvmem_blob_size(bytes));
-    CHECK_EQ(kvmem_descriptors_memory_type(again), KVMEM_MEMORY_BLOCK);
-    GET(kvmem_descriptor, read, kvmem_descriptors_get, again, 0);
-    CHECK_EQ(read.device_id, 7);
-    CHECK_BYTES(read.metadata, "m", 1);
-    REFUSE(KVMEM_STATUS_CORRUPT, "", kvmem_descriptors_import, kvmem_blob_data(bytes),
-           kvmem_blob_size(bytes) - 1);
+TEST(a_descriptor_that_is_wrong_is_named) {
+    OWN(kvmem_agent, agent, kvmem_agent_create, "wrong", NULL);
+    const kvmem_nixl_descriptor right = memory_at(&agent, 1);
+    const struct {
+        kvmem_nixl_descriptor second;
+        kvmem_status status;
+        const char *part;
+    } cases[] = {
+        {WITH(right, it.address = UINT64_MAX, it.size = 2), KVMEM_STATUS_OUT_OF_RANGE,
+         "descriptors: descriptor 1 of 2 bytes at 0xffffffffffffffff exceeds the address space"},
+        {WITH(right, it.memory_type = KVMEM_MEMORY_FILE), KVMEM_STATUS_INVALID_ARGUMENT,
+         "memory_type of descriptors[1] is 3, and that of descriptors[0] is 1 (DRAM)"},
+        {WITH(right, it.reserved = 1), KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[1]: reserved is 1"},
+        {WITH(right, it.metadata_size = 1), KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[1]: metadata is NULL"},
+        {WITH(right, it.region = (const kvmem_region *)agent), KVMEM_STATUS_INVALID_ARGUMENT,
+         "descriptors[1]: the handle is of type agent"},
+    };
+    for (size_t i = 0; i < NUM(cases); i++) {
+        const kvmem_nixl_descriptor both[] = {right, cases[i].second};
+        REFUSE(cases[i].status, cases[i].part, kvmem_segments_register, agent, ARRAY(both), NULL);
+    }
+    const kvmem_nixl_descriptor untyped = WITH(right, it.memory_type = 6);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[0]: memory_type", kvmem_segments_register, agent, &untyped, 1,
+           NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "remote[0]: memory_type", kvmem_request_create, agent, KVMEM_REQUEST_READ,
+           &right, "wrong", &untyped, 1, NULL);
 }
 
 /* 4,096 bytes are registered at 0 and at 8,192. Of a long list the first other descriptor is named. */
@@ -91,16 +68,17 @@ static void check_unknown_is_named(kvmem_agent *near, kvmem_agent *far, unsigned
     enum { COUNT = 1000 };
     static const size_t at[] = {0, 1, 614, COUNT - 1};
     for (size_t i = 0; i < NUM(at); i++) {
-        OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-        for (size_t j = 0; j < COUNT; j++) add(list, memory + (j < at[i] ? j % 2 * 8192 + j : 6000 + j), 16);
+        static kvmem_nixl_descriptor list[COUNT];
+        for (size_t j = 0; j < COUNT; j++)
+            list[j] = memory_at(memory + (j < at[i] ? j % 2 * 8192 + j : 6000 + j), 16);
         const char *named = TEXT("descriptor %zu of 1000, DRAM memory at %p of 16 bytes on device 0", at[i],
                                  (void *)(memory + 6000 + at[i]));
-        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, near, "far", list, NULL);
+        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, near, "far", ARRAY(list), NULL);
         CHECK_HAS(test_last_message(), "is the first that the loaded metadata does not cover");
-        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, far, NULL, list, NULL);
+        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, far, NULL, ARRAY(list), NULL);
         CHECK_HAS(test_last_message(), "is the first that is not registered");
         REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_request_create, far, KVMEM_REQUEST_READ, list, "far", list,
-               NULL);
+               COUNT, NULL);
     }
 }
 
@@ -108,55 +86,49 @@ TEST(memory_without_a_region_is_registered_and_accessed) {
     static unsigned char memory[65536];
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    add(list, memory, 4096);
-    add(list, memory + 8192, 4096);
-    GET(kvmem_segments *, segments, kvmem_segments_register, far, list, NULL);
-    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "already registered", kvmem_segments_register, far, list, NULL);
+    const kvmem_nixl_descriptor list[] = {memory_at(memory, 4096), memory_at(memory + 8192, 4096)};
+    GET(kvmem_segments *, segments, kvmem_segments_register, far, ARRAY(list), NULL);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "already registered", kvmem_segments_register, far, ARRAY(list), NULL);
     agents_introduce(near, far);
-    OWN(kvmem_prepared, prepared, kvmem_prepared_create, near, "far", list, NULL);
-    OWNED(kvmem_descriptors) other = list_open(KVMEM_MEMORY_DRAM);
-    add(other, memory + 4096, 4096);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "metadata must cover", kvmem_prepared_create, near, "far", other, NULL);
+    OWN(kvmem_prepared, prepared, kvmem_prepared_create, near, "far", ARRAY(list), NULL);
+    const kvmem_nixl_descriptor other = memory_at(memory + 4096, 4096);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "metadata must cover", kvmem_prepared_create, near, "far", &other, 1, NULL);
     check_unknown_is_named(near, far, memory);
     EXPECT_OK(kvmem_segments_deregister(segments, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "already", kvmem_segments_deregister(segments, ERR));
     kvmem_segments_destroy(segments);
-    OWN(kvmem_segments, again, kvmem_segments_register, far, list, NULL); /* and once more */
+    OWN(kvmem_segments, again, kvmem_segments_register, far, ARRAY(list), NULL); /* and once more */
 }
 
 TEST(backends_are_chosen) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("choosing");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_segments_register, agent, list, NULL);
-    add(list, memory, sizeof(memory));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_segments_register, agent, NULL, 0, NULL);
+    const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
     const kvmem_nixl_options only_posix = on_backend(posix);
-    GET(kvmem_segments *, segments, kvmem_segments_register, agent, list, &only_posix);
+    GET(kvmem_segments *, segments, kvmem_segments_register, agent, &all, 1, &only_posix);
     /* UCX has not registered it, so no peer can access it. */
     OWNED(kvmem_agent) peer = agent_open("peer");
     agents_introduce(peer, agent);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "must cover", kvmem_prepared_create, peer, "choosing", list, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "must cover", kvmem_prepared_create, peer, "choosing", &all, 1, NULL);
     kvmem_segments_destroy(segments);
     const kvmem_nixl_options only_ucx = on_backend(ucx);
-    OWN(kvmem_segments, reachable, kvmem_segments_register, agent, list, &only_ucx);
-    OWN(kvmem_blob, metadata, kvmem_agent_get_partial_metadata, agent, list, &only_ucx);
+    OWN(kvmem_segments, reachable, kvmem_segments_register, agent, &all, 1, &only_ucx);
+    OWN(kvmem_blob, metadata, kvmem_agent_get_partial_metadata, agent, &all, 1, &only_ucx);
     EXPECT_OK(kvmem_agent_load_remote_metadata(peer, kvmem_blob_data(metadata), kvmem_blob_size(metadata),
                                                NULL,
                                                ERR));
-    OWN(kvmem_prepared, prepared, kvmem_prepared_create, peer, "choosing", list, NULL);
+    OWN(kvmem_prepared, prepared, kvmem_prepared_create, peer, "choosing", &all, 1, NULL);
     const char *const missing[] = {"OBJ"};
     const kvmem_nixl_options on_missing = on_backend(missing);
-    OWNED(kvmem_descriptors) objects = list_open(KVMEM_MEMORY_OBJECT);
-    add(objects, NULL, 4096);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "has no OBJ backend", kvmem_segments_register, agent, objects,
-           &on_missing);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "accepts no OBJECT memory", kvmem_segments_register, agent, objects,
-           &only_ucx);
+    const kvmem_nixl_descriptor object = {.size = 4096, .memory_type = KVMEM_MEMORY_OBJECT};
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "has no OBJ backend", kvmem_segments_register, agent, &object,
+           1, &on_missing);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "accepts no OBJECT memory", kvmem_segments_register, agent, &object,
+           1, &only_ucx);
     REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts OBJECT memory", kvmem_segments_register, agent,
-           objects,
-           NULL);
+           &object, 1, NULL);
 }
 
 /* NIXL returns the same status for all causes; the error names what UCX needs, and its settings. */
@@ -164,10 +136,9 @@ TEST(gpu_memory_without_a_gpu_fails_with_advice) {
     if (access("/dev/nvidiactl", F_OK) == 0) SKIP("a machine without a GPU");
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("no_gpu");
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_VRAM);
-    add(list, memory, sizeof(memory));
+    const kvmem_nixl_descriptor all = WITH(memory_at(memory, sizeof(memory)), it.memory_type = KVMEM_MEMORY_VRAM);
     CHECK_EQ(setenv("UCX_TLS", "tcp", 1), 0);
-    REFUSE(KVMEM_STATUS_NIXL, "with its UCX backend", kvmem_segments_register, agent, list, NULL);
+    REFUSE(KVMEM_STATUS_NIXL, "with its UCX backend", kvmem_segments_register, agent, &all, 1, NULL);
     CHECK_EQ(unsetenv("UCX_TLS"), 0);
     CHECK_HAS(test_last_message(), "cuda_copy");
     CHECK_HAS(test_last_message(), "UCX_TLS=tcp");
@@ -180,13 +151,13 @@ TEST(files_are_queried_by_their_paths) {
     const char *missing = scratch_file(&directory, "missing");
     OWN(kvmem_agent, agent, kvmem_agent_create, "querying", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_FILE);
-    const kvmem_descriptor files[] = {
-        {.size = 10, .metadata = path, .metadata_size = strlen(path)},
-        {.size = 10, .metadata = missing, .metadata_size = strlen(missing)},
+    const kvmem_nixl_descriptor untold = {.size = 10, .memory_type = KVMEM_MEMORY_FILE};
+    const kvmem_nixl_descriptor files[] = {
+        WITH(untold, it.metadata = path, it.metadata_size = strlen(path)),
+        WITH(untold, it.metadata = missing, it.metadata_size = strlen(missing)),
+        untold,
     };
-    EXPECT_OK(kvmem_descriptors_add(list, files, NUM(files), ERR));
-    OWN(kvmem_query, query, kvmem_agent_query, agent, list, NULL);
+    OWN(kvmem_query, query, kvmem_agent_query, agent, files, 2, NULL);
     CHECK_EQ(kvmem_query_count(query), 2);
     GET(kvmem_query_result, there, kvmem_query_get, query, 0);
     CHECK_EQ(there.exists, 1);
@@ -199,21 +170,18 @@ TEST(files_are_queried_by_their_paths) {
     CHECK_EQ(absent.parameter_count, 0);
     kvmem_query_result past;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_query_get(query, 2, &past, ERR));
-    EXPECT_OK(kvmem_descriptors_set(list, 1, &(kvmem_descriptor){.size = 10}, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 1 has no metadata", kvmem_agent_query, agent, list, NULL);
-    EXPECT_OK(kvmem_descriptors_clear(list, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, list, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has no metadata", kvmem_agent_query, agent, ARRAY(files), NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, NULL, 0, NULL);
 }
 
 /* NIXL would register with it twice. */
 TEST(a_backend_is_named_once) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("registering");
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    add(list, memory, sizeof(memory));
+    const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
     const char *names[] = {"UCX", "UCX"};
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.backends = names, it.backend_count = 2);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "backends has 'UCX' twice", kvmem_segments_register, agent, list,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "backends has 'UCX' twice", kvmem_segments_register, agent, &all, 1,
            &options);
 }
 
@@ -221,9 +189,8 @@ TEST(one_backend_is_queried) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("querying");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    add(list, memory, sizeof(memory));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, list,
+    const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, &all, 1,
            NULL);
 }
 
@@ -231,14 +198,11 @@ TEST(one_backend_is_queried) {
 TEST(a_view_without_a_gpu_fails_with_advice) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("viewing");
-    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_memory_view_create, agent, list, NULL);
-    add(list, memory, sizeof(memory));
-    OWN(kvmem_segments, segments, kvmem_segments_register, agent, list, NULL);
-    REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_memory_view_create, agent, list, NULL);
-    OWNED(kvmem_descriptors) remote = list_open(KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor of_far = {.address = (uintptr_t)memory, .size = 4096, .agent = "far"};
-    EXPECT_OK(kvmem_descriptors_add(remote, &of_far, 1, ERR));
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_memory_view_create, agent, remote, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_memory_view_create, agent, NULL, 0, NULL);
+    const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
+    OWN(kvmem_segments, segments, kvmem_segments_register, agent, &all, 1, NULL);
+    REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_memory_view_create, agent, &all, 1, NULL);
+    const kvmem_nixl_descriptor of_far = WITH(all, it.agent = "far");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_memory_view_create, agent, &of_far, 1, NULL);
     CHECK(kvmem_memory_view_handle(NULL) == NULL);
 }

@@ -13,7 +13,7 @@ static unsigned char memory[3 * 4096];
 /* An agent whose calls have a limit, a peer, and a segment of the agent. */
 typedef struct pair {
     kvmem_agent *near, *far;
-    kvmem_descriptors *local, *remote;
+    kvmem_nixl_descriptor local, remote;
     kvmem_segments *segments;
 } pair;
 
@@ -24,15 +24,13 @@ static void pair_open(pair *pair) {
     pair->near = MADE(kvmem_agent, kvmem_agent_create, "near", &options);
     EXPECT_OK(kvmem_agent_create_backend(pair->near, "UCX", NULL, 0, ERR));
     agents_introduce(pair->near, pair->far);
-    pair->local = descriptors_of_memory(memory, 4096);
-    pair->remote = descriptors_of_memory(memory + 4096, 4096);
-    EXPECT_OK(kvmem_segments_register(pair->near, pair->local, NULL, &pair->segments, ERR));
+    pair->local = memory_at(memory, 4096);
+    pair->remote = memory_at(memory + 4096, 4096);
+    EXPECT_OK(kvmem_segments_register(pair->near, &pair->local, 1, NULL, &pair->segments, ERR));
 }
 
 static void pair_close(pair *pair) {
     kvmem_segments_destroy(pair->segments);
-    kvmem_descriptors_destroy(pair->local);
-    kvmem_descriptors_destroy(pair->remote);
     kvmem_agent_destroy(pair->near);
     kvmem_agent_destroy(pair->far);
 }
@@ -113,13 +111,13 @@ TEST(a_region_that_is_not_deregistered_late_is_never_freed) {
 TEST(what_is_made_too_late_is_ended) {
     OPENED(pair, it);
     void *const first = memory + 8192;
-    OWNED(kvmem_descriptors) more = descriptors_of_memory(first, 4096);
+    const kvmem_nixl_descriptor more = memory_at(first, 4096);
     NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
-    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, more, NULL);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_memory_view_create, it.near, it.local, NULL);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_prepared_create, it.near, NULL, it.local, NULL);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_request_create, it.near, KVMEM_REQUEST_READ, it.local, "far", it.remote,
-           NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, &more, 1, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_memory_view_create, it.near, &it.local, 1, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_prepared_create, it.near, NULL, &it.local, 1, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_request_create, it.near, KVMEM_REQUEST_READ, &it.local, "far",
+           &it.remote, 1, NULL);
     go_on(it.near);
     CHECK_EQ(registrations(first), 0);
     CHECK_EQ(NIXL(nixl_sim_get_views()).alive, 0);
@@ -127,13 +125,7 @@ TEST(what_is_made_too_late_is_ended) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
 }
 
-static kvmem_descriptors *descriptors_of_region(kvmem_region *region) {
-    kvmem_descriptors *list = MADE(kvmem_descriptors, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add_region(list, region, ERR));
-    return list;
-}
-
-/* Memory of a region that only a list of descriptors keeps, and that NIXL does not give back: with one of two backends, after
+/* Memory of a region that only registered descriptors keep, and that NIXL does not give back: with one of two backends, after
    a call that has timed out, or at the end. */
 TEST(memory_that_nixl_keeps_is_not_freed) {
     OPENED(pair, it);
@@ -145,26 +137,25 @@ TEST(memory_that_nixl_keeps_is_not_freed) {
     const int before = releases_count();
     for (int i = 0; i < CASES; i++) {
         OWNED(kvmem_region) region = region_adopt_noting_release(kept[i], sizeof(kept[i]));
-        OWNED(kvmem_descriptors) list = descriptors_of_region(region);
+        const kvmem_nixl_descriptor memory_of_it = region_descriptor(region);
         OWNED(kvmem_segments) segments = NULL;
         if (i == ONE_BACKEND) {
             NIXL(nixl_sim_fail_register(2));
             NIXL(nixl_sim_fail_deregister(1));
-            REFUSE(KVMEM_STATUS_NIXL, "with its POSIX backend", kvmem_segments_register, it.near, list, &both);
+            REFUSE(KVMEM_STATUS_NIXL, "with its POSIX backend", kvmem_segments_register, it.near, &memory_of_it, 1, &both);
             CHECK_HAS(test_last_message(), "from its UCX backend: deregister");
         } else if (i == LATE) {
             NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
-            REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, list, &both);
+            REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, &memory_of_it, 1, &both);
             NIXL(nixl_sim_fail_deregister(1));
             go_on(it.near);
         } else {
-            EXPECT_OK(kvmem_segments_register(it.near, list, &both, &segments, ERR));
+            EXPECT_OK(kvmem_segments_register(it.near, &memory_of_it, 1, &both, &segments, ERR));
             NIXL(nixl_sim_fail_deregister(2));
             DESTROYED(kvmem_segments, segments);
             go_on(it.near);
         }
         CHECK_EQ(registrations(kept[i]), 1);
-        DESTROYED(kvmem_descriptors, list);
         DESTROYED(kvmem_region, region);
         CHECK_EQ(releases_count(), before);
     }
@@ -174,13 +165,12 @@ TEST(memory_that_nixl_keeps_is_not_freed) {
 TEST(memory_that_nixl_gives_back_late_is_freed) {
     OPENED(pair, it);
     OWNED(kvmem_region) region = region_adopt_noting_release(memory + 8192, 4096);
-    OWNED(kvmem_descriptors) list = descriptors_of_region(region);
+    const kvmem_nixl_descriptor memory_of_it = region_descriptor(region);
     const int before = releases_count();
-    OWN(kvmem_segments, segments, kvmem_segments_register, it.near, list, NULL);
+    OWN(kvmem_segments, segments, kvmem_segments_register, it.near, &memory_of_it, 1, NULL);
     NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_deregister(segments, ERR));
     DESTROYED(kvmem_segments, segments);
-    DESTROYED(kvmem_descriptors, list);
     DESTROYED(kvmem_region, region);
     CHECK_EQ(releases_count(), before);
     go_on(it.near);

@@ -265,7 +265,7 @@ TEST(a_run_of_many_requests_completes_after_its_peer_was_invalidated) {
 /* A call into NIXL has no time limit. A kvmem call that has one, and changes nothing, ends in time. */
 TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));
-    OWNED(kvmem_descriptors) memory = descriptors_of_memory(&pair, sizeof(pair));
+    const kvmem_nixl_descriptor memory = memory_at(&pair, sizeof(pair));
     const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
@@ -273,7 +273,7 @@ TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     REFUSE(KVMEM_STATUS_TIMED_OUT, "agent 'near'", kvmem_agent_take_notifications, pair.near,
            MILLISECONDS(1));
     CHECK_HAS(test_last_message(), "has not returned");
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_query, pair.near, memory, &soon);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_query, pair.near, &memory, 1, &soon);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_connect(pair.near, "far", &soon, ERR));
     NIXL(nixl_sim_go());
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));

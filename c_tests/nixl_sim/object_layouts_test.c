@@ -117,7 +117,8 @@ TEST(a_run_that_times_out_names_its_objects_and_their_stores) {
 /* Two objects, and memory for them, as raw descriptors. */
 typedef struct raw {
     kvmem_agent *agent;
-    kvmem_descriptors *here, *there;
+    kvmem_nixl_descriptor here[2], there[2];
+    size_t count; /* of those in requests */
     kvmem_segments *local, *remote;
 } raw;
 
@@ -125,40 +126,30 @@ static unsigned char raw_memory[2][64];
 
 static void raw_open(raw *raw) {
     raw->agent = sim_agent();
-    raw->here = descriptors_of_memory(raw_memory[0], sizeof(raw_memory[0]));
-    raw->there = MADE(kvmem_descriptors, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
-    const kvmem_descriptor objects[] = {
-        {.size = sizeof(raw_memory[0]), .device_id = 7, .metadata = "key", .metadata_size = 3},
-        {.size = sizeof(raw_memory[1]), .device_id = 8, .metadata = "other", .metadata_size = 5}};
-    EXPECT_OK(kvmem_descriptors_add(raw->there, objects, NUM(objects), ERR));
-    const kvmem_descriptor second = {.address = (uintptr_t)raw_memory[1], .size = sizeof(raw_memory[1])};
-    EXPECT_OK(kvmem_descriptors_add(raw->here, &second, 1, ERR));
-    EXPECT_OK(kvmem_segments_register(raw->agent, raw->here, NULL, &raw->local, ERR));
-    EXPECT_OK(kvmem_segments_register(raw->agent, raw->there, NULL, &raw->remote, ERR));
+    raw->count = NUM(raw->here);
+    const kvmem_nixl_descriptor object = {.size = sizeof(raw_memory[0]), .memory_type = KVMEM_MEMORY_OBJECT};
+    raw->there[0] = WITH(object, it.device_id = 7, it.metadata = "key", it.metadata_size = 3);
+    raw->there[1] = WITH(object, it.device_id = 8, it.metadata = "other", it.metadata_size = 5);
+    for (size_t i = 0; i < 2; i++) raw->here[i] = memory_at(raw_memory[i], sizeof(raw_memory[i]));
+    EXPECT_OK(kvmem_segments_register(raw->agent, ARRAY(raw->here), NULL, &raw->local, ERR));
+    EXPECT_OK(kvmem_segments_register(raw->agent, ARRAY(raw->there), NULL, &raw->remote, ERR));
     NIXL(nixl_sim_choose_backend("OBJ"));
 }
 
 static void raw_close(raw *raw) {
     kvmem_segments_destroy(raw->remote);
     kvmem_segments_destroy(raw->local);
-    kvmem_descriptors_destroy(raw->there);
-    kvmem_descriptors_destroy(raw->here);
     kvmem_agent_destroy(raw->agent);
 }
 
 static kvmem_request *raw_request(const raw *raw, uint32_t operation, const kvmem_nixl_options *options) {
-    return MADE(kvmem_request, kvmem_request_create, raw->agent, operation, raw->here, "storing", raw->there, options);
-}
-
-/* The first object alone. */
-static void raw_keep_one(const raw *raw) {
-    EXPECT_OK(kvmem_descriptors_remove(raw->here, 1, ERR));
-    EXPECT_OK(kvmem_descriptors_remove(raw->there, 1, ERR));
+    return MADE(kvmem_request, kvmem_request_create, raw->agent, operation, raw->here, "storing", raw->there,
+                raw->count, options);
 }
 
 TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
     OPENED(raw, raw);
-    raw_keep_one(&raw);
+    raw.count = 1;
     OWNED(kvmem_request) request =
         raw_request(&raw, KVMEM_REQUEST_WRITE, REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
     NIXL(nixl_sim_set_pending(1));
@@ -181,11 +172,11 @@ static void expect_failure(kvmem_request *request, kvmem_status status, const ch
 /* Its end says that nothing uses the memory any more. */
 TEST(a_failed_raw_request_for_one_object_is_released_and_names_the_object) {
     OPENED(raw, raw);
-    OWN(kvmem_prepared, here, kvmem_prepared_create, raw.agent, NULL, raw.here, NULL);
-    OWN(kvmem_prepared, there, kvmem_prepared_create, raw.agent, "storing", raw.there, NULL);
+    OWN(kvmem_prepared, here, kvmem_prepared_create, raw.agent, NULL, ARRAY(raw.here), NULL);
+    OWN(kvmem_prepared, there, kvmem_prepared_create, raw.agent, "storing", ARRAY(raw.there), NULL);
     OWN(kvmem_request, made, kvmem_request_make, KVMEM_REQUEST_READ, here, REF((uint32_t){1}), there,
         REF((uint32_t){1}), 1, NULL);
-    raw_keep_one(&raw);
+    raw.count = 1;
     OWNED(kvmem_request) created = raw_request(&raw, KVMEM_REQUEST_WRITE, NULL);
     const uint64_t alive = NIXL(nixl_sim_get_requests()).alive;
 
@@ -242,7 +233,7 @@ static void fail_in_flight(kvmem_request *request, kvmem_status status, const ch
 /* It may have waited for requests that were posted before it. */
 TEST(a_store_that_completed_another_request_since_is_asked_for_the_object) {
     OPENED(raw, raw);
-    raw_keep_one(&raw);
+    raw.count = 1;
     NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_MISSING));
     OPENED(queued, queued, &raw);
     kvmem_request *const other = complete_one(&queued, "OBJ");
@@ -253,7 +244,7 @@ TEST(a_store_that_completed_another_request_since_is_asked_for_the_object) {
 
 TEST(a_store_that_has_been_silent_is_not_asked_though_another_one_is_not) {
     OPENED(raw, raw);
-    raw_keep_one(&raw);
+    raw.count = 1;
     NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_MISSING));
     OPENED(queued, queued, &raw);
     kvmem_request *const other = complete_one(&queued, "AZURE_BLOB");

@@ -7,7 +7,7 @@ static unsigned char memory[8192];
 
 typedef struct pair {
     kvmem_agent *near, *far;
-    kvmem_descriptors *local, *remote;
+    kvmem_nixl_descriptor local, remote;
     kvmem_segments *segments;
 } pair;
 
@@ -16,24 +16,22 @@ static void pair_open(pair *pair) {
     pair->near = agent_open("near");
     pair->far = agent_open("far");
     agents_introduce(pair->near, pair->far);
-    pair->local = descriptors_of_memory(memory, 4096);
-    pair->remote = descriptors_of_memory(memory + 4096, 4096);
-    EXPECT_OK(kvmem_segments_register(pair->near, pair->local, NULL, &pair->segments, ERR));
+    pair->local = memory_at(memory, 4096);
+    pair->remote = memory_at(memory + 4096, 4096);
+    EXPECT_OK(kvmem_segments_register(pair->near, &pair->local, 1, NULL, &pair->segments, ERR));
     NIXL(nixl_sim_set_pending(1));
 }
 
 static void pair_close(pair *pair) {
     NIXL(nixl_sim_set_pending(0));
     kvmem_segments_destroy(pair->segments);
-    kvmem_descriptors_destroy(pair->local);
-    kvmem_descriptors_destroy(pair->remote);
     kvmem_agent_destroy(pair->near);
     kvmem_agent_destroy(pair->far);
 }
 
 static kvmem_request *request_with(pair *pair, const kvmem_nixl_options *options) {
-    return MADE(kvmem_request, kvmem_request_create, pair->near, KVMEM_REQUEST_READ, pair->local, "far",
-                pair->remote, options);
+    return MADE(kvmem_request, kvmem_request_create, pair->near, KVMEM_REQUEST_READ, &pair->local, "far",
+                &pair->remote, 1, options);
 }
 
 /* Posts once the previous run has ended. Only the deadline of the process limits the wait. */

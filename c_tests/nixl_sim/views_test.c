@@ -6,13 +6,6 @@
 
 static unsigned char memory[4096];
 
-static kvmem_descriptors *list_of(const char *peer) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor whole = {.address = (uintptr_t)memory, .size = sizeof(memory), .agent = peer};
-    EXPECT_OK(kvmem_descriptors_add(list, &whole, 1, ERR));
-    return list;
-}
-
 static kvmem_agent *open_agent(void) {
     nixl_find_stand_in();
     GET(kvmem_agent *, agent, kvmem_agent_create, "near", NULL);
@@ -33,11 +26,11 @@ TEST(views_have_handles_and_are_released_once) {
     OWNED(kvmem_agent) far = MADE(kvmem_agent, kvmem_agent_create, "far", NULL);
     EXPECT_OK(kvmem_agent_create_backend(far, "UCX", NULL, 0, ERR));
     agents_introduce(agent, far);
-    OWNED(kvmem_descriptors) own = list_of(NULL);
-    OWNED(kvmem_descriptors) of_far = list_of("far");
-    OWN(kvmem_segments, segments, kvmem_segments_register, agent, own, NULL);
-    GET(kvmem_memory_view *, local, kvmem_memory_view_create, agent, own, NULL);
-    GET(kvmem_memory_view *, remote, kvmem_memory_view_create, agent, of_far, NULL);
+    const kvmem_nixl_descriptor own = memory_at(memory, sizeof(memory));
+    const kvmem_nixl_descriptor of_far = WITH(own, it.agent = "far");
+    OWN(kvmem_segments, segments, kvmem_segments_register, agent, &own, 1, NULL);
+    GET(kvmem_memory_view *, local, kvmem_memory_view_create, agent, &own, 1, NULL);
+    GET(kvmem_memory_view *, remote, kvmem_memory_view_create, agent, &of_far, 1, NULL);
     expect_views(2, 0);
     CHECK(kvmem_memory_view_handle(local) != NULL && kvmem_memory_view_handle(remote) != NULL);
     CHECK(kvmem_memory_view_handle(local) != kvmem_memory_view_handle(remote));
@@ -50,9 +43,9 @@ TEST(views_have_handles_and_are_released_once) {
 /* The view keeps the agent. */
 TEST(a_view_is_released_before_its_agent) {
     kvmem_agent *agent = open_agent();
-    OWNED(kvmem_descriptors) own = list_of(NULL);
-    kvmem_segments *segments = MADE(kvmem_segments, kvmem_segments_register, agent, own, NULL);
-    GET(kvmem_memory_view *, view, kvmem_memory_view_create, agent, own, NULL);
+    const kvmem_nixl_descriptor own = memory_at(memory, sizeof(memory));
+    kvmem_segments *segments = MADE(kvmem_segments, kvmem_segments_register, agent, &own, 1, NULL);
+    GET(kvmem_memory_view *, view, kvmem_memory_view_create, agent, &own, 1, NULL);
     const uint64_t released = NIXL(nixl_sim_get_views()).released;
     kvmem_segments_destroy(segments);
     kvmem_agent_destroy(agent);

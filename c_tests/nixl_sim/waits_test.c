@@ -24,7 +24,7 @@ typedef struct objects {
     message far_metadata, descriptor;
     kvmem_queue *queue;
     kvmem_transfer *transfer;
-    kvmem_descriptors *list, *doomed_list, *remote_list;
+    kvmem_nixl_descriptor memory, remote_memory;
     kvmem_segments *segments, *doomed_segments;
     kvmem_prepared *prepared, *prepared_remote, *doomed_prepared;
     kvmem_request *request, *doomed_request;
@@ -75,23 +75,23 @@ static void objects_open(objects *o, uint64_t limit) {
     o->fresh = adopt(FRESH);
     o->doomed_region = adopt(DOOMED);
     o->doomed_registration = MADE(kvmem_registration, kvmem_region_register, o->doomed_region, o->near);
-    o->list = descriptors_of_memory(page(SEGMENT), PAGE);
-    o->doomed_list = descriptors_of_memory(page(DOOMED_SEGMENT), PAGE);
-    o->remote_list = descriptors_of_memory(page(REMOTE), PAGE);
-    o->segments = MADE(kvmem_segments, kvmem_segments_register, o->near, o->list, NULL);
-    o->doomed_segments = MADE(kvmem_segments, kvmem_segments_register, o->near, o->doomed_list, NULL);
-    o->prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, o->list, NULL);
-    o->prepared_remote = MADE(kvmem_prepared, kvmem_prepared_create, o->near, "far", o->remote_list, NULL);
-    o->doomed_prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, o->list, NULL);
+    o->memory = memory_at(page(SEGMENT), PAGE);
+    o->remote_memory = memory_at(page(REMOTE), PAGE);
+    const kvmem_nixl_descriptor doomed = memory_at(page(DOOMED_SEGMENT), PAGE);
+    o->segments = MADE(kvmem_segments, kvmem_segments_register, o->near, &o->memory, 1, NULL);
+    o->doomed_segments = MADE(kvmem_segments, kvmem_segments_register, o->near, &doomed, 1, NULL);
+    o->prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL);
+    o->prepared_remote = MADE(kvmem_prepared, kvmem_prepared_create, o->near, "far", &o->remote_memory, 1, NULL);
+    o->doomed_prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL);
     const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20));
-    o->request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far", o->remote_list,
+    o->request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far", &o->remote_memory, 1,
                       &soon);
     do EXPECT_OK(kvmem_request_post(o->request, NULL, 0, ERR));
     while (kvmem_request_wait(o->request, PATIENCE, ERR) == KVMEM_STATUS_TIMED_OUT);
-    o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far",
-                             o->remote_list, NULL);
-    o->view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, o->list, NULL);
-    o->doomed_view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, o->list, NULL);
+    o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far",
+                             &o->remote_memory, 1, NULL);
+    o->view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL);
+    o->doomed_view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL);
     o->folder = scratch_create(temporary_directory());
     o->directory = MADE(kvmem_directory, kvmem_directory_create,
                         REF(OPTIONS(kvmem_directory_options, it.folder = o->folder.path)));
@@ -112,9 +112,6 @@ static void objects_close(objects *o) {
     kvmem_prepared_destroy(o->doomed_prepared);
     kvmem_segments_destroy(o->segments);
     kvmem_segments_destroy(o->doomed_segments);
-    kvmem_descriptors_destroy(o->list);
-    kvmem_descriptors_destroy(o->doomed_list);
-    kvmem_descriptors_destroy(o->remote_list);
     kvmem_registration_destroy(o->registration);
     kvmem_registration_destroy(o->doomed_registration);
     kvmem_region_destroy(o->region);
@@ -157,14 +154,14 @@ FUNCTION(register_again) {
     destroy_registration(o);
     return TRIED(kvmem_registration, kvmem_region_register, o->doomed_region, o->near);
 }
-MAKES(register_segments, kvmem_segments, kvmem_segments_register, o->near, o->remote_list, NULL)
+MAKES(register_segments, kvmem_segments, kvmem_segments_register, o->near, &o->remote_memory, 1, NULL)
 CALLS(deregister_segments, kvmem_segments_deregister(o->doomed_segments, ERR))
 DESTROYS(destroy_segments, kvmem_segments, o->doomed_segments)
 CALLS(create_backend, kvmem_agent_create_backend(o->near, "POSIX", NULL, 0, ERR))
 MAKES(get_plugins, kvmem_plugins, kvmem_agent_get_plugins, o->near)
 MAKES(get_backends, kvmem_plugins, kvmem_agent_get_backends, o->near)
 MAKES(get_metadata, kvmem_blob, kvmem_agent_get_local_metadata, o->near)
-MAKES(get_partial, kvmem_blob, kvmem_agent_get_partial_metadata, o->near, o->list, NULL)
+MAKES(get_partial, kvmem_blob, kvmem_agent_get_partial_metadata, o->near, &o->memory, 1, NULL)
 MAKES(load, kvmem_blob, kvmem_agent_load_remote_metadata, o->near, o->far_metadata.data, o->far_metadata.size)
 CALLS(load_entry, kvmem_directory_entry_load(o->entry, o->near, ERR))
 CALLS(publish, kvmem_directory_publish(o->directory, o->near, NULL, 0, MILLISECONDS(20), ERR))
@@ -176,10 +173,10 @@ CALLS(connect_peer, kvmem_agent_connect(o->near, "far", NULL, ERR))
 CALLS(connect_soon, kvmem_agent_connect(o->near, "far",
                                         REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20))), ERR))
 MAKES(take, kvmem_notifications, kvmem_agent_take_notifications, o->near, MILLISECONDS(20))
-MAKES(query, kvmem_query, kvmem_agent_query, o->near, o->list, NULL)
-MAKES(prepare, kvmem_prepared, kvmem_prepared_create, o->near, NULL, o->list, NULL)
+MAKES(query, kvmem_query, kvmem_agent_query, o->near, &o->memory, 1, NULL)
+MAKES(prepare, kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL)
 DESTROYS(destroy_prepared, kvmem_prepared, o->doomed_prepared)
-MAKES(create_request, kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far", o->remote_list,
+MAKES(create_request, kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far", &o->remote_memory, 1,
       NULL)
 MAKES(make_request, kvmem_request, kvmem_request_make, KVMEM_REQUEST_READ, o->prepared, REF((uint32_t){0}),
       o->prepared_remote, REF((uint32_t){0}), 1, NULL)
@@ -191,7 +188,7 @@ FUNCTION(run_request) {
 MAKES(get_chosen, kvmem_blob, kvmem_request_get_backend, o->request)
 CALLS(estimate, kvmem_request_estimate(o->request, &(kvmem_request_cost){0}, ERR))
 CALLS(get_measured, kvmem_request_get_telemetry(o->request, &(kvmem_request_telemetry){0}, ERR))
-MAKES(create_view, kvmem_memory_view, kvmem_memory_view_create, o->near, o->list, NULL)
+MAKES(create_view, kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL)
 DESTROYS(destroy_view, kvmem_memory_view, o->doomed_view)
 FUNCTION(build_layout) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options, it.size = 0);
@@ -329,8 +326,8 @@ static void use_another_agent(const objects *o) {
         CHECK_EQ(after.registration_count, before.registration_count + 1);
         EXPECT_OK(kvmem_registration_deregister(same, ERR));
     }
-    OWNED(kvmem_descriptors) list = descriptors_of_memory(page(REMOTE), PAGE);
-    OWN(kvmem_segments, segments, kvmem_segments_register, o->other, list, NULL);
+    const kvmem_nixl_descriptor own = memory_at(page(REMOTE), PAGE);
+    OWN(kvmem_segments, segments, kvmem_segments_register, o->other, &own, 1, NULL);
 }
 
 TEST(calls_end_with_the_limit_of_their_agent) {

@@ -29,9 +29,9 @@ TEST(functions_that_need_an_agent_fail) {
     EXPECT(invalid, kvmem_agent_notify(NULL, "x", "x", 1, ERR));
     EXPECT(invalid, kvmem_agent_connect(NULL, "x", NULL, ERR));
     REFUSE(invalid, "", kvmem_agent_get_plugins, NULL);
-    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM); /* a list needs no NIXL */
-    REFUSE(invalid, "", kvmem_segments_register, NULL, list, NULL);
-    REFUSE(invalid, "", kvmem_request_create, NULL, 1, list, "x", list, NULL);
+    const kvmem_nixl_descriptor one = memory_at("x", 1);
+    REFUSE(invalid, "", kvmem_segments_register, NULL, &one, 1, NULL);
+    REFUSE(invalid, "", kvmem_request_create, NULL, 1, &one, "x", &one, 1, NULL);
     REFUSE(invalid, "", kvmem_agent_take_notifications, NULL, 0);
     REFUSE(invalid, "", kvmem_layout_import, NULL, "x", 1);
     REFUSE(invalid, "", kvmem_region_register, NULL, NULL);

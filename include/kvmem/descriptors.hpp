@@ -139,94 +139,86 @@ public:
 
 // ---- Descriptors ----
 
-/// kvmem_descriptor.
+/// kvmem_nixl_descriptor.
 struct Descriptor {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
     std::uint64_t device_id = 0;
+    MemoryType memory_type = MemoryType::dram;
     /// What the backend needs, such as the path of a file.
     std::string metadata{};
     /// For memory views of peers: the agent that owns the memory.
     std::optional<std::string> agent{};
+    /// Region of the memory, which objects that are created from the descriptor keep alive.
+    const Region *region = nullptr;
 
     /// Valid as long as this object is not changed.
-    kvmem_descriptor c() const noexcept {
-        kvmem_descriptor c = {};
+    kvmem_nixl_descriptor c() const noexcept {
+        kvmem_nixl_descriptor c = {};
         c.address = address;
         c.size = size;
         c.device_id = device_id;
+        c.memory_type = static_cast<std::uint32_t>(memory_type);
         c.metadata = metadata.empty() ? nullptr : metadata.data();
         c.metadata_size = metadata.size();
         c.agent = detail::c_text(agent);
+        c.region = detail::get_or_null(region);
         return c;
     }
 };
 
-/// A list of descriptors of one memory type.
-class Descriptors : public detail::Handle<kvmem_descriptors, kvmem_descriptors_destroy> {
-public:
-    using Handle::Handle;
+/// Returns the memory of a region as descriptors, which refer to it.
+inline Return<std::vector<Descriptor>> descriptors_of(const Region &region) {
+    using Found = Result<std::vector<Descriptor>>;
+    const auto into = [&](kvmem_nixl_descriptor *c, std::size_t capacity) {
+        return detail::get<std::size_t>(kvmem_region_get_descriptors, region.get(), c, capacity);
+    };
+    auto count = into(nullptr, 0);
+    if (!count) return detail::give(Found(count.error()));
+    std::vector<kvmem_nixl_descriptor> c(*count);
+    count = into(c.data(), c.size());
+    if (!count) return detail::give(Found(count.error()));
+    std::vector<Descriptor> all(*count);
+    for (std::size_t i = 0; i < *count; ++i) {
+        all[i].address = c[i].address;
+        all[i].size = c[i].size;
+        all[i].device_id = c[i].device_id;
+        all[i].memory_type = MemoryType{c[i].memory_type};
+        if (c[i].metadata)
+            all[i].metadata.assign(static_cast<const char *>(c[i].metadata), c[i].metadata_size);
+        all[i].region = &region;
+    }
+    return detail::give(Found(std::move(all)));
+}
 
-    static Return<Descriptors> create(MemoryType type) {
-        return detail::give(detail::make<Descriptors>(kvmem_descriptors_create,
-                                                      static_cast<std::uint32_t>(type)));
-    }
-    static Return<Descriptors> import_bytes(Bytes bytes) {
-        return detail::give(detail::make<Descriptors>(kvmem_descriptors_import, bytes.data(), bytes.size()));
-    }
-    Return<Blob> export_bytes() const {
-        return detail::give(detail::make<Blob>(kvmem_descriptors_export, get()));
-    }
+namespace detail {
 
-    Return<void> add(const std::vector<Descriptor> &added) {
-        std::vector<kvmem_descriptor> c;
-        for (const Descriptor &one : added) {
-            if (auto checked = check(one); !checked) return detail::give(std::move(checked));
-            c.push_back(one.c());
-        }
-        return detail::give(detail::run(kvmem_descriptors_add, get(),
-                                        static_cast<const kvmem_descriptor *>(c.data()), c.size()));
+// Returns `then(descriptors in C, their number)`, unless the name of an agent cannot be passed to C.
+template <typename Then>
+auto with_descriptors(Elements<Descriptor> descriptors, Then then)
+    -> decltype(then(std::declval<const kvmem_nixl_descriptor *>(), std::size_t{})) {
+    std::vector<kvmem_nixl_descriptor> c;
+    for (const Descriptor &one : descriptors) {
+        auto checked = check_optional(one.agent, "the name of an agent");
+        if (!checked) return checked.error();
+        c.push_back(one.c());
     }
-    /// Adds the memory of a region, which the list keeps alive.
-    Return<void> add(const Region &region) {
-        return detail::give(detail::run(kvmem_descriptors_add_region, get(), region.get()));
-    }
-    Return<void> set(std::size_t index, const Descriptor &descriptor) {
-        if (auto checked = check(descriptor); !checked) return detail::give(std::move(checked));
-        const auto c = descriptor.c();
-        return detail::give(detail::run(kvmem_descriptors_set, get(), index, &c));
-    }
-    /// Copies a descriptor. No other thread may change the list meanwhile.
-    Return<Descriptor> at(std::size_t index) const {
-        auto c = detail::get<kvmem_descriptor>(kvmem_descriptors_get, get(), index);
-        if (!c) return detail::give(Result<Descriptor>(c.error()));
-        Descriptor one;
-        one.address = c->address;
-        one.size = c->size;
-        one.device_id = c->device_id;
-        if (c->metadata) one.metadata.assign(static_cast<const char *>(c->metadata), c->metadata_size);
-        if (c->agent) one.agent = c->agent;
-        return detail::give(Result<Descriptor>(std::move(one)));
-    }
-    Return<void> remove(std::size_t index) {
-        return detail::give(detail::run(kvmem_descriptors_remove, get(), index));
-    }
-    Return<void> resize(std::size_t count) {
-        return detail::give(detail::run(kvmem_descriptors_resize, get(), count));
-    }
-    Return<void> clear() { return detail::give(detail::run(kvmem_descriptors_clear, get())); }
-    Return<void> trim() { return detail::give(detail::run(kvmem_descriptors_trim, get())); }
+    return then(c.data(), c.size());
+}
 
-    std::size_t size() const noexcept { return kvmem_descriptors_count(get()); }
-    MemoryType memory_type() const noexcept { return MemoryType{kvmem_descriptors_memory_type(get())}; }
-    /// A line for the list, and one for each descriptor.
-    Return<std::string> print() const { return detail::give(detail::text(kvmem_descriptors_print, get())); }
+// Returns `then(descriptors in C, their number, options in C)`.
+template <typename Then>
+auto with_descriptors(Elements<Descriptor> descriptors, const NixlOptions &options, Then then)
+    -> decltype(then(std::declval<const kvmem_nixl_descriptor *>(), std::size_t{},
+                     std::declval<const kvmem_nixl_options *>())) {
+    return with_options(options, [&](const kvmem_nixl_options *o) {
+        return with_descriptors(descriptors, [&](const kvmem_nixl_descriptor *c, std::size_t count) {
+            return then(c, count, o);
+        });
+    });
+}
 
-private:
-    static Result<void> check(const Descriptor &one) {
-        return detail::check_optional(one.agent, "the name of an agent");
-    }
-};
+}  // namespace detail
 
 /// Descriptors that an agent has registered: Agent::register_descriptors.
 class Segments : public detail::Handle<kvmem_segments, kvmem_segments_destroy> {

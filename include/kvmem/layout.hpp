@@ -189,12 +189,13 @@ public:
     }
     /// Creates a layout over raw memory of a peer, with one descriptor per region.
     static Return<Layout> create_remote(const Agent &agent, std::string_view owner,
-                                        const LayoutConfig &config, const Descriptors &descriptors) {
+                                        const LayoutConfig &config, Elements<Descriptor> descriptors) {
         if (auto checked = config.check(); !checked) return detail::give(Result<Layout>(checked.error()));
         const auto shape = config.c();
         return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
-            return detail::make<Layout>(kvmem_layout_create_remote, agent.get(), text, &shape,
-                                        descriptors.get());
+            return detail::with_descriptors(descriptors, [&](auto *c, auto count) {
+                return detail::make<Layout>(kvmem_layout_create_remote, agent.get(), text, &shape, c, count);
+            });
         }));
     }
     Return<Blob> export_descriptor() const {

@@ -168,15 +168,15 @@ public:
     Return<Registration> register_region(const Region &region) {
         return detail::give(detail::make<Registration>(kvmem_region_register, region.get(), get()));
     }
-    Return<Segments> register_descriptors(const Descriptors &descriptors, const NixlOptions &options = {}) {
-        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<Segments>(kvmem_segments_register, get(), descriptors.get(), c);
+    Return<Segments> register_descriptors(Elements<Descriptor> descriptors, const NixlOptions &options = {}) {
+        return detail::give(detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
+            return detail::make<Segments>(kvmem_segments_register, get(), c, count, o);
         }));
     }
     /// Asks a backend whether files, objects or memory exist.
-    Return<Query> query(const Descriptors &descriptors, const NixlOptions &options = {}) {
-        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<Query>(kvmem_agent_query, get(), descriptors.get(), c);
+    Return<Query> query(Elements<Descriptor> descriptors, const NixlOptions &options = {}) {
+        return detail::give(detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
+            return detail::make<Query>(kvmem_agent_query, get(), c, count, o);
         }));
     }
 
@@ -221,15 +221,17 @@ public:
             return detail::run(kvmem_agent_invalidate_local_metadata, get(), at, port);
         }));
     }
-    Return<Blob> partial_metadata(const Descriptors &descriptors, const NixlOptions &options = {}) {
-        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<Blob>(kvmem_agent_get_partial_metadata, get(), descriptors.get(), c);
+    Return<Blob> partial_metadata(Elements<Descriptor> descriptors, const NixlOptions &options = {}) {
+        return detail::give(detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
+            return detail::make<Blob>(kvmem_agent_get_partial_metadata, get(), c, count, o);
         }));
     }
-    Return<void> send_partial_metadata(const Descriptors &descriptors, std::string_view address,
+    Return<void> send_partial_metadata(Elements<Descriptor> descriptors, std::string_view address,
                                        std::uint32_t port) {
         return detail::give(detail::with_text(address, "the address", [&](const char *at) {
-            return detail::run(kvmem_agent_send_partial_metadata, get(), descriptors.get(), at, port);
+            return detail::with_descriptors(descriptors, [&](auto *c, auto count) {
+                return detail::run(kvmem_agent_send_partial_metadata, get(), c, count, at, port);
+            });
         }));
     }
     /// Connects to a peer now, so that the first transfer need not.

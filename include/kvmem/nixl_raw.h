@@ -55,16 +55,9 @@ typedef struct kvmem_nixl_options {
 
 /* ---- Descriptors ---- */
 
-/// A list of descriptors of one memory type: memory, files, objects or blocks, as NIXL addresses them. It is
-/// the input of registrations, requests, queries, partial metadata and memory views, which copy it. The
-/// memory need not belong to kvmem.
-///
-/// Threads: all functions may use one list at the same time, except kvmem_descriptors_destroy. What
-/// kvmem_descriptors_get returns is valid until the list is changed.
-typedef struct kvmem_descriptors kvmem_descriptors;
-
-/// One descriptor.
-typedef struct kvmem_descriptor {
+/// Memory, a file, an object or a block as NIXL addresses it. The memory need not belong to kvmem. Calls copy
+/// the descriptors that they take, with metadata and names.
+typedef struct kvmem_nixl_descriptor {
     /// Address, or offset in a file or object.
     uint64_t address;
     /// Size in bytes.
@@ -72,6 +65,10 @@ typedef struct kvmem_descriptor {
     /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or
     /// block device.
     uint64_t device_id;
+    /// KVMEM_MEMORY_* value. All descriptors of an array have the same.
+    uint32_t memory_type;
+    /// Must be 0.
+    uint32_t reserved;
     /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
     /// file; NULL with size 0 for none.
     const void *metadata;
@@ -79,148 +76,33 @@ typedef struct kvmem_descriptor {
     size_t metadata_size;
     /// For memory views of peers: name of the agent that owns the memory; otherwise NULL.
     const char *agent;
-} kvmem_descriptor;
+    /// Region of the memory; NULL for none. Objects that are created from the descriptor keep the region
+    /// alive. Requests and prepared lists also keep its registration with the agent.
+    const kvmem_region *region;
+} kvmem_nixl_descriptor;
 
-/// Creates an empty list.
+/// Returns the memory of a region as descriptors: one per span that is registered. Those of objects and block
+/// storage have the keys or the metadata, and are of the whole region, also if it is a view.
 ///
-/// @param memory_type KVMEM_MEMORY_* value
-/// @param descriptors receives the list; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: memory_type is not a KVMEM_MEMORY_* value
-kvmem_status kvmem_descriptors_create(uint32_t memory_type,
-                                      kvmem_descriptors **descriptors,
-                                      kvmem_error **error);
-
-/// Adds descriptors to the end of a list: all of them, or none if the call fails.
-///
-/// @param descriptors a list
-/// @param added the descriptors, which are copied with their metadata and names
-/// @param count number of descriptors
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor exceeds the address space, or the list would have more
-///           than 2147483647 descriptors
-kvmem_status kvmem_descriptors_add(kvmem_descriptors *descriptors,
-                                   const kvmem_descriptor *added,
-                                   size_t count,
-                                   kvmem_error **error);
-
-/// Adds the memory of a region to a list, as one descriptor per span that is registered.
-///
-/// Descriptors of objects and block storage have the keys or the metadata. Of these, the whole region is
-/// added, also if a view of it is given. The list and each request on it keep the region alive. A request
-/// also keeps the region's registration with the agent.
-///
-/// @param descriptors a list of the memory type of the region
 /// @param region a region
+/// @param descriptors receives the descriptors, which refer to the region; their metadata is valid as long as
+///        it. NULL with capacity 0 to get only their number
+/// @param capacity elements of descriptors
+/// @param count receives the number of descriptors of the region
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the list has another memory type
-kvmem_status kvmem_descriptors_add_region(kvmem_descriptors *descriptors,
-                                          const kvmem_region *region,
+///         KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
+///           message has the number
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory to list the objects
+kvmem_status kvmem_region_get_descriptors(const kvmem_region *region,
+                                          kvmem_nixl_descriptor *descriptors,
+                                          size_t capacity,
+                                          size_t *count,
                                           kvmem_error **error);
-
-/// Replaces a descriptor of a list.
-///
-/// @param descriptors a list
-/// @param index less than the count
-/// @param descriptor the new descriptor, which is copied
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the descriptor exceeds the address space
-kvmem_status kvmem_descriptors_set(kvmem_descriptors *descriptors,
-                                   size_t index,
-                                   const kvmem_descriptor *descriptor,
-                                   kvmem_error **error);
-
-/// Returns a descriptor of a list.
-///
-/// @param descriptors a list
-/// @param index less than the count
-/// @param descriptor receives the descriptor; its pointers are valid until the list is changed or destroyed
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_descriptors_get(const kvmem_descriptors *descriptors,
-                                   size_t index,
-                                   kvmem_descriptor *descriptor,
-                                   kvmem_error **error);
-
-/// Removes a descriptor from a list. The indices of later ones decrease by one.
-///
-/// @param descriptors a list
-/// @param index less than the count
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_descriptors_remove(kvmem_descriptors *descriptors, size_t index, kvmem_error **error);
-
-/// Changes the number of descriptors of a list. Removes the last ones, or adds descriptors of zeroes, which
-/// kvmem_descriptors_set replaces.
-///
-/// @param descriptors a list
-/// @param count the new number
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: count is more than 2147483647
-///         KVMEM_STATUS_OUT_OF_MEMORY
-kvmem_status kvmem_descriptors_resize(kvmem_descriptors *descriptors, size_t count, kvmem_error **error);
-
-/// Removes all descriptors of a list.
-///
-/// @param descriptors a list
-kvmem_status kvmem_descriptors_clear(kvmem_descriptors *descriptors, kvmem_error **error);
-
-/// Frees the memory that a list does not need for its descriptors.
-///
-/// @param descriptors a list
-kvmem_status kvmem_descriptors_trim(kvmem_descriptors *descriptors, kvmem_error **error);
-
-/// Returns the number of descriptors of a list.
-///
-/// @param descriptors a list; NULL returns 0
-size_t kvmem_descriptors_count(const kvmem_descriptors *descriptors);
-
-/// Returns the memory type of a list, a KVMEM_MEMORY_* value.
-///
-/// @param descriptors a list; NULL returns 0
-uint32_t kvmem_descriptors_memory_type(const kvmem_descriptors *descriptors);
-
-/// Returns a list as text: a line for the list, and one for each descriptor.
-///
-/// @param descriptors a list
-/// @param text receives the text; the caller destroys the blob
-kvmem_status kvmem_descriptors_print(const kvmem_descriptors *descriptors,
-                                     kvmem_blob **text,
-                                     kvmem_error **error);
-
-/// Serializes a list for another process, with a version and a checksum.
-///
-/// @param descriptors a list
-/// @param data receives the bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the bytes would be more than 4 GiB
-kvmem_status kvmem_descriptors_export(const kvmem_descriptors *descriptors,
-                                      kvmem_blob **data,
-                                      kvmem_error **error);
-
-/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; NIXL checks
-/// addresses in them when the list is used.
-///
-/// @param data the bytes
-/// @param size number of bytes
-/// @param descriptors receives the list; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not a list
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-kvmem_status kvmem_descriptors_import(const void *data,
-                                      size_t size,
-                                      kvmem_descriptors **descriptors,
-                                      kvmem_error **error);
-
-/// Destroys a list. Objects that were created from it are unchanged.
-///
-/// @param descriptors a list that no other call uses; NULL does nothing
-void kvmem_descriptors_destroy(kvmem_descriptors *descriptors);
 
 /* ---- Registered descriptors ---- */
 
 /// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
-/// agent alive, and those regions whose memory was added by kvmem_descriptors_add_region.
+/// agent alive, and the regions of its descriptors.
 ///
 /// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
 typedef struct kvmem_segments kvmem_segments;
@@ -228,11 +110,12 @@ typedef struct kvmem_segments kvmem_segments;
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
 ///
 /// @param agent an agent
-/// @param descriptors a list with at least one descriptor, which is copied
+/// @param descriptors the descriptors, of one memory type
+/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
 /// @param segments receives the registered descriptors; the caller destroys them
 /// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
-///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is in the list twice
+///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is listed twice
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
 ///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
 ///           is given, and the loaded NIXL has none
@@ -240,7 +123,8 @@ typedef struct kvmem_segments kvmem_segments;
 ///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
 ///           has them now
 kvmem_status kvmem_segments_register(kvmem_agent *agent,
-                                     const kvmem_descriptors *descriptors,
+                                     const kvmem_nixl_descriptor *descriptors,
+                                     size_t count,
                                      const kvmem_nixl_options *options,
                                      kvmem_segments **segments,
                                      kvmem_error **error);
@@ -267,17 +151,19 @@ void kvmem_segments_destroy(kvmem_segments *segments);
 
 /* ---- Prepared lists of descriptors ---- */
 
-/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive.
+/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive, and
+/// the regions of its descriptors.
 ///
 /// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
 typedef struct kvmem_prepared kvmem_prepared;
 
-/// Prepares a list of descriptors, for requests that choose from it by index.
+/// Prepares descriptors, for requests that choose from them by index.
 ///
 /// @param agent the agent that will post the requests
 /// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
 ///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
-/// @param descriptors a list with at least one descriptor, which is copied
+/// @param descriptors the descriptors, of one memory type
+/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 /// @param prepared receives the prepared list; the caller destroys it
 /// @return KVMEM_STATUS_OK
@@ -285,14 +171,15 @@ typedef struct kvmem_prepared kvmem_prepared;
 ///           metadata does not cover the memory, or the agent has no backend of a given name
 ///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
 ///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in the list is being
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region is being
 ///           deregistered, or was
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
 ///           imported
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_prepared_create(kvmem_agent *agent,
                                    const char *owner,
-                                   const kvmem_descriptors *descriptors,
+                                   const kvmem_nixl_descriptor *descriptors,
+                                   size_t count,
                                    const kvmem_nixl_options *options,
                                    kvmem_prepared **prepared,
                                    kvmem_error **error);
@@ -304,8 +191,8 @@ void kvmem_prepared_destroy(kvmem_prepared *prepared);
 
 /* ---- Requests ---- */
 
-/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
-/// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
+/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
+/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
 /// is complete.
 ///
 /// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
@@ -316,32 +203,34 @@ typedef struct kvmem_request kvmem_request;
 /// From the local side to the remote side.
 #define KVMEM_REQUEST_WRITE 2
 
-/// Creates a request on two lists of descriptors, which correspond by index.
+/// Creates a request on two arrays of descriptors, which correspond by index.
 ///
 /// @param agent an agent
 /// @param operation KVMEM_REQUEST_* value
-/// @param local memory of the agent
+/// @param local memory of the agent, of one memory type
 /// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
 ///        itself for files and objects
-/// @param remote memory of the owner, with as many descriptors of the same sizes
+/// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
+/// @param count number of descriptors of each side, at least 1
 /// @param options all fields; NULL for the defaults
 /// @param request receives the request; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a list is empty, or the lists differ in number or sizes
+///         KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
 ///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
 ///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
 ///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
 ///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in local is being
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region of local is being
 ///           deregistered, or was
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
 ///           imported
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_request_create(kvmem_agent *agent,
                                   uint32_t operation,
-                                  const kvmem_descriptors *local,
+                                  const kvmem_nixl_descriptor *local,
                                   const char *owner,
-                                  const kvmem_descriptors *remote,
+                                  const kvmem_nixl_descriptor *remote,
+                                  size_t count,
                                   const kvmem_nixl_options *options,
                                   kvmem_request **request,
                                   kvmem_error **error);
@@ -511,7 +400,8 @@ typedef struct kvmem_memory_view kvmem_memory_view;
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
 /// @param agent an agent
-/// @param descriptors a list with at least one descriptor, which is copied
+/// @param descriptors the descriptors, of one memory type
+/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 /// @param view receives the view; the caller destroys it
 /// @return KVMEM_STATUS_OK
@@ -523,7 +413,8 @@ typedef struct kvmem_memory_view kvmem_memory_view;
 /// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
 /// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
 kvmem_status kvmem_memory_view_create(kvmem_agent *agent,
-                                      const kvmem_descriptors *descriptors,
+                                      const kvmem_nixl_descriptor *descriptors,
+                                      size_t count,
                                       const kvmem_nixl_options *options,
                                       kvmem_memory_view **view,
                                       kvmem_error **error);
@@ -558,18 +449,21 @@ typedef struct kvmem_query_result {
 /// Queries a backend for the existence and the properties of files, objects or memory.
 ///
 /// @param agent an agent
-/// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
+/// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
+///        the key of each object
+/// @param count number of descriptors, at least 1
 /// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or the
-///           list is empty, or a file has no metadata
+///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
+///           count is 0, or a file has no metadata
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
 ///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
 kvmem_status kvmem_agent_query(kvmem_agent *agent,
-                               const kvmem_descriptors *descriptors,
+                               const kvmem_nixl_descriptor *descriptors,
+                               size_t count,
                                const kvmem_nixl_options *options,
                                kvmem_query **query,
                                kvmem_error **error);
@@ -745,14 +639,16 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
 /// that of some host memory, or all metadata: these identify the agent.
 ///
 /// @param agent an agent
-/// @param descriptors registered memory
+/// @param descriptors registered memory, of one memory type; NULL with count 0 for none
+/// @param count number of descriptors
 /// @param options backends; NULL for all
 /// @param metadata receives NIXL's bytes; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: memory is not registered, or the agent has no backend of a given name
 ///         KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
 kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
-                                              const kvmem_descriptors *descriptors,
+                                              const kvmem_nixl_descriptor *descriptors,
+                                              size_t count,
                                               const kvmem_nixl_options *options,
                                               kvmem_blob **metadata,
                                               kvmem_error **error);
@@ -761,7 +657,9 @@ kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
 /// metadata.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param descriptors registered memory; an empty list sends the connection information only
+/// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
+///        information only
+/// @param count number of descriptors
 /// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
@@ -775,7 +673,8 @@ kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
-                                               const kvmem_descriptors *descriptors,
+                                               const kvmem_nixl_descriptor *descriptors,
+                                               size_t count,
                                                const char *address,
                                                uint32_t port,
                                                kvmem_error **error);
@@ -828,6 +727,7 @@ kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
 /// @param config shape of the blocks, as they are in the memory of the peer
 /// @param descriptors one descriptor per region of the layout, in their order, each at least as large
+/// @param count number of descriptors
 /// @param layout receives the layout; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
@@ -841,7 +741,8 @@ kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
 kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
                                         const char *owner,
                                         const kvmem_layout_config *config,
-                                        const kvmem_descriptors *descriptors,
+                                        const kvmem_nixl_descriptor *descriptors,
+                                        size_t count,
                                         kvmem_layout **layout,
                                         kvmem_error **error);
 

@@ -14,10 +14,10 @@ class MemoryView : public detail::Handle<kvmem_memory_view, kvmem_memory_view_de
 public:
     using Handle::Handle;
 
-    static Return<MemoryView> create(const Agent &agent, const Descriptors &descriptors,
+    static Return<MemoryView> create(const Agent &agent, Elements<Descriptor> descriptors,
                                      const NixlOptions &options = {}) {
-        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<MemoryView>(kvmem_memory_view_create, agent.get(), descriptors.get(), c);
+        return detail::give(detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
+            return detail::make<MemoryView>(kvmem_memory_view_create, agent.get(), c, count, o);
         }));
     }
     /// For NIXL's device API; valid as long as the view.
@@ -32,23 +32,23 @@ public:
     using Handle::Handle;
 
     /// For the local side.
-    static Return<Prepared> create_local(const Agent &agent, const Descriptors &descriptors,
+    static Return<Prepared> create_local(const Agent &agent, Elements<Descriptor> descriptors,
                                          const NixlOptions &options = {}) {
         return detail::give(create(agent, nullptr, descriptors, options));
     }
     /// For the remote side: memory of a peer, or files and objects of the agent itself.
     static Return<Prepared> create_remote(const Agent &agent, std::string_view owner,
-                                          const Descriptors &descriptors, const NixlOptions &options = {}) {
+                                          Elements<Descriptor> descriptors, const NixlOptions &options = {}) {
         return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
             return create(agent, text, descriptors, options);
         }));
     }
 
 private:
-    static Result<Prepared> create(const Agent &agent, const char *owner, const Descriptors &descriptors,
+    static Result<Prepared> create(const Agent &agent, const char *owner, Elements<Descriptor> descriptors,
                                    const NixlOptions &options) {
-        return detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<Prepared>(kvmem_prepared_create, agent.get(), owner, descriptors.get(), c);
+        return detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
+            return detail::make<Prepared>(kvmem_prepared_create, agent.get(), owner, c, count, o);
         });
     }
 };
@@ -69,14 +69,19 @@ class Request : public detail::Handle<kvmem_request, kvmem_request_destroy> {
 public:
     using Handle::Handle;
 
-    static Return<Request> create(const Agent &agent, Operation operation, const Descriptors &local,
-                                  std::string_view owner, const Descriptors &remote,
+    /// A request on descriptors that correspond by index.
+    static Return<Request> create(const Agent &agent, Operation operation, Elements<Descriptor> local,
+                                  std::string_view owner, Elements<Descriptor> remote,
                                   const NixlOptions &options = {}) {
+        if (local.size() != remote.size())
+            return detail::give(not_corresponding("descriptors", local.size(), remote.size(), "index"));
         return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
-            return detail::with_options(options, [&](const kvmem_nixl_options *c) {
-                return detail::make<Request>(kvmem_request_create, agent.get(),
-                                             static_cast<std::uint32_t>(operation), local.get(), text,
-                                             remote.get(), c);
+            return detail::with_descriptors(local, options, [&](auto *here, auto count, auto *o) {
+                return detail::with_descriptors(remote, [&](auto *there, auto) {
+                    return detail::make<Request>(kvmem_request_create, agent.get(),
+                                                 static_cast<std::uint32_t>(operation), here, text, there,
+                                                 count, o);
+                });
             });
         }));
     }
@@ -85,12 +90,9 @@ public:
                                 span<const std::uint32_t> local_indices, const Prepared &remote,
                                 span<const std::uint32_t> remote_indices,
                                 const NixlOptions &options = {}) {
-        if (local_indices.size() != remote_indices.size()) {
-            return detail::give(Result<Request>(Error(
-                Status::invalid_argument, "there are " + std::to_string(local_indices.size()) +
-                " local indices and " + std::to_string(remote_indices.size()) +
-                " remote ones; they correspond by position")));
-        }
+        if (local_indices.size() != remote_indices.size())
+            return detail::give(not_corresponding("indices", local_indices.size(), remote_indices.size(),
+                                                  "position"));
         return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
             return detail::make<Request>(kvmem_request_make, static_cast<std::uint32_t>(operation),
                                          local.get(), local_indices.data(), remote.get(),
@@ -132,6 +134,14 @@ public:
     }
     Return<RequestTelemetry> telemetry() const {
         return detail::give(detail::get<RequestTelemetry>(kvmem_request_get_telemetry, get()));
+    }
+
+private:
+    static Result<Request> not_corresponding(const std::string &things, std::size_t local, std::size_t remote,
+                                             const std::string &by) {
+        return Error(Status::invalid_argument,
+                     "there are " + std::to_string(local) + " local " + things + " and " +
+                         std::to_string(remote) + " remote ones; they correspond by " + by);
     }
 };
 

@@ -88,6 +88,7 @@ impl Segments {
 mod tests {
     use super::*;
     use crate::base::error::Status;
+    use crate::nixl::descriptors::DescriptorEntry;
 
     fn span(address: u64, size: u64) -> Descriptor {
         Descriptor { address, size, device_id: 0, memory_type: MemoryType::Dram }
@@ -98,11 +99,8 @@ mod tests {
         let mut table = RegistrationTable::default();
         let (first, second) = (span(4096, 16), span(8192, 16));
         let list = |spans: &[Descriptor]| {
-            let mut list = Descriptors::new(MemoryType::Dram);
-            spans.iter().for_each(|span| {
-                list.add(Descriptors::from_span(span).unwrap().entries().to_vec()).unwrap();
-            });
-            list
+            let entries = spans.iter().map(DescriptorEntry::from_span).collect();
+            Descriptors::new(MemoryType::Dram, entries).unwrap()
         };
         let refusal = |table: &RegistrationTable, spans: &[Descriptor]| {
             table.ensure_new(&list(spans)).err().map(|error| error.status())

@@ -38,7 +38,6 @@ impl Prepared {
 
     /// The descriptors of some indices.
     pub(super) fn chosen(&self, indices: &[u32], name: &str) -> Result<(Descriptors, Vec<i32>)> {
-        let mut chosen = Descriptors::new(self.list.memory_type());
         let mut numbers = Vec::with_capacity(indices.len());
         let mut entries = Vec::with_capacity(indices.len());
         let all = self.list.entries();
@@ -51,8 +50,7 @@ impl Prepared {
             entries.push(entry.clone());
             numbers.push(i32::try_from(*index).unwrap_or(i32::MAX));
         }
-        chosen.add(entries)?;
-        Ok((chosen, numbers))
+        Ok((Descriptors::new(self.list.memory_type(), entries)?, numbers))
     }
 }
 

@@ -16,9 +16,8 @@ pub struct Segments {
 
 impl Segments {
     /// Registers descriptors with the backends that the options name, or with each that accepts their memory type.
-    pub fn register(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
-        let owned = list.clone();
-        let (id, _) = agent.call(|reply| Command::RegisterSegments(owned, options, reply))?;
+    pub fn register(agent: &Arc<Agent>, list: Descriptors, options: CallOptions) -> Result<Self> {
+        let (id, _) = agent.call(|reply| Command::RegisterSegments(list, options, reply))?;
         Ok(Self { agent: agent.clone(), id: Mutex::new(Some(id)) })
     }
 

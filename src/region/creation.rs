@@ -100,6 +100,7 @@ impl Region {
             control,
             counts: Counts::default(),
             registrations: Registrations::default(),
+            kept_list: OnceCell::new(),
         });
         region.log_creation();
         region

@@ -90,6 +90,8 @@ pub struct Region {
     control: OnceCell<Arc<Control>>,
     counts: Counts,
     registrations: Registrations,
+    /// Its storage list, once a caller got it: the caller has pointers to its metadata.
+    kept_list: OnceCell<Descriptors>,
 }
 
 impl Region {
@@ -207,6 +209,15 @@ impl Region {
     /// Storage that is registered as a list, with what its backend needs to find it.
     pub fn storage_list(&self) -> Option<Result<Descriptors>> {
         self.memory.storage_list()
+    }
+
+    /// Its storage list, which stays as long as the region, or as its root.
+    pub fn kept_storage_list(&self) -> Option<Result<&Descriptors>> {
+        let kept = &self.root().kept_list;
+        kept.get().map(Ok).or_else(|| {
+            let list = self.memory.storage_list()?;
+            Some(kept.get_or_try_init(|| list))
+        })
     }
 
     /// Whether only all of it can be registered, not a view.

@@ -152,26 +152,27 @@ pub const Agent = struct {
         try call(diagnostics, c.kvmem_agent_invalidate_local_metadata, .{ self.handle, address.ptr, port });
     }
 
-    /// Metadata of some memory, which a peer adds to the loaded metadata. That of an empty list has the connection information.
+    /// Metadata of some memory, which a peer adds to the loaded metadata. That of no descriptors has the connection
+    /// information.
     pub fn partialMetadata(
         self: Agent,
-        list: nixl.Descriptors,
+        descriptors: []const nixl.Descriptor,
         options: nixl.NixlOptions,
         diagnostics: ?*Diagnostics,
     ) Error!core.Blob {
         const o = options.toC();
-        return core.getBlob(diagnostics, c.kvmem_agent_get_partial_metadata, .{ self.handle, list.handle, &o });
+        return core.getBlob(diagnostics, c.kvmem_agent_get_partial_metadata, .{ self.handle, nixl.firstOf(descriptors), descriptors.len, &o });
     }
 
     /// Sends metadata of some memory to the listen thread of a peer.
     pub fn sendPartialMetadata(
         self: Agent,
-        list: nixl.Descriptors,
+        descriptors: []const nixl.Descriptor,
         address: [:0]const u8,
         port: u32,
         diagnostics: ?*Diagnostics,
     ) Error!void {
-        try call(diagnostics, c.kvmem_agent_send_partial_metadata, .{ self.handle, list.handle, address.ptr, port });
+        try call(diagnostics, c.kvmem_agent_send_partial_metadata, .{ self.handle, nixl.firstOf(descriptors), descriptors.len, address.ptr, port });
     }
 
     /// Connects to a peer now, so that the first transfer need not.

@@ -89,7 +89,6 @@ pub const NixlOptions = nixl.NixlOptions;
 pub const Plugin = nixl.Plugin;
 pub const Plugins = nixl.Plugins;
 pub const Descriptor = nixl.Descriptor;
-pub const Descriptors = nixl.Descriptors;
 pub const Segments = nixl.Segments;
 pub const Query = nixl.Query;
 pub const QueryResult = nixl.QueryResult;

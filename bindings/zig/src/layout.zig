@@ -5,7 +5,7 @@ const core = @import("core.zig");
 const constants = @import("constants.zig");
 const regions = @import("region.zig");
 const Agent = @import("agent.zig").Agent;
-const Descriptors = @import("nixl.zig").Descriptors;
+const nixl = @import("nixl.zig");
 const Registration = @import("agent.zig").Registration;
 const Region = regions.Region;
 const Diagnostics = core.Diagnostics;
@@ -212,12 +212,14 @@ pub const Layout = struct {
         agent: Agent,
         owner: [:0]const u8,
         shape: LayoutConfig,
-        list: Descriptors,
+        descriptors: []const nixl.Descriptor,
         diagnostics: ?*Diagnostics,
     ) Error!Layout {
         const config = core.toC(c.kvmem_layout_config, shape);
         var handle: ?*c.kvmem_layout = null;
-        try call(diagnostics, c.kvmem_layout_create_remote, .{ agent.handle, owner.ptr, &config, list.handle, &handle });
+        try call(diagnostics, c.kvmem_layout_create_remote, .{
+            agent.handle, owner.ptr, &config, nixl.firstOf(descriptors), descriptors.len, &handle,
+        });
         return .{ .handle = handle.? };
     }
 

@@ -8,7 +8,6 @@ const agents = @import("agent.zig");
 const Agent = agents.Agent;
 const Parameter = agents.Parameter;
 const Queue = @import("transfer.zig").Queue;
-const Region = @import("region.zig").Region;
 const Diagnostics = core.Diagnostics;
 const Error = core.Error;
 const call = core.call;
@@ -103,127 +102,54 @@ pub const Plugins = struct {
     }
 };
 
-/// Memory, a file, an object or a block as NIXL addresses it.
-pub const Descriptor = struct {
+/// Memory, a file, an object or a block as NIXL addresses it. The memory need not belong to kvmem. The descriptors of a call
+/// have one memory type, and are copied.
+pub const Descriptor = extern struct {
     /// Address, or offset in a file or object.
     address: u64 = 0,
     /// Bytes.
     size: u64 = 0,
     /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or block device.
     device_id: u64 = 0,
+    memory_type: constants.MemoryType = .dram,
+    reserved: u32 = 0,
     /// What the backend needs to register or query it, such as the key of an object.
-    metadata: []const u8 = &.{},
+    metadata: ?[*]const u8 = null,
+    metadata_size: usize = 0,
     /// For memory views of peers: the agent that owns the memory.
-    agent: ?[:0]const u8 = null,
+    agent: ?[*:0]const u8 = null,
+    /// Region of the memory, which objects that are created from the descriptor keep alive.
+    region: ?*const c.kvmem_region = null,
 
-    fn toC(self: Descriptor) c.kvmem_descriptor {
-        return .{
-            .address = self.address,
-            .size = self.size,
-            .device_id = self.device_id,
-            .metadata = core.pointer(self.metadata),
-            .metadata_size = self.metadata.len,
-            .agent = if (self.agent) |name| name.ptr else null,
-        };
+    comptime {
+        std.debug.assert(@sizeOf(Descriptor) == @sizeOf(c.kvmem_nixl_descriptor));
+        for (@typeInfo(c.kvmem_nixl_descriptor).@"struct".field_names) |name|
+            std.debug.assert(@offsetOf(Descriptor, name) == @offsetOf(c.kvmem_nixl_descriptor, name));
+    }
+
+    /// With what the backend needs.
+    pub fn with(self: Descriptor, metadata: []const u8) Descriptor {
+        var result = self;
+        result.metadata = metadata.ptr;
+        result.metadata_size = metadata.len;
+        return result;
     }
 };
 
-/// A list of descriptors of one memory type, which other calls copy. The memory need not belong to kvmem.
-pub const Descriptors = struct {
-    handle: *c.kvmem_descriptors,
-
-    pub fn init(memory_type: constants.MemoryType, diagnostics: ?*Diagnostics) Error!Descriptors {
-        var handle: ?*c.kvmem_descriptors = null;
-        try call(diagnostics, c.kvmem_descriptors_create, .{ @backingInt(memory_type), &handle });
-        return .{ .handle = handle.? };
-    }
-
-    /// Creates a list from the bytes of `exportBytes`, which are not trusted.
-    pub fn import(bytes: []const u8, diagnostics: ?*Diagnostics) Error!Descriptors {
-        var handle: ?*c.kvmem_descriptors = null;
-        try call(diagnostics, c.kvmem_descriptors_import, .{ core.pointer(bytes), bytes.len, &handle });
-        return .{ .handle = handle.? };
-    }
-
-    pub fn deinit(self: Descriptors) void {
-        c.kvmem_descriptors_destroy(self.handle);
-    }
-
-    /// Adds a descriptor to the end.
-    pub fn add(self: Descriptors, descriptor: Descriptor, diagnostics: ?*Diagnostics) Error!void {
-        const added = descriptor.toC();
-        try call(diagnostics, c.kvmem_descriptors_add, .{ self.handle, &added, @as(usize, 1) });
-    }
-
-    /// Adds the memory of a region, which the list and each request on it keep alive.
-    pub fn addRegion(self: Descriptors, region: Region, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_descriptors_add_region, .{ self.handle, region.handle });
-    }
-
-    pub fn set(self: Descriptors, index: usize, descriptor: Descriptor, diagnostics: ?*Diagnostics) Error!void {
-        const new = descriptor.toC();
-        try call(diagnostics, c.kvmem_descriptors_set, .{ self.handle, index, &new });
-    }
-
-    /// A descriptor, whose slices are valid until the list is changed.
-    pub fn get(self: Descriptors, index: usize, diagnostics: ?*Diagnostics) Error!Descriptor {
-        var found: c.kvmem_descriptor = .{};
-        try call(diagnostics, c.kvmem_descriptors_get, .{ self.handle, index, &found });
-        return .{
-            .address = found.address,
-            .size = found.size,
-            .device_id = found.device_id,
-            .metadata = if (found.metadata) |first| @as([*]const u8, @ptrCast(first))[0..found.metadata_size] else &.{},
-            .agent = if (found.agent == null) null else std.mem.span(found.agent),
-        };
-    }
-
-    pub fn remove(self: Descriptors, index: usize, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_descriptors_remove, .{ self.handle, index });
-    }
-
-    /// Removes the last descriptors, or adds descriptors of zeroes.
-    pub fn resize(self: Descriptors, new_count: usize, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_descriptors_resize, .{ self.handle, new_count });
-    }
-
-    pub fn clear(self: Descriptors, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_descriptors_clear, .{self.handle});
-    }
-
-    /// Frees the memory that the list does not need.
-    pub fn trim(self: Descriptors, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_descriptors_trim, .{self.handle});
-    }
-
-    pub fn count(self: Descriptors) usize {
-        return c.kvmem_descriptors_count(self.handle);
-    }
-
-    pub fn memoryType(self: Descriptors) constants.MemoryType {
-        return @fromBackingInt(@intCast(c.kvmem_descriptors_memory_type(self.handle)));
-    }
-
-    /// The list as text: a line for the list, and one for each descriptor.
-    pub fn print(self: Descriptors, diagnostics: ?*Diagnostics) Error!core.Blob {
-        return core.getBlob(diagnostics, c.kvmem_descriptors_print, .{self.handle});
-    }
-
-    /// The list for another process, with a version and a checksum.
-    pub fn exportBytes(self: Descriptors, diagnostics: ?*Diagnostics) Error!core.Blob {
-        return core.getBlob(diagnostics, c.kvmem_descriptors_export, .{self.handle});
-    }
-};
+/// The first of the descriptors of a call, as C has it.
+pub fn firstOf(descriptors: []const Descriptor) ?[*]const c.kvmem_nixl_descriptor {
+    return if (descriptors.len == 0) null else @ptrCast(descriptors.ptr);
+}
 
 /// Descriptors that an agent has registered: memory that is in no region, files, objects and blocks.
 pub const Segments = struct {
     handle: *c.kvmem_segments,
 
     /// Registers descriptors. The memory must stay valid until they are deregistered.
-    pub fn register(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Segments {
+    pub fn register(agent: Agent, descriptors: []const Descriptor, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Segments {
         const o = options.toC();
         var handle: ?*c.kvmem_segments = null;
-        try call(diagnostics, c.kvmem_segments_register, .{ agent.handle, list.handle, &o, &handle });
+        try call(diagnostics, c.kvmem_segments_register, .{ agent.handle, firstOf(descriptors), descriptors.len, &o, &handle });
         return .{ .handle = handle.? };
     }
 
@@ -246,10 +172,10 @@ pub const Query = struct {
     handle: *c.kvmem_query,
 
     /// Asks a backend. The options name it, unless only one accepts the memory type.
-    pub fn init(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Query {
+    pub fn init(agent: Agent, descriptors: []const Descriptor, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Query {
         const o = options.toC();
         var handle: ?*c.kvmem_query = null;
-        try call(diagnostics, c.kvmem_agent_query, .{ agent.handle, list.handle, &o, &handle });
+        try call(diagnostics, c.kvmem_agent_query, .{ agent.handle, firstOf(descriptors), descriptors.len, &o, &handle });
         return .{ .handle = handle.? };
     }
 
@@ -272,10 +198,10 @@ pub const Query = struct {
 pub const MemoryView = struct {
     handle: *c.kvmem_memory_view,
 
-    pub fn init(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!MemoryView {
+    pub fn init(agent: Agent, descriptors: []const Descriptor, options: NixlOptions, diagnostics: ?*Diagnostics) Error!MemoryView {
         const o = options.toC();
         var handle: ?*c.kvmem_memory_view = null;
-        try call(diagnostics, c.kvmem_memory_view_create, .{ agent.handle, list.handle, &o, &handle });
+        try call(diagnostics, c.kvmem_memory_view_create, .{ agent.handle, firstOf(descriptors), descriptors.len, &o, &handle });
         return .{ .handle = handle.? };
     }
 
@@ -298,14 +224,14 @@ pub const Prepared = struct {
     pub fn init(
         agent: Agent,
         owner: ?[:0]const u8,
-        list: Descriptors,
+        descriptors: []const Descriptor,
         options: NixlOptions,
         diagnostics: ?*Diagnostics,
     ) Error!Prepared {
         const o = options.toC();
         const name: ?[*:0]const u8 = if (owner) |text| text.ptr else null;
         var handle: ?*c.kvmem_prepared = null;
-        try call(diagnostics, c.kvmem_prepared_create, .{ agent.handle, name, list.handle, &o, &handle });
+        try call(diagnostics, c.kvmem_prepared_create, .{ agent.handle, name, firstOf(descriptors), descriptors.len, &o, &handle });
         return .{ .handle = handle.? };
     }
 
@@ -325,20 +251,27 @@ pub const RequestTelemetry = struct { start_ns: u64, post_ns: u64, duration_ns: 
 pub const Request = struct {
     handle: *c.kvmem_request,
 
-    /// A request on two lists, which correspond by index. `owner` is a peer, or the agent itself for files and objects.
+    /// A request on descriptors, which correspond by index. `owner` is a peer, or the agent itself for files and objects.
     pub fn init(
         agent: Agent,
         operation: constants.Operation,
-        local: Descriptors,
+        local: []const Descriptor,
         owner: [:0]const u8,
-        remote: Descriptors,
+        remote: []const Descriptor,
         options: NixlOptions,
         diagnostics: ?*Diagnostics,
     ) Error!Request {
+        if (local.len != remote.len)
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_INVALID_ARGUMENT,
+                "the local and the remote descriptors differ in number; they correspond by index",
+            );
         const o = options.toC();
         var handle: ?*c.kvmem_request = null;
         try call(diagnostics, c.kvmem_request_create, .{
-            agent.handle, @backingInt(operation), local.handle, owner.ptr, remote.handle, &o, &handle,
+            agent.handle,    @backingInt(operation), firstOf(local), owner.ptr,
+            firstOf(remote), local.len,              &o,             &handle,
         });
         return .{ .handle = handle.? };
     }

@@ -4,6 +4,7 @@ const c = @import("c");
 const core = @import("core.zig");
 const constants = @import("constants.zig");
 const Agent = @import("agent.zig").Agent;
+const Descriptor = @import("nixl.zig").Descriptor;
 const Registration = @import("agent.zig").Registration;
 const Diagnostics = core.Diagnostics;
 const Error = core.Error;
@@ -252,6 +253,21 @@ pub const Region = struct {
     /// Frees the memory of whole extents.
     pub fn decommit(self: Region, offset: u64, size: u64, diagnostics: ?*Diagnostics) Error!void {
         try call(diagnostics, c.kvmem_region_decommit, .{ self.handle, offset, size });
+    }
+
+    /// The number of descriptors of its memory: one per span that is registered.
+    pub fn descriptorCount(self: Region, diagnostics: ?*Diagnostics) Error!usize {
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_region_get_descriptors, .{ self.handle, null, 0, &count });
+        return count;
+    }
+
+    /// Its memory as descriptors, which refer to the region; fails with OutOfRange if there are more than `space` has.
+    pub fn descriptors(self: Region, space: []Descriptor, diagnostics: ?*Diagnostics) Error![]Descriptor {
+        var count: usize = 0;
+        const first: [*c]c.kvmem_nixl_descriptor = @ptrCast(space.ptr);
+        try call(diagnostics, c.kvmem_region_get_descriptors, .{ self.handle, first, space.len, &count });
+        return space[0..count];
     }
 
     /// Waits until the written data of a disk region is durable.

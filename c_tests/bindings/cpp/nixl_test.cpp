@@ -21,12 +21,6 @@ struct Peers {
     kvmem::Agent own = kvmem::Agent::create("own"), other = kvmem::Agent::create("other");
 };
 
-kvmem::Descriptors descriptors_of(const kvmem::Region &region) {
-    auto list = kvmem::Descriptors::create(kvmem::MemoryType::dram);
-    list.add(region);
-    return list;
-}
-
 }  // namespace
 
 CASE(a_layout_of_a_peer_is_imported_and_read) {
@@ -81,25 +75,19 @@ CASE(plugins_and_backends_are_listed) {
     CHECK(found);
 }
 
-CASE(descriptors_are_a_list) {
-    auto list = kvmem::Descriptors::create(kvmem::MemoryType::file);
-    list.add({{0, 4096, 5, "path", {}}, {4096, 4096, 5, {}, "peer"}});
-    CHECK(list.size() == 2 && list.memory_type() == kvmem::MemoryType::file);
-    CHECK(list.at(0).metadata == "path" && !list.at(0).agent && list.at(1).agent == "peer");
-    kvmem::Descriptor changed;
-    changed.size = 7;
-    list.set(0, changed);
-    CHECK(list.at(0).size == 7 && list.at(0).metadata.empty());
-    const auto copy = kvmem::Descriptors::import_bytes(list.export_bytes());
-    CHECK(copy.size() == 2 && copy.at(1).agent == "peer" && !copy.print().empty());
-    list.remove(0);
-    CHECK(list.size() == 1 && list.at(0).address == 4096);
-    list.resize(3);
-    list.trim();
-    list.clear();
-    CHECK(list.size() == 0 && copy.size() == 2);
-    CHECK(error_of([&] { return list.at(0); }).status() == kvmem::Status::out_of_range);
-    CHECK(error_of([] { return kvmem::Descriptors::import_bytes("damaged"); }).status() == kvmem::Status::corrupt);
+CASE(descriptors_are_checked) {
+    auto agent = kvmem::Agent::create("checking");
+    kvmem::Descriptor wrong;
+    wrong.agent = std::string("a\0b", 3);
+    CHECK(error_of([&] { return agent.register_descriptors({wrong}); }).status() == kvmem::Status::invalid_argument);
+    wrong.agent.reset();
+    wrong.address = ~std::uint64_t{0};
+    wrong.size = 2;
+    CHECK(error_of([&] { return agent.register_descriptors({wrong}); }).status() == kvmem::Status::out_of_range);
+    const auto region = kvmem::Region::create_system(system_memory(8192));
+    const auto all = kvmem::descriptors_of(region);
+    CHECK(all.size() == 1 && all[0].size == 8192 && all[0].address == region.info().address);
+    CHECK(all[0].memory_type == kvmem::MemoryType::dram && all[0].region == &region && all[0].metadata.empty());
 }
 
 CASE(a_request_moves_raw_memory) {
@@ -107,7 +95,7 @@ CASE(a_request_moves_raw_memory) {
     const auto here = kvmem::Region::create_system(system_memory(8192));
     const auto there = kvmem::Region::create_system(system_memory(8192));
     auto queue = kvmem::Queue::create();
-    const auto local = descriptors_of(here), remote = descriptors_of(there);
+    const auto local = kvmem::descriptors_of(here), remote = kvmem::descriptors_of(there);
     const auto own = peers.own.register_descriptors(local);
     const auto others = peers.other.register_descriptors(remote);
     peers.exchange_metadata();
@@ -135,11 +123,15 @@ CASE(a_request_moves_raw_memory) {
           std::string_view::npos);
 
     // Selected entries of prepared lists.
-    auto pieces = kvmem::Descriptors::create(kvmem::MemoryType::dram), targets = kvmem::Descriptors::create(kvmem::MemoryType::dram);
-    for (std::uint64_t i = 0; i < 4; ++i) {
-        pieces.add({{here.info().address + 1024 * i, 1024, 0, {}, {}}});
-        targets.add({{there.info().address + 1024 * i, 1024, 0, {}, {}}});
+    std::vector<kvmem::Descriptor> pieces(4), targets(4);
+    for (std::size_t i = 0; i < 4; ++i) {
+        pieces[i].address = here.info().address + 1024 * i;
+        targets[i].address = there.info().address + 1024 * i;
+        pieces[i].size = targets[i].size = 1024;
     }
+    CHECK(error_of([&] {
+              return kvmem::Request::create(peers.own, kvmem::Operation::write, pieces, "other", {});
+          }).message().find("4 local descriptors and 0 remote") != std::string_view::npos);
     const auto from = kvmem::Prepared::create_local(peers.own, pieces);
     const auto to = kvmem::Prepared::create_remote(peers.own, "other", targets);
     std::memset(here.host_bytes().data(), 0x22, 1024);
@@ -157,7 +149,7 @@ CASE(a_wait_fails_after_the_deadline_of_a_request) {
     Peers peers;
     const auto here = kvmem::Region::create_system(system_memory(1 << 20));
     const auto there = kvmem::Region::create_system(system_memory(1 << 20));
-    const auto local = descriptors_of(here), remote = descriptors_of(there);
+    const auto local = kvmem::descriptors_of(here), remote = kvmem::descriptors_of(there);
     const auto own = peers.own.register_descriptors(local);
     const auto others = peers.other.register_descriptors(remote);
     peers.exchange_metadata();
@@ -183,9 +175,11 @@ CASE(a_wait_fails_after_the_deadline_of_a_request) {
 CASE(files_are_queried) {
     auto agent = kvmem::Agent::create("files");
     agent.create_backend("POSIX");
-    auto list = kvmem::Descriptors::create(kvmem::MemoryType::file);
-    list.add({{0, 1, 0, "/proc/self/exe", {}}, {0, 1, 0, "/nowhere/at/all", {}}});
-    const auto query = agent.query(list);
+    kvmem::Descriptor there, missing;
+    there.memory_type = missing.memory_type = kvmem::MemoryType::file;
+    there.metadata = "/proc/self/exe";
+    missing.metadata = "/nowhere/at/all";
+    const auto query = agent.query({there, missing});
     CHECK(query.size() == 2 && query.at(0).exists && !query.at(1).exists);
 }
 

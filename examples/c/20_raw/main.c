@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NIXL without layouts: one agent writes to memory of another one, and the message of each write arrives in a queue.
-// Both agents are in this process; between processes, the metadata and the descriptors are sent over any connection.
+// Both agents are in this process; between processes, the metadata and the addresses are sent over any connection.
 #include <kvmem.h>
 #include <kvmem/nixl_raw.h>
 #include <stdio.h>
@@ -28,15 +28,10 @@ static kvmem_agent *start_agent(const char *name, kvmem_error **error)
     return agent;
 }
 
-static kvmem_segments *register_memory(kvmem_agent *agent, void *memory, size_t size,
-    kvmem_descriptors **list, kvmem_error **error)
+static kvmem_nixl_descriptor host_memory(const void *memory, size_t size)
 {
-    kvmem_descriptor descriptor = {.address = (uintptr_t)memory, .size = size};
-    kvmem_segments *segments;
-    check(kvmem_descriptors_create(KVMEM_MEMORY_DRAM, list, error), error);
-    check(kvmem_descriptors_add(*list, &descriptor, 1, error), error);
-    check(kvmem_segments_register(agent, *list, NULL, &segments, error), error);
-    return segments;
+    return (kvmem_nixl_descriptor){
+        .address = (uintptr_t)memory, .size = size, .memory_type = KVMEM_MEMORY_DRAM};
 }
 
 // Waits for the completion that reports messages, and takes the first of them.
@@ -59,25 +54,24 @@ int main(void)
     alarm(60);
     kvmem_agent *sender = start_agent("sender", &error), *receiver = start_agent("receiver", &error);
 
-    // The receiver registers its memory, and publishes its metadata and the descriptors. A queue reports messages.
-    kvmem_descriptors *own, *local, *remote;
-    kvmem_segments *target = register_memory(receiver, received, SIZE, &own, &error);
-    kvmem_blob *metadata, *descriptors;
+    // The receiver registers its memory, and publishes its metadata and the descriptor. A queue reports messages.
+    const kvmem_nixl_descriptor remote = host_memory(received, SIZE);
+    kvmem_segments *target, *source;
+    check(kvmem_segments_register(receiver, &remote, 1, NULL, &target, &error), &error);
+    kvmem_blob *metadata;
     check(kvmem_agent_get_local_metadata(receiver, &metadata, &error), &error);
-    check(kvmem_descriptors_export(own, &descriptors, &error), &error);
     kvmem_queue *queue;
     check(kvmem_queue_create(&queue, &error), &error);
     check(kvmem_agent_report_notifications(receiver, queue, 0, &error), &error);
 
     // The sender registers its own memory, and creates a request, which can be posted any number of times.
-    kvmem_segments *source = register_memory(sender, to_send, SIZE, &local, &error);
+    const kvmem_nixl_descriptor local = host_memory(to_send, SIZE);
+    check(kvmem_segments_register(sender, &local, 1, NULL, &source, &error), &error);
     check(kvmem_agent_load_remote_metadata(sender, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL,
         &error), &error);
-    check(kvmem_descriptors_import(kvmem_blob_data(descriptors), kvmem_blob_size(descriptors), &remote, &error),
-        &error);
     kvmem_request *request;
-    check(kvmem_request_create(sender, KVMEM_REQUEST_WRITE, local, "receiver", remote, NULL, &request, &error),
-        &error);
+    check(kvmem_request_create(sender, KVMEM_REQUEST_WRITE, &local, "receiver", &remote, 1, NULL, &request,
+        &error), &error);
 
     for (int step = 0; step < 2; step++) {
         snprintf(to_send, SIZE, "activations of step %d", step);
@@ -89,10 +83,6 @@ int main(void)
     kvmem_request_destroy(request);
     kvmem_segments_destroy(source);
     kvmem_segments_destroy(target);
-    kvmem_descriptors_destroy(remote);
-    kvmem_descriptors_destroy(local);
-    kvmem_descriptors_destroy(own);
-    kvmem_blob_destroy(descriptors);
     kvmem_blob_destroy(metadata);
     kvmem_queue_destroy(queue);
     kvmem_agent_destroy(receiver);

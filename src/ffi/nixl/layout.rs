@@ -14,7 +14,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
 use crate::ffi::layout::kvmem_layout;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::layout::Layout;
 
 /// Returns the name of the agent of a layout: the one that it was built with, or the peer.
@@ -107,6 +107,7 @@ pub unsafe extern "C" fn kvmem_layout_import(
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
 /// @param config shape of the blocks, as they are in the memory of the peer
 /// @param descriptors one descriptor per region of the layout, in their order, each at least as large
+/// @param count number of descriptors
 /// @param layout receives the layout; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
@@ -122,7 +123,8 @@ pub unsafe extern "C" fn kvmem_layout_create_remote(
     agent: *mut kvmem_agent,
     owner: *const c_char,
     config: *const kvmem_layout_config,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
@@ -133,7 +135,7 @@ pub unsafe extern "C" fn kvmem_layout_create_remote(
             let agent = &borrow(scope, agent)?.agent;
             let owner = text::required(owner, "owner")?;
             let config = read(config)?;
-            let list = borrow(scope, descriptors)?.lock().clone();
+            let list = list(scope, descriptors, count, "descriptors")?;
             layout.set(Layout::from_raw(agent, owner, shape(&config)?, &list)?);
             Ok(())
         })

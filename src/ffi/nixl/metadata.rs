@@ -13,7 +13,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::nixl::{Command, ForListener};
 
@@ -219,7 +219,8 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
 /// that of some host memory, or all metadata: these identify the agent.
 ///
 /// @param agent an agent
-/// @param descriptors registered memory
+/// @param descriptors registered memory, of one memory type; NULL with count 0 for none
+/// @param count number of descriptors
 /// @param options backends; NULL for all
 /// @param metadata receives NIXL's bytes; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
@@ -228,7 +229,8 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     agent: *mut kvmem_agent,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     options: *const kvmem_nixl_options,
     metadata: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
@@ -238,7 +240,7 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
         call(error, |scope| {
             let metadata = Out::new(metadata, "metadata")?;
             let agent = &borrow(scope, agent)?.agent;
-            let list = borrow(scope, descriptors)?.lock().clone();
+            let list = list(scope, descriptors, count, "descriptors")?;
             let options = call_options(options)?;
             let bytes = agent.call(|reply| Command::PartialMetadata(list, options, reply))?;
             metadata.set(blob::value(bytes));
@@ -251,7 +253,9 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
 /// metadata.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param descriptors registered memory; an empty list sends the connection information only
+/// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
+///        information only
+/// @param count number of descriptors
 /// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
@@ -267,7 +271,8 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
     agent: *mut kvmem_agent,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     address: *const c_char,
     port: u32,
     error: *mut *mut kvmem_error,
@@ -276,7 +281,7 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
     unsafe {
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
-            let list = borrow(scope, descriptors)?.lock().clone();
+            let list = list(scope, descriptors, count, "descriptors")?;
             let address = text::required(address, "address")?;
             agent.send_to(address, tcp_port("port", port)?, ForListener::PartialMetadata(list))
         })

@@ -10,11 +10,12 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::Prepared;
 
-/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive.
+/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive, and
+/// the regions of its descriptors.
 ///
 /// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
 pub struct kvmem_prepared {
@@ -22,12 +23,13 @@ pub struct kvmem_prepared {
 }
 opaque!(kvmem_prepared, Arc<Prepared>, "prepared");
 
-/// Prepares a list of descriptors, for requests that choose from it by index.
+/// Prepares descriptors, for requests that choose from them by index.
 ///
 /// @param agent the agent that will post the requests
 /// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
 ///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
-/// @param descriptors a list with at least one descriptor, which is copied
+/// @param descriptors the descriptors, of one memory type
+/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 /// @param prepared receives the prepared list; the caller destroys it
 /// @return KVMEM_STATUS_OK
@@ -35,7 +37,7 @@ opaque!(kvmem_prepared, Arc<Prepared>, "prepared");
 ///           metadata does not cover the memory, or the agent has no backend of a given name
 ///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
 ///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in the list is being
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region is being
 ///           deregistered, or was
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
 ///           imported
@@ -44,7 +46,8 @@ opaque!(kvmem_prepared, Arc<Prepared>, "prepared");
 pub unsafe extern "C" fn kvmem_prepared_create(
     agent: *mut kvmem_agent,
     owner: *const c_char,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     options: *const kvmem_nixl_options,
     prepared: *mut *mut kvmem_prepared,
     error: *mut *mut kvmem_error,
@@ -55,7 +58,7 @@ pub unsafe extern "C" fn kvmem_prepared_create(
             let prepared = Out::new(prepared, "prepared")?;
             let agent = &borrow(scope, agent)?.agent;
             let owner = if owner.is_null() { None } else { Some(text::required(owner, "owner")?) };
-            let list = borrow(scope, descriptors)?.lock().clone();
+            let list = list(scope, descriptors, count, "descriptors")?;
             prepared.set(Prepared::create(agent, owner, &list, call_options(options)?)?);
             Ok(())
         })

@@ -11,7 +11,7 @@ use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::nixl::agent::kvmem_parameter;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
 use crate::ffi::nixl::plugins::Parameters;
 use crate::nixl::Command;
@@ -39,12 +39,14 @@ pub struct kvmem_query_result {
 /// Queries a backend for the existence and the properties of files, objects or memory.
 ///
 /// @param agent an agent
-/// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
+/// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
+///        the key of each object
+/// @param count number of descriptors, at least 1
 /// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or the
-///           list is empty, or a file has no metadata
+///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
+///           count is 0, or a file has no metadata
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
@@ -52,7 +54,8 @@ pub struct kvmem_query_result {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_query(
     agent: *mut kvmem_agent,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     options: *const kvmem_nixl_options,
     query: *mut *mut kvmem_query,
     error: *mut *mut kvmem_error,
@@ -62,7 +65,7 @@ pub unsafe extern "C" fn kvmem_agent_query(
         call(error, |scope| {
             let query = Out::new(query, "query")?;
             let agent = &borrow(scope, agent)?.agent;
-            let list = borrow(scope, descriptors)?.lock().clone();
+            let list = list(scope, descriptors, count, "descriptors")?;
             let (options, deadline) = timed_options(options)?;
             let deadline = deadline.or_else(|| agent.call_deadline());
             let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;

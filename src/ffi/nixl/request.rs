@@ -14,7 +14,7 @@ use crate::ffi::common::pointer::{items, out};
 use crate::ffi::common::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
 use crate::ffi::nixl::prepared::kvmem_prepared;
 use crate::ffi::nixl::telemetry::nanoseconds;
@@ -22,8 +22,8 @@ use crate::nixl::Operation;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::raw::Request;
 
-/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
-/// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
+/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
+/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
 /// is complete.
 ///
 /// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
@@ -37,23 +37,24 @@ pub const KVMEM_REQUEST_READ: u32 = 1;
 /// From the local side to the remote side.
 pub const KVMEM_REQUEST_WRITE: u32 = 2;
 
-/// Creates a request on two lists of descriptors, which correspond by index.
+/// Creates a request on two arrays of descriptors, which correspond by index.
 ///
 /// @param agent an agent
 /// @param operation KVMEM_REQUEST_* value
-/// @param local memory of the agent
+/// @param local memory of the agent, of one memory type
 /// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
 ///        itself for files and objects
-/// @param remote memory of the owner, with as many descriptors of the same sizes
+/// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
+/// @param count number of descriptors of each side, at least 1
 /// @param options all fields; NULL for the defaults
 /// @param request receives the request; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a list is empty, or the lists differ in number or sizes
+///         KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
 ///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
 ///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
 ///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
 ///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in local is being
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region of local is being
 ///           deregistered, or was
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
 ///           imported
@@ -62,9 +63,10 @@ pub const KVMEM_REQUEST_WRITE: u32 = 2;
 pub unsafe extern "C" fn kvmem_request_create(
     agent: *mut kvmem_agent,
     operation: u32,
-    local: *const kvmem_descriptors,
+    local: *const kvmem_nixl_descriptor,
     owner: *const c_char,
-    remote: *const kvmem_descriptors,
+    remote: *const kvmem_nixl_descriptor,
+    count: usize,
     options: *const kvmem_nixl_options,
     request: *mut *mut kvmem_request,
     error: *mut *mut kvmem_error,
@@ -75,9 +77,9 @@ pub unsafe extern "C" fn kvmem_request_create(
             let request = Out::new(request, "request")?;
             let agent = &borrow(scope, agent)?.agent;
             let operation = operation_of(operation)?;
-            let local = borrow(scope, local).map_err(|error| error.context("local"))?.lock().clone();
+            let local = list(scope, local, count, "local")?;
             let owner = text::required(owner, "owner")?;
-            let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?.lock().clone();
+            let remote = list(scope, remote, count, "remote")?;
             let (options, of_runs) = request_options(scope, options)?;
             request.set(Request::create(agent, operation, &local, (owner, &remote), options, of_runs)?);
             Ok(())

@@ -6,12 +6,12 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::Segments;
 
 /// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
-/// agent alive, and those regions whose memory was added by kvmem_descriptors_add_region.
+/// agent alive, and the regions of its descriptors.
 ///
 /// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
 pub struct kvmem_segments {
@@ -22,11 +22,12 @@ opaque!(kvmem_segments, Segments, "segments");
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
 ///
 /// @param agent an agent
-/// @param descriptors a list with at least one descriptor, which is copied
+/// @param descriptors the descriptors, of one memory type
+/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
 /// @param segments receives the registered descriptors; the caller destroys them
 /// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
-///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is in the list twice
+///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is listed twice
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
 ///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
 ///           is given, and the loaded NIXL has none
@@ -36,7 +37,8 @@ opaque!(kvmem_segments, Segments, "segments");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_segments_register(
     agent: *mut kvmem_agent,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     options: *const kvmem_nixl_options,
     segments: *mut *mut kvmem_segments,
     error: *mut *mut kvmem_error,
@@ -46,8 +48,8 @@ pub unsafe extern "C" fn kvmem_segments_register(
         call(error, |scope| {
             let segments = Out::new(segments, "segments")?;
             let agent = &borrow(scope, agent)?.agent;
-            let list = borrow(scope, descriptors)?.lock().clone();
-            segments.set(Segments::register(agent, &list, call_options(options)?)?);
+            let list = list(scope, descriptors, count, "descriptors")?;
+            segments.set(Segments::register(agent, list, call_options(options)?)?);
             Ok(())
         })
     }

@@ -8,7 +8,7 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::View;
 
@@ -23,7 +23,8 @@ opaque!(kvmem_memory_view, View, "view");
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
 /// @param agent an agent
-/// @param descriptors a list with at least one descriptor, which is copied
+/// @param descriptors the descriptors, of one memory type
+/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 /// @param view receives the view; the caller destroys it
 /// @return KVMEM_STATUS_OK
@@ -37,7 +38,8 @@ opaque!(kvmem_memory_view, View, "view");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_memory_view_create(
     agent: *mut kvmem_agent,
-    descriptors: *const kvmem_descriptors,
+    descriptors: *const kvmem_nixl_descriptor,
+    count: usize,
     options: *const kvmem_nixl_options,
     view: *mut *mut kvmem_memory_view,
     error: *mut *mut kvmem_error,
@@ -47,7 +49,7 @@ pub unsafe extern "C" fn kvmem_memory_view_create(
         call(error, |scope| {
             let view = Out::new(view, "view")?;
             let agent = &borrow(scope, agent)?.agent;
-            let list = borrow(scope, descriptors)?.lock().clone();
+            let list = list(scope, descriptors, count, "descriptors")?;
             view.set(View::create(agent, &list, call_options(options)?)?);
             Ok(())
         })

@@ -311,7 +311,7 @@ impl AgentState {
     /// Gives the agent an identity with a new backend, if that reaches peers and accepts host memory.
     pub(super) fn identify(&mut self, plugin: &str) -> Result<()> {
         let options = CallOptions { backends: vec![plugin.to_string()], ..CallOptions::default() };
-        let none = Descriptors::new(MemoryType::Dram);
+        let none = Descriptors::empty(MemoryType::Dram);
         let connection = self.partial_metadata(&none, &options).ok();
         let head = connection.and_then(|connection| MetadataHead::read(&connection));
         if head.is_none_or(|head| head.connections.is_empty()) {

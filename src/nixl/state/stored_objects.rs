@@ -133,9 +133,9 @@ impl AgentState {
 
     /// Asks the store of a backend whether it has an object.
     fn ask(&self, object: DescriptorEntry, plugin: &str) -> StoreReply {
-        let mut list = Descriptors::new(MemoryType::Object);
         let options = CallOptions { backends: vec![plugin.to_string()], ..CallOptions::default() };
-        let found = list.add(vec![object]).and_then(|()| self.query(&list, &options));
+        let list = Descriptors::new(MemoryType::Object, vec![object]);
+        let found = list.and_then(|list| self.query(&list, &options));
         match found.ok().and_then(|found| found.first().map(Option::is_some)) {
             Some(true) => StoreReply::Exists,
             Some(false) => StoreReply::Missing,

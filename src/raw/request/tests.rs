@@ -16,7 +16,7 @@ fn request() -> (Request, Arc<Resource>) {
         prepared: None,
         holds: Holds::default(),
     };
-    let descriptors = Descriptors::new(MemoryType::Dram);
+    let descriptors = Descriptors::empty(MemoryType::Dram);
     let local = (Operation::Read, &descriptors);
     let request = Request::around(resource, None, local, CallOptions::default(), RunOptions::default());
     let resource = request.resource.clone();

@@ -57,9 +57,7 @@ impl BlockStorage {
             metadata: metadata.clone(),
             ..DescriptorEntry::default()
         };
-        let mut list = Descriptors::new(MemoryType::Block);
-        list.add(vec![entry])?;
-        Ok(list)
+        Descriptors::new(MemoryType::Block, vec![entry])
     }
 }
 

@@ -96,9 +96,7 @@ impl Objects {
         };
         let mut entries = self.empty_list()?;
         entries.extend((0..self.count).map(entry));
-        let mut list = Descriptors::new(MemoryType::Object);
-        list.add(entries)?;
-        Ok(list)
+        Descriptors::new(MemoryType::Object, entries)
     }
 
     /// An empty list with memory for all of them. Fails if there is too little for their registration: that would end the

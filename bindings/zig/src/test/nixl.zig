@@ -36,16 +36,15 @@ test "raw descriptors of NIXL" {
     const there = try kvmem.Region.initSystem(.{ .size = 8192 }, null);
     defer there.deinit();
     @memset(try there.bytes(null), 7);
-    const local = try kvmem.Descriptors.init(.dram, null);
-    defer local.deinit();
-    try local.addRegion(here, null);
+    var space: [1]kvmem.Descriptor = undefined;
+    try expectEqual(1, try here.descriptorCount(null));
+    const local = try here.descriptors(&space, null);
+    try expectEqual(8192, local[0].size);
     const registration = try here.register(near, null);
     defer registration.deinit();
     const address = (try there.info(null)).address;
-    const remote = try kvmem.Descriptors.init(.dram, null);
-    defer remote.deinit();
-    try remote.add(.{ .address = address, .size = 8192 }, null);
-    const segments = try kvmem.Segments.register(far, remote, .{ .backends = &.{"UCX"} }, null);
+    const remote = [_]kvmem.Descriptor{.{ .address = address, .size = 8192 }};
+    const segments = try kvmem.Segments.register(far, &remote, .{ .backends = &.{"UCX"} }, null);
     defer segments.deinit();
     const metadata = try far.metadata(null);
     defer metadata.deinit();
@@ -56,7 +55,7 @@ test "raw descriptors of NIXL" {
     const queue = try kvmem.Queue.init(null);
     defer queue.deinit();
     try far.reportNotifications(queue, 9, null);
-    const read = try kvmem.Request.init(near, .read, local, "far", remote, .{
+    const read = try kvmem.Request.init(near, .read, local, "far", &remote, .{
         .notification = "read",
         .timeout_ns = patience,
     }, null);
@@ -82,7 +81,7 @@ test "raw descriptors of NIXL" {
 
     const ours = try kvmem.Prepared.init(near, null, local, .{}, null);
     defer ours.deinit();
-    const theirs = try kvmem.Prepared.init(near, "far", remote, .{}, null);
+    const theirs = try kvmem.Prepared.init(near, "far", &remote, .{}, null);
     defer theirs.deinit();
     @memset(try here.bytes(null), 3);
     const write = try kvmem.Request.make(.write, ours, &.{0}, theirs, &.{0}, .{}, null);
@@ -95,22 +94,18 @@ test "raw descriptors of NIXL" {
 
     // A layout over the same memory, which its owner only named.
     const size = (try shape.requirements(null)).region_size;
-    const whole = try kvmem.Descriptors.init(.dram, null);
-    defer whole.deinit();
-    try whole.add(.{ .address = address, .size = @min(size, 4096) }, null);
-    if (size > 8192) try expectError(error.OutOfRange, kvmem.Layout.initRemote(near, "far", shape, whole, null));
+    const whole = [_]kvmem.Descriptor{.{ .address = address, .size = @min(size, 4096) }};
+    if (size > 8192) try expectError(error.OutOfRange, kvmem.Layout.initRemote(near, "far", shape, &whole, null));
 
     try expectEqual(1, try near.invalidateAllPeers(null));
     try expectError(error.Stale, read.post("", null));
     try segments.deregister(null);
-    const empty = try kvmem.Descriptors.init(.dram, null);
-    defer empty.deinit();
-    const partial = try near.partialMetadata(empty, .{}, null);
+    const partial = try near.partialMetadata(&.{}, .{}, null);
     defer partial.deinit();
     try expect(partial.bytes().len > 0);
-    try expectError(error.InvalidArgument, kvmem.MemoryView.init(near, empty, .{}, null));
+    try expectError(error.InvalidArgument, kvmem.MemoryView.init(near, &.{}, .{}, null));
     try expectError(error.InvalidState, near.withdrawMetadata("127.0.0.1", 1, null));
-    try expectError(error.InvalidState, near.sendPartialMetadata(empty, "127.0.0.1", 1, null));
+    try expectError(error.InvalidState, near.sendPartialMetadata(&.{}, "127.0.0.1", 1, null));
 }
 
 test "no plugin accepts a memory type that this version does not know" {
@@ -119,29 +114,12 @@ test "no plugin accepts a memory type that this version does not know" {
     try expect(!plugin.accepts(@fromBackingInt(32)));
 }
 
-test "a list of descriptors" {
-    const list = try kvmem.Descriptors.init(.object, null);
-    defer list.deinit();
-    try list.add(.{ .size = 100, .device_id = 7, .metadata = "key" }, null);
-    try list.add(.{ .address = 4096, .size = 200, .agent = "far" }, null);
-    try expectEqualStrings("key", (try list.get(0, null)).metadata);
-    try expectEqualStrings("far", (try list.get(1, null)).agent.?);
-    try expectEqual(null, (try list.get(0, null)).agent);
-    const bytes = try list.exportBytes(null);
-    defer bytes.deinit();
-    const again = try kvmem.Descriptors.import(bytes.bytes(), null);
-    defer again.deinit();
-    try expectEqual(constants.MemoryType.object, again.memoryType());
-    try expectEqual(2, again.count());
-    try again.remove(1, null);
-    try again.set(0, .{ .address = 8, .size = 16 }, null);
-    const text = try again.print(null);
-    defer text.deinit();
-    try expect(std.mem.indexOf(u8, text.bytes(), "address 0x8, 16 bytes") != null);
-    try again.resize(3, null);
-    try again.trim(null);
-    try again.clear(null);
-    try expectEqual(0, again.count());
-    try expectError(error.OutOfRange, again.get(0, null));
-    try expectError(error.Corrupt, kvmem.Descriptors.import("no list", null));
+test "descriptors are checked" {
+    const one = try agent("checking", .{});
+    defer one.deinit();
+    const wrong = [_]kvmem.Descriptor{.{ .address = std.math.maxInt(u64), .size = 2 }};
+    try expectError(error.OutOfRange, kvmem.Segments.register(one, &wrong, .{}, null));
+    const mixed = [_]kvmem.Descriptor{ .{ .size = 1 }, (kvmem.Descriptor{ .memory_type = .object }).with("key") };
+    try expectError(error.InvalidArgument, kvmem.Segments.register(one, &mixed, .{}, null));
+    try expectError(error.InvalidArgument, kvmem.Request.init(one, .read, &wrong, "checking", &.{}, .{}, null));
 }
