@@ -85,7 +85,7 @@ options!(kvmem_layout_options);
 ///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
 ///         KVMEM_STATUS_INVALID_STATE: a registration was deregistered
 ///         KVMEM_STATUS_CORRUPT: the file exists and has no fingerprint of a layout
-///         KVMEM_STATUS_VERSION_MISMATCH: the fingerprint has a later version
+///         KVMEM_STATUS_VERSION_MISMATCH: the fingerprint has a version that this library cannot read
 ///         any status of kvmem_region_register, and of the kvmem_region_create_* of the memory. For an
 ///           existing file, KVMEM_STATUS_INVALID_ARGUMENT: it contains another layout, or it is empty and
 ///           KVMEM_DISK_OPEN_EXISTING is set
