@@ -60,6 +60,15 @@ bool captures_invalidate_of(const context *of) {
     return any;
 }
 
+bool captures_affect_legacy(const stream *queried) {
+    bool any = false;
+    if (queried != &queried->context->legacy) return false;
+    EACH(stream, known, sim.streams) {
+        any |= known->context == queried->context && known->is_blocking && known->captured != NULL;
+    }
+    return any;
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     DRIVER_CALL(cuThreadExchangeStreamCaptureMode);
     INVALID_IF(mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);

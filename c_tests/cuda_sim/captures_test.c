@@ -107,3 +107,24 @@ TEST(in_relaxed_mode_only_context_synchronisation_is_forbidden) {
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, record_context_relaxed, true);
     check(CU_STREAM_CAPTURE_MODE_RELAXED, false, record_context, true);
 }
+
+static CUresult status_of_legacy(void) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return cuStreamIsCapturing(CU_STREAM_LEGACY, &status);
+}
+
+/* As documented. The query does not invalidate the capture. */
+TEST(the_legacy_stream_tells_of_captures_of_blocking_streams) {
+    open_device(0);
+    CUgraph graph = NULL;
+    for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
+        CU(cuStreamCreate(&captured, flags));
+        CU_EXPECT(CUDA_SUCCESS, status_of_legacy());
+        CU(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        CU_EXPECT(flags == 0 ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS, status_of_legacy());
+        CU(cuStreamEndCapture(captured, &graph));
+        CU(cuGraphDestroy(graph));
+        CU(cuStreamDestroy_v2(captured));
+    }
+    close_device(0);
+}

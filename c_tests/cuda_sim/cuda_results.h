@@ -37,6 +37,7 @@
     RESULT(LAUNCH_FAILED, 719, "the kernel failed")                                                  \
     RESULT(STREAM_CAPTURE_UNSUPPORTED, 900, "not allowed on a captured stream")                      \
     RESULT(STREAM_CAPTURE_INVALIDATED, 901, "the capture was invalidated")                           \
+    RESULT(STREAM_CAPTURE_IMPLICIT, 906, "a blocking stream is being captured")                      \
     RESULT(NOT_PERMITTED, 800, "not permitted to this process")                                      \
     RESULT(NOT_SUPPORTED, 801, "not supported by the device or the driver")                          \
     RESULT(SYSTEM_NOT_READY, 802, "the system is not ready")                                         \

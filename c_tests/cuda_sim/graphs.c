@@ -2,6 +2,7 @@
 // Captures streams and launches graphs. Only the work of a single stream can be captured.
 #include "graphs.h"
 
+#include "captures.h"
 #include "copying.h"
 #include "kernels.h"
 
@@ -41,6 +42,7 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     DRIVER_CALL(cuStreamIsCapturing);
     TRY_GET(stream *, found, stream_find(handle, &found));
     INVALID_IF(status == NULL);
+    RETURN_IF(captures_affect_legacy(found), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     *status = found->captured == NULL       ? CU_STREAM_CAPTURE_STATUS_NONE
               : found->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                           : CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -26,6 +26,7 @@ pub(super) const NOT_PERMITTED: Code = 800;
 pub(super) const NOT_SUPPORTED: Code = 801;
 pub(super) const STREAM_CAPTURE_UNSUPPORTED: Code = 900;
 pub(super) const STREAM_CAPTURE_INVALIDATED: Code = 901;
+pub(super) const STREAM_CAPTURE_IMPLICIT: Code = 906;
 
 /// Whether the driver returned one of these codes. False for an error whose status is OUT_OF_MEMORY: when a resource
 /// has run out the driver may return any code, so the code says nothing about the cause.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::ending::{means_exit, means_lost};
-use super::quiet::{ContextWork, PATIENCE, Waited, Work};
+use super::quiet::{ContextWork, NeededFor, PATIENCE, Waited, Work};
 use crate::base::error::{Result, Status};
 use crate::base::guarded::guarded;
 use crate::base::keyed::Keyed;
@@ -70,11 +70,11 @@ impl<T: Send + Sync> Drop for Deferred<T> {
 
 /// Whether all work of the context ends within `patience`.
 fn is_idle(work: &ContextWork, context: &Arc<Context>, patience: Duration) -> Result<bool> {
-    if work.is_known_to_be_long() {
+    if work.is_known_to_be_long(NeededFor::Freeing) {
         return Ok(false);
     }
     let until = Instant::now() + patience;
-    work.wait(context, || until).map(|waited| waited == Waited::Idle)
+    work.wait(context, NeededFor::Freeing, || until).map(|waited| waited == Waited::Idle)
 }
 
 struct Waiting {
@@ -195,7 +195,7 @@ impl Queue {
         let mut fed = None;
         loop {
             let begun = Instant::now();
-            let pause = match guarded(|| work.look(context)).and_then(|looked| looked) {
+            let pause = match guarded(|| work.look(context, NeededFor::Freeing)).and_then(|looked| looked) {
                 Ok(Work::Finished) => return true,
                 Ok(Work::Running(since)) if since.elapsed() <= PATIENCE => {
                     if fed.get_or_insert(begun).elapsed() > FED && since >= begun {

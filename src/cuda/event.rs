@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent;
 
-use super::codes::{NOT_READY, NOT_SUPPORTED, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_UNSUPPORTED};
+use super::codes::{
+    NOT_READY, NOT_SUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_UNSUPPORTED,
+};
 use super::context::Context;
 use super::ending::released;
+use super::stream::LEGACY;
 use crate::base::error::Result;
 
 /// CU_EVENT_DISABLE_TIMING: timing costs, and few events need it.
@@ -74,6 +77,13 @@ impl Event {
         let driver = self.context.driver();
         let Some(record) = driver.api.ctx_record_event else { return Ok(Recorded::Work) };
         let entered = self.context.enter()?;
+        let mut state = 0;
+        // SAFETY: a stream of the current context; the output lives through the call.
+        let legacy = entered.call(|| unsafe { driver.api.stream_is_capturing.call(LEGACY, &mut state) })?;
+        // Reported while a blocking stream is being captured, which this query does not invalidate.
+        if legacy.code == STREAM_CAPTURE_IMPLICIT {
+            return Ok(Recorded::Captured);
+        }
         // SAFETY: a live event of the current context.
         let result = entered.call(|| unsafe { record.call(self.context.raw(), self.raw) })?;
         match result.code {

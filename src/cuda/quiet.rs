@@ -9,9 +9,10 @@
 //! loads kernels by [`super::module`], and frees by [`super::deferred`].
 //!
 //! Only cuCtxRecordEvent reports the work of all streams. It invalidates each capture of the context, whatever the mode of the
-//! thread and of the capture, and no call of the driver reports beforehand whether there is one: streams are queried one by one, and
-//! kvmem does not know those of the engine. So this query is rare: its result is an event, which is queried without harm to
-//! captures, and all users of a context share it. The next query is made after the event has completed.
+//! thread and of the capture. The legacy stream tells of captures of blocking streams; no call tells of others: streams are queried
+//! one by one, and kvmem does not know those of the engine. So the query is rare: its result is an event, which is queried without
+//! harm to captures, and all users of a context share it. The next query is made after the event has completed, and not while a
+//! [`Capture`] is known.
 #![forbid(unsafe_code)]
 
 use std::mem;
@@ -29,7 +30,7 @@ pub const PATIENCE: Duration = Duration::from_millis(20);
 /// How long the thread polls before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_micros(100);
-/// How long no query is made after one that has found a capture.
+/// How long no query is made after a capture was last known.
 const CAPTURE: Duration = Duration::from_secs(1);
 
 /// The work that was submitted to a context before a query.
@@ -49,7 +50,53 @@ enum Found {
     Finished,
     /// The event completes with the work before this time.
     Running(Arc<Event>, Instant),
-    Captured(Instant),
+}
+
+struct State {
+    found: Found,
+    /// Number of [`Capture`]s.
+    captures: usize,
+    /// When a query last found a capture, and when the last [`Capture`] ended.
+    captured: Option<Instant>,
+    submitted: Option<Instant>,
+}
+
+impl State {
+    fn is_captured(&self, needed_for: NeededFor) -> bool {
+        let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < CAPTURE);
+        let may_go_on = matches!(needed_for, NeededFor::Freeing) && is_recent(self.submitted);
+        self.captures > 0 || is_recent(self.captured) || may_go_on
+    }
+}
+
+/// What a query is made for.
+#[derive(Clone, Copy)]
+pub(super) enum NeededFor {
+    /// A caller needs a kernel.
+    Loading,
+    /// Freeing can wait: also for a second after a call on a captured stream, whose capture may go on.
+    Freeing,
+}
+
+/// A call of the caller on a stream that is being captured. During the call, nothing is queried that would invalidate the capture, on
+/// any thread: no kernel is loaded, and what waits for the end of work is freed later.
+pub struct Capture(Arc<ContextWork>);
+
+impl Capture {
+    /// In a context.
+    pub(super) fn of(context: &Context) -> Self {
+        let work = ContextWork::shared(context);
+        work.state.lock().captures += 1;
+        Self(work)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.captures -= 1;
+        state.submitted = Some(Instant::now());
+    }
 }
 
 /// How a wait for the end of work has ended.
@@ -69,7 +116,7 @@ pub(super) enum Waited {
 pub(super) struct ContextWork {
     /// The id of the context.
     context: u64,
-    found: Mutex<Found>,
+    state: Mutex<State>,
 }
 
 static KNOWN: Keyed<i32, Mutex<Weak<ContextWork>>> = Keyed::new();
@@ -85,35 +132,51 @@ impl ContextWork {
         if let Some(known) = known.as_ref().filter(|known| known.context == context.number()) {
             return known.clone();
         }
-        let fresh = Arc::new(Self { context: context.number(), found: Mutex::new(Found::Finished) });
+        let state =
+            Mutex::new(State { found: Found::Finished, captures: 0, captured: None, submitted: None });
+        let fresh = Arc::new(Self { context: context.number(), state });
         *slot = Arc::downgrade(&fresh);
         fresh
     }
 
     /// The work now. The driver is queried only if the last result has become obsolete.
-    pub fn look(&self, context: &Arc<Context>) -> Result<Work> {
-        if let Some(work) = self.known()? {
+    pub fn look(&self, context: &Arc<Context>, needed_for: NeededFor) -> Result<Work> {
+        if let Some(work) = self.known(needed_for)? {
             return Ok(work);
         }
         let (found, work) = query(context)?;
-        let obsolete = mem::replace(&mut *self.found.lock(), found);
+        let mut state = self.state.lock();
+        if let Work::Captured = work {
+            state.captured = Some(Instant::now());
+        }
+        let obsolete = mem::replace(&mut state.found, found);
+        drop(state);
         drop(obsolete);
         Ok(work)
     }
 
     /// The last result, unless it has become obsolete.
-    fn known(&self) -> Result<Option<Work>> {
-        let found = self.found.lock().clone();
+    fn known(&self, needed_for: NeededFor) -> Result<Option<Work>> {
+        let state = self.state.lock();
+        if state.is_captured(needed_for) {
+            return Ok(Some(Work::Captured));
+        }
+        let found = state.found.clone();
+        drop(state);
         Ok(match found {
             Found::Running(event, since) if !event.is_done()? => Some(Work::Running(since)),
-            Found::Captured(at) if at.elapsed() < CAPTURE => Some(Work::Captured),
             _ => None,
         })
     }
 
+    /// Whether a stream is known to be captured, so that no kernel is loaded.
+    pub fn is_captured(&self) -> bool {
+        self.state.lock().is_captured(NeededFor::Loading)
+    }
+
     /// Whether work is known to have run for longer than [`PATIENCE`], or a stream to be captured. Makes no new query.
-    pub fn is_known_to_be_long(&self) -> bool {
-        match self.known() {
+    pub fn is_known_to_be_long(&self, needed_for: NeededFor) -> bool {
+        match self.known(needed_for) {
             Ok(Some(Work::Running(since))) => since.elapsed() > PATIENCE,
             Ok(Some(Work::Captured)) => true,
             _ => false,
@@ -121,12 +184,17 @@ impl ContextWork {
     }
 
     /// Waits for the end of all work until a time that may change meanwhile.
-    pub fn wait(&self, context: &Arc<Context>, until: impl Fn() -> Instant) -> Result<Waited> {
+    pub fn wait(
+        &self,
+        context: &Arc<Context>,
+        needed_for: NeededFor,
+        until: impl Fn() -> Instant,
+    ) -> Result<Waited> {
         let begun = Instant::now();
         let mut first = None;
         loop {
             let now = Instant::now();
-            match self.look(context)? {
+            match self.look(context, needed_for)? {
                 Work::Finished => return Ok(Waited::Idle),
                 Work::Captured => return Ok(Waited::Captured),
                 Work::Running(since) => {
@@ -150,7 +218,7 @@ fn query(context: &Arc<Context>) -> Result<(Found, Work)> {
     let event = Event::new(context)?;
     let now = Instant::now();
     Ok(match event.record_context()? {
-        Recorded::Captured => (Found::Captured(now), Work::Captured),
+        Recorded::Captured => (Found::Finished, Work::Captured),
         Recorded::Work if !event.is_done()? => (Found::Running(Arc::new(event), now), Work::Running(now)),
         Recorded::Work => (Found::Finished, Work::Finished),
     })

@@ -2,6 +2,7 @@
 //! Streams of kvmem, and streams of callers.
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUcontext, CUstream};
@@ -12,12 +13,16 @@ use super::driver::Driver;
 use super::ending::released;
 use super::entry::CallResult;
 use super::event::Event;
+use super::quiet::Capture;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;
 /// Outside the range of every device, so the driver uses the highest priority.
 const HIGHEST_PRIORITY: i32 = i32::MIN;
+
+/// CU_STREAM_LEGACY: the legacy default stream of the current context.
+pub(super) const LEGACY: CUstream = ptr::without_provenance_mut(1);
 
 /// A stream of kvmem. Its work has priority over other work that waits for a busy device.
 pub struct Stream {
@@ -34,7 +39,7 @@ impl Stream {
     /// Creates a stream in a context.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         let driver = context.driver();
-        let mut raw = std::ptr::null_mut();
+        let mut raw = ptr::null_mut();
         let entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
         let result = entered.call(|| unsafe {
@@ -78,7 +83,7 @@ impl Drop for Stream {
 #[derive(Clone, Copy)]
 pub struct CallerStream(CUstream);
 
-const INVALIDATED_CAPTURE: &str = "the stream's capture was invalidated by a call before this one; end it \
+const INVALIDATED_CAPTURE: &str = "the stream's capture was invalidated by an earlier call or by another thread; end it \
                                    (cuStreamEndCapture) and start another capture";
 
 impl CallerStream {
@@ -87,10 +92,16 @@ impl CallerStream {
         Self(handle.cast())
     }
 
-    /// Fails unless the stream belongs to `context`.
-    pub fn ensure_of(&self, context: &Context) -> Result<()> {
+    /// Fails unless the stream belongs to `context`. Returns its capture, if it is being captured, so that work on it becomes part of a
+    /// graph instead of running.
+    pub fn capture_in(&self, context: &Context) -> Result<Option<Capture>> {
+        self.ensure_of(context)?;
+        Ok(self.is_capturing(context)?.then(|| Capture::of(context)))
+    }
+
+    fn ensure_of(&self, context: &Context) -> Result<()> {
         let driver = context.driver();
-        let mut owner: CUcontext = std::ptr::null_mut();
+        let mut owner: CUcontext = ptr::null_mut();
         context.ensure_alive()?;
         // SAFETY: the caller's stream exists, by contract; the output lives through the call. The special streams are those
         // of the current context, so this is queried before another context is made current.
@@ -120,8 +131,7 @@ impl CallerStream {
         error
     }
 
-    /// Whether it is being captured, so that work on it becomes part of a graph instead of running.
-    pub fn is_capturing(&self, context: &Context) -> Result<bool> {
+    fn is_capturing(&self, context: &Context) -> Result<bool> {
         const ACTIVE: u32 = 1;
         const INVALIDATED: u32 = 2;
         let driver = context.driver();

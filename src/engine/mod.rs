@@ -22,6 +22,7 @@ use self::preferences::Preferences;
 use super::plan::Plan;
 use super::run::ticket::Ticket;
 use crate::base::error::Result;
+use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::nixl::RemoteHold;
 use crate::region::Contexts;
@@ -102,8 +103,8 @@ pub trait Engine: Send + Sync {
 
 /// Runs that are ordered with other work on a CUDA stream of the caller.
 pub trait OnStreams {
-    /// Fails for a stream of another context. Returns whether the stream is being captured into a graph.
-    fn check_stream(&self, stream: CallerStream) -> Result<bool>;
+    /// Fails for a stream of another context. Returns its capture, if it is being captured into a graph.
+    fn check_stream(&self, stream: CallerStream) -> Result<Option<Capture>>;
 
     /// Starts a run on the stream: after the work that is queued there, and before later work.
     fn submit_on(&self, stream: CallerStream, ticket: Ticket) -> Result<()>;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::base::error::{Result, fail};
+use crate::cuda::quiet::Capture;
+use crate::cuda::stream::CallerStream;
 use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::direct::host::HostCopy;
 use crate::engine::file::DiskMove;
@@ -86,6 +88,16 @@ fn methods(source: &Layout, destination: &Layout) -> Result<&'static [TransferMe
         ((_, File), _) | (_, (_, File)) => &[Uring, Pread, Nixl],
         _ => &[CudaCopy, CudaBatch, Cuda2d, CudaKernel, CudaStaged],
     })
+}
+
+/// As [`OnStreams::check_stream`](super::OnStreams::check_stream) of the engine of a method, before it is prepared. If that does not run
+/// on streams, returns `None`.
+pub fn check_stream(
+    method: TransferMethod,
+    sides: [&Arc<Layout>; 2],
+    stream: CallerStream,
+) -> Result<Option<Capture>> {
+    if method.is_cuda() { CudaCopy::check_stream_first(sides, stream) } else { Ok(None) }
 }
 
 /// Prepares the engine of a method.

@@ -12,6 +12,8 @@ use super::transfer_request::TransferRequest;
 use crate::base::error::Result;
 use crate::base::log_id::LogId;
 use crate::base::sync::Mutex;
+use crate::cuda::quiet::Capture;
+use crate::cuda::stream::CallerStream;
 use crate::engine::cost::history;
 use crate::engine::{runs, select};
 use crate::layout::Layout;
@@ -95,6 +97,14 @@ impl LayoutPair {
         let has_peer = [source, destination].iter().any(|side| side.memory().is_remote());
         let outline = Arc::new(outline);
         Ok(Arc::new(Self { method, has_peer, outline, contexts, record: OnceCell::new() }))
+    }
+
+    /// Fails for a stream on which no run between the layouts, which are those of this pair, can be submitted. Returns its capture, if it
+    /// is being captured.
+    pub fn check_stream(&self, sides: [&Arc<Layout>; 2], stream: CallerStream) -> Result<Option<Capture>> {
+        // Checked first: the driver can't be queried about a stream of a context that no longer exists.
+        self.contexts.ensure_alive()?;
+        select::check_stream(self.method, sides, stream)
     }
 
     /// The throughput of earlier runs by a method between the layouts, which are those of this pair.

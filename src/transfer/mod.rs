@@ -96,17 +96,19 @@ impl Transfer {
             return self.submit_prepared_on(stream);
         }
         let _turn = self.turn()?;
+        // Nothing that prepares the blocks invalidates the capture.
+        let _capture = self.route.pair.check_stream(self.runs.layouts(), stream)?;
         self.with(step, || self.start_or_capture(stream))
     }
 
     fn submit_prepared_on(&self, stream: CallerStream) -> Result<()> {
         let prepared = self.prepared()?;
-        let is_captured = prepared.check_stream(stream);
-        if let Ok(true) = is_captured {
+        let checked = prepared.check_stream(stream);
+        if let Ok(Some(_capture)) = &checked {
             return self.capture(&prepared, stream);
         }
         let _turn = self.turn()?;
-        is_captured?;
+        checked?;
         let current = self.prepared()?;
         match Arc::ptr_eq(&current, &prepared) {
             true => self.start_on(&current, stream),
@@ -162,8 +164,8 @@ impl Transfer {
     fn start_or_capture(&self, stream: CallerStream) -> Result<()> {
         let prepared = self.prepared()?;
         match prepared.check_stream(stream)? {
-            true => self.capture(&prepared, stream),
-            false => self.start_on(&prepared, stream),
+            Some(_capture) => self.capture(&prepared, stream),
+            None => self.start_on(&prepared, stream),
         }
     }
 
@@ -244,7 +246,7 @@ impl Transfer {
             );
             return Ok(());
         };
-        if on_streams.check_stream(stream)? {
+        if on_streams.check_stream(stream)?.is_some() {
             fail!(InvalidState, "a graph can't wait for a run that is not part of it");
         }
         self.completion().poll()?;

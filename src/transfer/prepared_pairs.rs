@@ -9,6 +9,7 @@ use super::layout_pair::LayoutPair;
 use super::transfer_request::{Expected, Step};
 use super::verify::Verification;
 use crate::base::error::{Result, ensure, fail};
+use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
 use crate::engine::preferences::Preferences;
@@ -123,8 +124,8 @@ impl PreparedPairs {
         }
     }
 
-    /// Fails for a stream that the transfer can't be submitted on. Returns whether it is being captured into a graph.
-    pub fn check_stream(&self, stream: CallerStream) -> Result<bool> {
+    /// Fails for a stream that the transfer can't be submitted on. Returns its capture, if it is being captured into a graph.
+    pub fn check_stream(&self, stream: CallerStream) -> Result<Option<Capture>> {
         let on_streams = self.on_streams()?;
         // Checked first: the driver can't be queried about a stream of a context that no longer exists.
         self.needs.ensure_alive()?;

@@ -38,10 +38,7 @@ impl CudaSides {
     /// Queries the driver.
     pub fn new(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
-        let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
-        // The destination's device executes copies between two devices. Memory of another process is accessible only to
-        // the device that it was opened for; then that device executes them.
-        let ordinal = to.or(from).ok_or_else(neither)?.user;
+        let (_, ordinal) = executor(source, destination)?;
         let (direction, peer) = match (from, to) {
             (Some(from), Some(_)) if from.owner != ordinal => (CopyDirection::FromPeer, Some(from.owner)),
             (Some(_), Some(to)) if to.owner != ordinal => (CopyDirection::ToPeer, Some(to.owner)),
@@ -146,11 +143,6 @@ impl CudaSides {
         }
     }
 
-    /// The side on the device that executes the copy.
-    pub fn own(&self) -> &Layout {
-        if self.to_host() { &self.source } else { &self.destination }
-    }
-
     /// Whether the blocks go to the host.
     pub fn to_host(&self) -> bool {
         self.direction == CopyDirection::ToHost
@@ -183,6 +175,14 @@ impl CudaSides {
     pub fn driver_bounces(&self) -> bool {
         self.is_pageable || self.devices_are_apart
     }
+}
+
+/// The device that executes copies between two layouts, and the layout that is its memory. Copies between two devices are executed by
+/// the destination's. Memory of another process is accessible only to the device that it was opened for; then that device executes
+/// them.
+pub fn executor<'a>(source: &'a Layout, destination: &'a Layout) -> Result<(&'a Layout, i32)> {
+    let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
+    [destination, source].into_iter().find_map(|side| Some((side, place(side)?.user))).ok_or_else(neither)
 }
 
 /// The device of a layout, if it is in GPU memory; all its regions are on the same device.

@@ -22,7 +22,8 @@ use self::work::sequence::{EndNotRecorded, TaskSequence};
 use crate::base::error::{Result, ensure, fail};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::gpu_sides::CudaSides;
+use crate::copy::gpu::gpu_sides::{CudaSides, executor};
+use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::outcome;
@@ -72,8 +73,16 @@ impl CudaCopy {
         preferences: &Preferences,
     ) -> Result<Self> {
         let sides = Arc::new(CudaSides::new(source, destination)?);
-        let device = DeviceState::kept_by(sides.own(), sides.ordinal)?;
+        let device = device_of(source, destination)?;
         Self::between(sides, device, plan, preferences)
+    }
+
+    /// As [`OnStreams::check_stream`] of what [`Self::prepare`] returns, before it prepares anything.
+    pub fn check_stream_first(
+        [source, destination]: [&Arc<Layout>; 2],
+        stream: CallerStream,
+    ) -> Result<Option<Capture>> {
+        stream.capture_in(device_of(source, destination)?.context())
     }
 
     /// Compares the methods for a plan between two sides, and prepares the best.
@@ -128,6 +137,12 @@ impl CudaCopy {
     fn current(&self) -> MutexGuard<'_, Option<Arc<InFlight>>> {
         self.current.lock()
     }
+}
+
+/// The device that executes the copies.
+fn device_of(source: &Layout, destination: &Layout) -> Result<Arc<DeviceState>> {
+    let (own, ordinal) = executor(source, destination)?;
+    DeviceState::kept_by(own, ordinal)
 }
 
 /// The tasks of the best method, and what the comparison found.
@@ -246,9 +261,8 @@ impl Engine for CudaCopy {
 }
 
 impl OnStreams for CudaCopy {
-    fn check_stream(&self, stream: CallerStream) -> Result<bool> {
-        stream.ensure_of(self.device.context())?;
-        stream.is_capturing(self.device.context())
+    fn check_stream(&self, stream: CallerStream) -> Result<Option<Capture>> {
+        stream.capture_in(self.device.context())
     }
 
     fn submit_on(&self, stream: CallerStream, ticket: Ticket) -> Result<()> {

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captures of the engine: the one question that invalidates them (cuCtxRecordEvent) is not put while kvmem can know of one.
+#include "busy.h"
+#include "control.h"
+#include "gpu_flight.h"
+#include "patience.h"
+#include "rates_blob.h"
+#include "caller_context.h"
+
+/* A stream that is being captured, and a transfer that may be needed in the graph. The kernels are not loaded. */
+typedef struct capture {
+    flight flight;
+    stream stream;
+    uint64_t asked; /* how often the question was put before */
+} capture;
+
+static void capture_open(capture *capture, unsigned stream_flags) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    flight_open(&capture->flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    stream_open_with(&capture->stream, 0, stream_flags);
+}
+
+static void capture_close(capture *capture) {
+    flight_close(&capture->flight);
+    stream_close(&capture->stream);
+}
+
+static void begin(capture *capture) {
+    stream_begin_capture(&capture->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    capture->asked = SIM(sim_calls("cuCtxRecordEvent"));
+}
+
+/* Ends the capture, which is valid, and compares what a launch of the graph has moved. */
+static void end(capture *capture) {
+    CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), capture->asked);
+    CUgraphExec graph = stream_end_capture(&capture->stream);
+    flight_refill(&capture->flight, 5);
+    stream_launch(&capture->stream, graph);
+    flight_check_moved(&capture->flight);
+    stream_destroy_graph(&capture->stream, graph);
+}
+
+static kvmem_status start(capture *capture, uint32_t method, kvmem_error **error) {
+    const kvmem_transfer_options options = WITH(flight_options(&capture->flight), it.method = method);
+    return kvmem_transfer_start_on_stream(capture->flight.source.model.layout,
+                                          capture->flight.destination.model.layout, &options,
+                                          capture->stream.handle, &capture->flight.transfer, error);
+}
+
+static kvmem_region *device_region(uint64_t *address) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = MIB)), &region, ERR));
+    *address = region_info(region).address;
+    return region;
+}
+
+static void await_free(uint64_t address) {
+    const uint64_t end = patience_end();
+    while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed after the capture");
+}
+
+/* The best method that needs no kernel. */
+TEST(a_transfer_that_is_created_in_a_capture_takes_a_method_without_a_kernel) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    begin(&capture);
+    EXPECT_OK(start(&capture, 0, ERR));
+    const kvmem_transfer_explanation explanation = flight_explain(&capture.flight, "is being captured");
+    CHECK(explanation.method != KVMEM_METHOD_CUDA_KERNEL && explanation.method != KVMEM_METHOD_CUDA_STAGED);
+    end(&capture);
+}
+
+TEST(a_kernel_that_is_requested_in_a_capture_is_refused_without_harm) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    begin(&capture);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "is being captured", start(&capture, KVMEM_METHOD_CUDA_KERNEL, ERR));
+    CHECK(capture.flight.transfer == NULL);
+    EXPECT_OK(start(&capture, KVMEM_METHOD_CUDA_COPY, ERR));
+    end(&capture);
+}
+
+/* The transfer was created beside work that prevented loading the kernel. */
+TEST(pairs_that_are_submitted_in_a_capture_load_no_kernel) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    flight_create(&capture.flight, it.method = 0);
+    busy_end(&busy);
+    begin(&capture);
+    const kvmem_submit_options pairs = OPTIONS(kvmem_submit_options, it.pairs = scattered_move.pairs,
+                                               it.num_pairs = scattered_move.num_pairs);
+    EXPECT_OK(kvmem_transfer_submit_pairs_on_stream(capture.flight.transfer, &pairs, capture.stream.handle, ERR));
+    flight_explain(&capture.flight, "is being captured");
+    end(&capture);
+}
+
+/* A part of the graph has told kvmem that there is a capture. */
+TEST(memory_that_is_destroyed_in_a_capture_is_kept_until_later) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    uint64_t address = 0;
+    kvmem_region *region = device_region(&address);
+    flight_create(&capture.flight, it.method = KVMEM_METHOD_CUDA_COPY);
+    begin(&capture);
+    flight_submit_on(&capture.flight, capture.stream.handle);
+    DESTROYED(kvmem_region, region);
+    CHECK(driver_memory_type(address) != 0);
+    end(&capture);
+    await_free(address);
+}
+
+/* Also by the thread that frees what was destroyed beside work, when the work has ended. */
+TEST(the_thread_that_frees_memory_waits_for_the_end_of_a_capture) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    uint64_t address = 0;
+    kvmem_region *region = device_region(&address);
+    flight_create(&capture.flight, it.method = KVMEM_METHOD_CUDA_COPY);
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    DESTROYED(kvmem_region, region);
+    begin(&capture);
+    flight_submit_on(&capture.flight, capture.stream.handle);
+    busy_end(&busy);
+    const uint64_t until = patience_now() + SECONDS(1) / 2; /* it looks five times */
+    while (patience_now() < until) flight_submit_on(&capture.flight, capture.stream.handle);
+    CHECK(driver_memory_type(address) != 0);
+    end(&capture);
+    await_free(address);
+}
+
+/* A wait that would be part of no graph is refused, and kvmem knows of the capture. */
+TEST(a_wait_on_a_captured_stream_does_not_harm_the_capture) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    uint64_t address = 0;
+    kvmem_region *region = device_region(&address);
+    flight_create(&capture.flight, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_run(&capture.flight);
+    begin(&capture);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not part of it",
+                   kvmem_transfer_wait_on_stream(capture.flight.transfer, 0, capture.stream.handle, ERR));
+    DESTROYED(kvmem_region, region);
+    flight_submit_on(&capture.flight, capture.stream.handle);
+    end(&capture);
+    await_free(address);
+}
+
+/* Rates can't be measured without the kernel. */
+TEST(rates_that_are_queried_in_a_capture_are_refused_at_once) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    rates_set(0, NULL);
+    begin(&capture);
+    EXPECT_OK(start(&capture, KVMEM_METHOD_CUDA_COPY, ERR));
+    kvmem_blob *blob = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "not measured yet", kvmem_cuda_get_copy_rates(0, &blob, ERR));
+    end(&capture);
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
+
+/* The driver tells of such a capture, so kvmem knows of it without a part in it. */
+TEST(a_capture_of_a_blocking_stream_is_found_without_harm) {
+    OPENED(capture, capture, 0);
+    uint64_t address = 0;
+    kvmem_region *region = device_region(&address);
+    begin(&capture);
+    DESTROYED(kvmem_region, region);
+    CHECK(driver_memory_type(address) != 0);
+    flight_refuse(&capture.flight, KVMEM_STATUS_BUSY, "is being captured", it.method = KVMEM_METHOD_CUDA_KERNEL);
+    EXPECT_OK(start(&capture, 0, ERR));
+    end(&capture);
+    await_free(address);
+}
