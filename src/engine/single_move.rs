@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::prepare::prepare;
 use super::runs::{self, Needs, Runs};
 use super::{Engine, select, time_limit};
-use crate::base::error::{Result, Status};
+use crate::base::error::{Result, Status, ensure};
 use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::Layout;
 use crate::plan::Plan;
@@ -31,6 +31,13 @@ impl WaitLimits {
     /// Fails if no further move may begin.
     pub fn ensure_wanted(&self) -> Result<()> {
         if self.stop.is_asked() { Err(cancelled()) } else { Ok(()) }
+    }
+
+    /// Fails after the deadline, with the state that `what` gives.
+    pub fn ensure_in_time(&self, what: impl FnOnce() -> String) -> Result<()> {
+        let is_in_time = self.deadline.is_none_or(|deadline| Instant::now() < deadline);
+        ensure!(is_in_time, TimedOut, "after timeout_ns {}", what());
+        Ok(())
     }
 
     fn of_run(&self, described: &str) -> Option<Limit> {

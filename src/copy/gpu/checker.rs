@@ -7,12 +7,14 @@ use super::device::device_state::DeviceState;
 use super::device::pool::{Pooled, ResourcePool};
 use super::remainder::{ENDS, power, product};
 use crate::base::error::{Error, Result};
+use crate::base::leak;
 use crate::base::lists;
 use crate::base::thread;
 use crate::copy::pieces::Pieces;
 use crate::cuda::DeviceBuffer;
 use crate::cuda::checksum::{ChecksumKernel, MAX_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
+use crate::cuda::deferred::Deferred;
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::stream::{Active, Stream};
 use crate::region::{PinnedConfig, PinnedMemory};
@@ -77,29 +79,36 @@ impl Checker {
     /// # Safety
     /// The memory is of the device, and the caller holds it.
     pub unsafe fn of_range(device: &DeviceState, before: u32, address: u64, size: u64) -> Result<u32> {
-        let mut checker = Self::take(device)?;
+        let checker = Self::take(device)?;
         let (mut all, mut found) = (before, Vec::new());
         for at in (0..size).step_by(MAX_RANGE as usize) {
             let size = (size - at).min(MAX_RANGE);
             let pieces =
                 Pieces { layers: vec![address + at], outers: 1, outer_stride: 0, size, block_stride: 0 };
             found.clear();
-            checker
-                .compute(&[0], &pieces, &mut found)
-                .inspect_err(|error| spoil(&mut checker, device, error))?;
+            if let Err(error) = checker.compute(&[0], &pieces, &mut found, &|| Ok(())) {
+                return Err(spoil(checker, device, (), error));
+            }
             all = found.iter().fold(all, |all, next| crc32c::crc32c_combine(all, *next, size as usize));
         }
         Ok(all)
     }
 
-    /// Adds the checksums of blocks whose memory is held.
-    pub fn compute(&self, blocks: &[u32], pieces: &Pieces, checksums: &mut Vec<u32>) -> Result<()> {
-        let ended = self.start(blocks, pieces).and_then(|()| self.wait());
-        if let Err(error) = ended {
-            // The memory is freed after this, so work that was started must complete first.
-            let _ = self.wait();
+    /// Adds the checksums of blocks whose memory is held. Waits for the device as long as `may_wait` succeeds; after a failure the device
+    /// may still use the memory.
+    pub fn compute(
+        &self,
+        blocks: &[u32],
+        pieces: &Pieces,
+        checksums: &mut Vec<u32>,
+        may_wait: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        if let Err(error) = self.start(blocks, pieces, may_wait) {
+            // What was started may still complete.
+            let _ = self.wait(may_wait);
             return Err(error);
         }
+        self.wait(may_wait)?;
         // SAFETY: the device has written `blocks.len()` checksums.
         let computed = unsafe { std::slice::from_raw_parts(CHECKSUMS.address_in(self.host()), blocks.len()) };
         let ends = product(ENDS, power(pieces.block_size())) ^ ENDS;
@@ -108,7 +117,7 @@ impl Checker {
 
     /// Starts the kernel for all layers of the blocks, as many per launch as it supports, and the copy of the
     /// results.
-    fn start(&self, blocks: &[u32], pieces: &Pieces) -> Result<()> {
+    fn start(&self, blocks: &[u32], pieces: &Pieces, may_wait: &dyn Fn() -> Result<()>) -> Result<()> {
         let bytes = blocks.len() as u64 * WORD;
         // SAFETY: no caller passes more blocks than the part has words, and only this thread uses the memory.
         unsafe { std::ptr::copy_nonoverlapping(blocks.as_ptr(), IDS.address_in(self.host()), blocks.len()) };
@@ -122,7 +131,7 @@ impl Checker {
         for (index, layers) in pieces.layers.chunks(max_layers(pieces) as usize).enumerate() {
             if index > 0 {
                 // The previous launch still reads the factors of its tiles.
-                self.wait()?;
+                self.wait(may_wait)?;
             }
             behind -= layers.len() as u64 * pieces.outers * pieces.size;
             self.launch(blocks.len() as u32, pieces, layers, behind)?;
@@ -175,18 +184,44 @@ impl Checker {
         unsafe { on.copy(Copy { source, destination, size }) }
     }
 
-    fn wait(&self) -> Result<()> {
+    fn is_over(&self, failure: &mut Option<Error>) -> bool {
+        is_over(|| self.stream.is_done(), failure)
+    }
+
+    fn wait(&self, may_wait: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut failure = None;
-        thread::poll(SPIN, SLEEP, || Ok(is_over(|| self.stream.is_done(), &mut failure)))?;
+        thread::poll(SPIN, SLEEP, || match self.is_over(&mut failure) {
+            true => Ok(true),
+            false => may_wait().map(|()| false),
+        })?;
         failure.map_or(Ok(()), Err)
     }
 }
 
-/// Notes that a computation has failed.
-pub fn spoil(checker: &mut Pooled<Checker>, device: &DeviceState, error: &Error) {
+/// Ends a computation that has failed, and returns why. The device may still use the checker and what `held` keeps: both are dropped when
+/// it has finished.
+pub fn spoil<H: Send + Sync + 'static>(
+    mut checker: Pooled<Checker>,
+    device: &DeviceState,
+    held: H,
+    error: Error,
+) -> Error {
     checker.spoil();
-    if is_fatal(error) {
+    if is_fatal(&error) {
         device.retire();
+    }
+    drop(Deferred::new(device.context(), Unfinished(Some((checker, held)))));
+    error
+}
+
+struct Unfinished<H: Send + 'static>(Option<(Pooled<Checker>, H)>);
+
+impl<H: Send + 'static> Drop for Unfinished<H> {
+    fn drop(&mut self) {
+        // Known before this only with drivers that report the work of a context.
+        if self.0.as_ref().is_some_and(|(checker, _)| !checker.is_over(&mut None)) {
+            leak::intentionally(self.0.take());
+        }
     }
 }
 

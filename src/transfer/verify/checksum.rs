@@ -63,19 +63,15 @@ pub fn of_parts<'a>(
 
 /// The checksums of some layers and outer slots of blocks. All of them must exist, and the caller holds the layout.
 fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots, limits: &WaitLimits) -> Result<Vec<u32>> {
-    let deadline = limits.deadline;
-    let bytes = if deadline.is_some() { STEP } else { LONG_STEP };
+    let bytes = if limits.deadline.is_some() { STEP } else { LONG_STEP };
     let step = (bytes / slots.size(layout.geometry()).max(1)).max(1) as usize;
     let mut checksums = Vec::new();
     for part in blocks.chunks(step) {
         limits.ensure_wanted()?;
-        ensure!(
-            deadline.is_none_or(|deadline| Instant::now() < deadline),
-            TimedOut,
-            "{} of {} blocks have checksums after timeout_ns; pass a longer one, or fewer blocks",
-            checksums.len(),
-            blocks.len()
-        );
+        limits.ensure_in_time(|| {
+            let (done, all) = (checksums.len(), blocks.len());
+            format!("{done} of {all} blocks have checksums; pass a longer one, or fewer blocks")
+        })?;
         add_of_slots(layout, part, slots, limits, &mut checksums)?;
     }
     Ok(checksums)
@@ -95,7 +91,7 @@ fn add_of_slots(
             let blocks = HostBlocks::new(layout, lists::collect(blocks.iter().copied())?, slots);
             lists::extend(checksums, blocks.checksums()?)
         }
-        MemoryType::Vram if is_local && gpu::add(layout, blocks, slots, checksums)? => Ok(()),
+        MemoryType::Vram if is_local && gpu::add(layout, blocks, slots, limits, checksums)? => Ok(()),
         _ => copied::add(layout, blocks, slots, limits, checksums),
     }
 }

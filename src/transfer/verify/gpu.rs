@@ -2,19 +2,29 @@
 //! Checksums of blocks in GPU memory, computed by a kernel.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use crate::base::error::Result;
 use crate::base::log::log;
 use crate::copy::gpu::checker::{Checker, MAX_BLOCKS, MAX_IN_ALL, max_layers, spoil, tiles_of_layers};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::pieces::Pieces;
 use crate::cuda::ipc::DevicePair;
+use crate::engine::single_move::WaitLimits;
 use crate::layout::{Axis, Layout, TouchedExtents};
 use crate::plan::Slots;
 use crate::region::ExtentHold;
 
 /// Adds the checksum of some layers and outer slots of each block to a list. Returns whether the device has what it needs for that: a
-/// kernel that can access the blocks, and not too many tiles.
-pub fn add(layout: &Layout, blocks: &[u32], slots: &Slots, checksums: &mut Vec<u32>) -> Result<bool> {
+/// kernel that can access the blocks, and not too many tiles. If the limits end the wait for the device, the layout is held until the
+/// device has finished.
+pub fn add(
+    layout: &Arc<Layout>,
+    blocks: &[u32],
+    slots: &Slots,
+    limits: &WaitLimits,
+    checksums: &mut Vec<u32>,
+) -> Result<bool> {
     let Some(ordinal) = own_device(layout) else { return Ok(false) };
     let pieces = Pieces::new(layout, slots);
     let layers = max_layers(&pieces);
@@ -23,7 +33,7 @@ pub fn add(layout: &Layout, blocks: &[u32], slots: &Slots, checksums: &mut Vec<u
     }
     layout.contexts(false).ensure_alive()?;
     let device = DeviceState::kept_by(layout, ordinal)?;
-    let mut checker = match Checker::take(&device) {
+    let checker = match Checker::take(&device) {
         Ok(checker) => checker,
         Err(error) => {
             log!(Warn, "checksums of device {ordinal} are computed by the host: {error}");
@@ -32,10 +42,17 @@ pub fn add(layout: &Layout, blocks: &[u32], slots: &Slots, checksums: &mut Vec<u
     };
     let held = touched(layout, blocks, slots).hold()?;
     let max_blocks = (MAX_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MAX_BLOCKS) as usize;
+    let may_wait = || {
+        limits.ensure_wanted()?;
+        limits.ensure_in_time(|| {
+            "the GPU has other work, and may still read the blocks, which are held until then".into()
+        })
+    };
     for part in blocks.chunks(max_blocks) {
-        let computed = checker.compute(part, &pieces, checksums);
-        let computed = computed.inspect_err(|error| spoil(&mut checker, &device, error));
-        computed.map_err(|error| error.context("compute checksums on the GPU"))?;
+        if let Err(error) = checker.compute(part, &pieces, checksums, &may_wait) {
+            let error = spoil(checker, &device, (held, layout.clone()), error);
+            return Err(error.context("compute checksums on the GPU"));
+        }
     }
     held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
     Ok(true)

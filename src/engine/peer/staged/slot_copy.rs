@@ -108,9 +108,11 @@ impl SlotCopy {
             let Some(next) = on_device.next() else { return Ok(None) };
             *life = next;
             if let Life::Queued(_) = *life {
-                drop(life);
-                self.pass();
-                return Ok(None);
+                // On a thread that does nothing else: it waits for the GPU, which may have other work for any time.
+                match Pool::services().run_alone(self.clone()) {
+                    Ok(()) => return Ok(None),
+                    Err(error) => *life = Life::Ended(Err(copying(error))),
+                }
             }
         }
         match &*life {
