@@ -114,7 +114,7 @@ static CUresult status_of_legacy(void) {
 }
 
 /* As documented. The query does not invalidate the capture. */
-TEST(the_legacy_stream_tells_of_captures_of_blocking_streams) {
+TEST(the_legacy_stream_reports_captures_of_blocking_streams) {
     open_device(0);
     CUgraph graph = NULL;
     for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {

@@ -499,7 +499,8 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
 /// memory, 16 MiB or one block at a time; so are those of objects and block storage, by NIXL. After a
-/// timeout, the buffer and what it holds of the layout are released when the read ends. Blocks that are read
+/// timeout, the buffer and what it holds of the layout are released when the read ends; so is the layout, if
+/// a kernel still reads it: keep adopted memory until its release callback. Blocks of the host that are read
 /// in place are checked against the limit every 64 MiB.
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
                                    const uint32_t *blocks,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
+use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
 use crate::base::shared_objects::SharedObjects;
@@ -71,10 +72,10 @@ impl Pool {
         Self::of_files(&CHECKS, "kvmem-check", on)
     }
 
-    /// The threads that make driver calls which may block.
-    pub fn starts() -> &'static Arc<Self> {
-        static STARTS: PerProcess<Arc<Pool>> = PerProcess::new();
-        STARTS.get(|| Self::new("kvmem-start", MAX_THREADS))
+    /// The threads that make driver calls for a device, which may block.
+    pub fn starts(device: i32) -> Arc<Self> {
+        static STARTS: PerProcess<Keyed<i32, Pool>> = PerProcess::new();
+        STARTS.get(Keyed::default).get_or(device, usize::MAX, || Self::unshared("kvmem-start", MAX_THREADS))
     }
 
     /// The threads that watch work of the driver or the kernel. Each service has its own thread ([`Self::run_alone`]), so

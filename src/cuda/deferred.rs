@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::ending::{means_exit, means_lost};
-use super::quiet::{ContextWork, NeededFor, PATIENCE, Waited, Work};
-use crate::base::error::{Result, Status};
+use super::quiet::{ContextWork, PATIENCE, Waited, Work};
+use crate::base::error::{Error, Result, Status};
 use crate::base::guarded::guarded;
 use crate::base::keyed::Keyed;
 use crate::base::log::log;
@@ -70,11 +70,11 @@ impl<T: Send + Sync> Drop for Deferred<T> {
 
 /// Whether all work of the context ends within `patience`.
 fn is_idle(work: &ContextWork, context: &Arc<Context>, patience: Duration) -> Result<bool> {
-    if work.is_known_to_be_long(NeededFor::Freeing) {
+    if work.is_known_to_be_long() {
         return Ok(false);
     }
     let until = Instant::now() + patience;
-    work.wait(context, NeededFor::Freeing, || until).map(|waited| waited == Waited::Idle)
+    work.wait(context, || until).map(|waited| waited == Waited::Idle)
 }
 
 struct Waiting {
@@ -101,6 +101,8 @@ struct State {
     looked: Option<Instant>,
     /// How many allocations wait for memory.
     allocations: usize,
+    /// Why the driver does not report whether the work has ended.
+    failure: Option<Error>,
 }
 
 impl State {
@@ -195,7 +197,7 @@ impl Queue {
         let mut fed = None;
         loop {
             let begun = Instant::now();
-            let pause = match guarded(|| work.look(context, NeededFor::Freeing)).and_then(|looked| looked) {
+            let pause = match guarded(|| work.look(context)).and_then(|looked| looked) {
                 Ok(Work::Finished) => return true,
                 Ok(Work::Running(since)) if since.elapsed() <= PATIENCE => {
                     if fed.get_or_insert(begun).elapsed() > FED && since >= begun {
@@ -211,9 +213,44 @@ impl Queue {
                 Err(error) if means_exit(&error) => return false,
                 // A lost context has no work. After another failure, such as one for lack of memory, it is looked up again.
                 Err(error) if means_lost(&error) => return true,
-                Err(_) => MAX_PAUSE,
+                Err(error) => {
+                    self.note_failure(error);
+                    self.pause(begun, MAX_PAUSE);
+                    continue;
+                }
             };
+            self.state().failure = None;
             self.pause(begun, pause.clamp(MIN_PAUSE, MAX_PAUSE));
+        }
+    }
+
+    /// Notes that the driver does not report whether work has ended. Freeing could wait for any time, so the objects are kept.
+    fn note_failure(&self, error: Error) {
+        let mut state = self.state();
+        let waiting = state.waiting.len();
+        let is_new = state.failure.replace(error.clone()).is_none();
+        drop(state);
+        if is_new {
+            log!(
+                Warn,
+                "{error}; {waiting} objects that were destroyed keep their memory until the driver reports that their device has \
+                 finished its work"
+            );
+        }
+    }
+
+    /// What its objects mean for an allocation that has failed.
+    fn explained(&self, error: Error) -> Error {
+        let state = self.state();
+        match (state.waiting.len(), &state.failure) {
+            (0, _) => error,
+            (number, None) => error.followed_by(format_args!(
+                "{number} objects that were destroyed keep their memory until their device has finished its work"
+            )),
+            (number, Some(failure)) => error.followed_by(format_args!(
+                "{number} objects that were destroyed keep their memory, because the driver does not report whether their device has \
+                 finished its work: {failure}"
+            )),
         }
     }
 
@@ -256,5 +293,6 @@ pub fn allocate<T>(ordinal: Option<i32>, allocate: impl Fn() -> Result<T>) -> Re
     let queues = ordinal.map_or_else(|| queues().all(), |ordinal| vec![queues().get(ordinal)]);
     // Each of them, so that all look.
     let freed = queues.iter().filter(|queue| Queue::hurry(queue)).count();
-    if freed > 0 { allocate() } else { Err(failed) }
+    let outcome = if freed > 0 { allocate() } else { Err(failed) };
+    outcome.map_err(|error| queues.iter().fold(error, |error, queue| queue.explained(error)))
 }

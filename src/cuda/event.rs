@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events: points in a stream that the host queries, and that other streams wait for.
 
+use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUevent;
+use cudarc::driver::sys::{CUevent, CUstream};
 
 use super::codes::{
     NOT_READY, NOT_SUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_UNSUPPORTED,
 };
 use super::context::Context;
 use super::ending::released;
-use super::stream::LEGACY;
 use crate::base::error::Result;
 
 /// CU_EVENT_DISABLE_TIMING: timing costs, and few events need it.
 const DISABLE_TIMING: u32 = 2;
 /// CU_EVENT_DEFAULT.
 const TIMED: u32 = 0;
+
+/// CU_STREAM_LEGACY: the legacy default stream of the current context.
+const LEGACY: CUstream = ptr::without_provenance_mut(1);
 
 /// An event.
 pub struct Event {
@@ -50,7 +53,7 @@ impl Event {
 
     fn with(context: &Arc<Context>, flags: u32) -> Result<Self> {
         let driver = context.driver();
-        let mut raw = std::ptr::null_mut();
+        let mut raw = ptr::null_mut();
         let entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
         let result = entered.call(|| unsafe { driver.api.event_create.call(&mut raw, flags) })?;

@@ -11,7 +11,7 @@ use once_cell::sync::OnceCell;
 use super::context::Context;
 use super::deferred::Deferred;
 use super::ending::released;
-use super::quiet::{ContextWork, NeededFor, PATIENCE, Waited, busy};
+use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
 use crate::base::error::{Error, Result, Status};
 use crate::base::guarded::guarded;
@@ -154,9 +154,7 @@ impl LazyFunction {
 
     #[cold]
     fn load(&self, patience: Duration) -> Result<&Function> {
-        if self.work.is_captured()
-            || (patience <= PATIENCE && self.work.is_known_to_be_long(NeededFor::Loading))
-        {
+        if self.work.is_captured() || (patience <= PATIENCE && self.work.is_known_to_be_long()) {
             return Err(busy(&self.context));
         }
         let (begun, mut turns, mut has_waited) = (Instant::now(), 0, false);
@@ -231,7 +229,7 @@ impl Exchange {
         let asked = self.enter(Phase::Asking);
         // Other callers may have more patience. A thread that began late has its time, too.
         let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
-        match work.wait(context, NeededFor::Loading, || until().max(asked + PATIENCE))? {
+        match work.wait(context, || until().max(asked + PATIENCE))? {
             Waited::Idle | Waited::Fed => {}
             Waited::Busy | Waited::Captured => return Err(busy(context)),
         }

@@ -9,7 +9,7 @@
 //! loads kernels by [`super::module`], and frees by [`super::deferred`].
 //!
 //! Only cuCtxRecordEvent reports the work of all streams. It invalidates each capture of the context, whatever the mode of the
-//! thread and of the capture. The legacy stream tells of captures of blocking streams; no call tells of others: streams are queried
+//! thread and of the capture. The legacy stream reports captures of blocking streams; no call reports others: streams are queried
 //! one by one, and kvmem does not know those of the engine. So the query is rare: its result is an event, which is queried without
 //! harm to captures, and all users of a context share it. The next query is made after the event has completed, and not while a
 //! [`Capture`] is known.
@@ -30,7 +30,7 @@ pub const PATIENCE: Duration = Duration::from_millis(20);
 /// How long the thread polls before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_micros(100);
-/// How long no query is made after a capture was last known.
+/// How long no query is made after one that has found a capture.
 const CAPTURE: Duration = Duration::from_secs(1);
 
 /// The work that was submitted to a context before a query.
@@ -56,26 +56,14 @@ struct State {
     found: Found,
     /// Number of [`Capture`]s.
     captures: usize,
-    /// When a query last found a capture, and when the last [`Capture`] ended.
+    /// When a query last found a capture.
     captured: Option<Instant>,
-    submitted: Option<Instant>,
 }
 
 impl State {
-    fn is_captured(&self, needed_for: NeededFor) -> bool {
-        let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < CAPTURE);
-        let may_go_on = matches!(needed_for, NeededFor::Freeing) && is_recent(self.submitted);
-        self.captures > 0 || is_recent(self.captured) || may_go_on
+    fn is_captured(&self) -> bool {
+        self.captures > 0 || self.captured.is_some_and(|at| at.elapsed() < CAPTURE)
     }
-}
-
-/// What a query is made for.
-#[derive(Clone, Copy)]
-pub(super) enum NeededFor {
-    /// A caller needs a kernel.
-    Loading,
-    /// Freeing can wait: also for a second after a call on a captured stream, whose capture may go on.
-    Freeing,
 }
 
 /// A call of the caller on a stream that is being captured. During the call, nothing is queried that would invalidate the capture, on
@@ -84,7 +72,7 @@ pub struct Capture(Arc<ContextWork>);
 
 impl Capture {
     /// In a context.
-    pub(super) fn of(context: &Context) -> Self {
+    pub(super) fn new(context: &Context) -> Self {
         let work = ContextWork::shared(context);
         work.state.lock().captures += 1;
         Self(work)
@@ -93,9 +81,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.captures -= 1;
-        state.submitted = Some(Instant::now());
+        self.0.state.lock().captures -= 1;
     }
 }
 
@@ -132,16 +118,15 @@ impl ContextWork {
         if let Some(known) = known.as_ref().filter(|known| known.context == context.number()) {
             return known.clone();
         }
-        let state =
-            Mutex::new(State { found: Found::Finished, captures: 0, captured: None, submitted: None });
+        let state = Mutex::new(State { found: Found::Finished, captures: 0, captured: None });
         let fresh = Arc::new(Self { context: context.number(), state });
         *slot = Arc::downgrade(&fresh);
         fresh
     }
 
     /// The work now. The driver is queried only if the last result has become obsolete.
-    pub fn look(&self, context: &Arc<Context>, needed_for: NeededFor) -> Result<Work> {
-        if let Some(work) = self.known(needed_for)? {
+    pub fn look(&self, context: &Arc<Context>) -> Result<Work> {
+        if let Some(work) = self.known()? {
             return Ok(work);
         }
         let (found, work) = query(context)?;
@@ -156,9 +141,9 @@ impl ContextWork {
     }
 
     /// The last result, unless it has become obsolete.
-    fn known(&self, needed_for: NeededFor) -> Result<Option<Work>> {
+    fn known(&self) -> Result<Option<Work>> {
         let state = self.state.lock();
-        if state.is_captured(needed_for) {
+        if state.is_captured() {
             return Ok(Some(Work::Captured));
         }
         let found = state.found.clone();
@@ -171,12 +156,12 @@ impl ContextWork {
 
     /// Whether a stream is known to be captured, so that no kernel is loaded.
     pub fn is_captured(&self) -> bool {
-        self.state.lock().is_captured(NeededFor::Loading)
+        self.state.lock().is_captured()
     }
 
     /// Whether work is known to have run for longer than [`PATIENCE`], or a stream to be captured. Makes no new query.
-    pub fn is_known_to_be_long(&self, needed_for: NeededFor) -> bool {
-        match self.known(needed_for) {
+    pub fn is_known_to_be_long(&self) -> bool {
+        match self.known() {
             Ok(Some(Work::Running(since))) => since.elapsed() > PATIENCE,
             Ok(Some(Work::Captured)) => true,
             _ => false,
@@ -184,17 +169,12 @@ impl ContextWork {
     }
 
     /// Waits for the end of all work until a time that may change meanwhile.
-    pub fn wait(
-        &self,
-        context: &Arc<Context>,
-        needed_for: NeededFor,
-        until: impl Fn() -> Instant,
-    ) -> Result<Waited> {
+    pub fn wait(&self, context: &Arc<Context>, until: impl Fn() -> Instant) -> Result<Waited> {
         let begun = Instant::now();
         let mut first = None;
         loop {
             let now = Instant::now();
-            match self.look(context, needed_for)? {
+            match self.look(context)? {
                 Work::Finished => return Ok(Waited::Idle),
                 Work::Captured => return Ok(Waited::Captured),
                 Work::Running(since) => {

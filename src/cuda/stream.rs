@@ -21,9 +21,6 @@ const NON_BLOCKING: u32 = 1;
 /// Outside the range of every device, so the driver uses the highest priority.
 const HIGHEST_PRIORITY: i32 = i32::MIN;
 
-/// CU_STREAM_LEGACY: the legacy default stream of the current context.
-pub(super) const LEGACY: CUstream = ptr::without_provenance_mut(1);
-
 /// A stream of kvmem. Its work has priority over other work that waits for a busy device.
 pub struct Stream {
     raw: CUstream,
@@ -96,7 +93,7 @@ impl CallerStream {
     /// graph instead of running.
     pub fn capture_in(&self, context: &Context) -> Result<Option<Capture>> {
         self.ensure_of(context)?;
-        Ok(self.is_capturing(context)?.then(|| Capture::of(context)))
+        Ok(self.is_capturing(context)?.then(|| Capture::new(context)))
     }
 
     fn ensure_of(&self, context: &Context) -> Result<()> {

@@ -211,13 +211,12 @@ impl Request {
         let (RequestSide::Peer(remote), true) = (&self.resource.side, self.begins_here) else {
             return Some(Open::Due);
         };
-        let post = |state: &mut AgentState| {
-            guarded(|| self.post_with(state, remote, options, hold))
-                .unwrap_or_else(|panic| Some(Open::Panicked(panic)))
-        };
-        match self.resource.agent.run_here(post) {
-            Some(open) => open,
-            None => Some(Open::Due),
+        let post = |state: &mut AgentState| self.post_with(state, remote, options, hold);
+        // All of it: what else the thread does for the agent could leave the claim, too.
+        match guarded(|| self.resource.agent.run_here(post)) {
+            Ok(Some(open)) => open,
+            Ok(None) => Some(Open::Due),
+            Err(panic) => Some(Open::Panicked(panic)),
         }
     }
 

@@ -2,6 +2,7 @@
 // Checksums of GPU memory if driver calls fail, in kvmem_layout_checksum and at the end of transfers.
 #include "control.h"
 #include "gpu_flight.h"
+#include "patience.h"
 #include "caller_context.h"
 
 #include <pthread.h>
@@ -79,6 +80,38 @@ TEST(a_query_that_fails_is_repeated) {
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(summing.status, KVMEM_STATUS_OK);
     expect_checksums(&side, summing.checksums);
+}
+
+/* The kernel waits behind work of the engine that may run for any time. The layout is held until it has run. */
+TEST(a_checksum_beside_work_that_does_not_end_keeps_to_its_timeout) {
+    OPENED(device_side, side);
+    check_checksums(&side);
+    uint32_t checksums[NUM(blocks)] = {1, 2, 3};
+    SIM(sim_hold());
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "the GPU has other work",
+                   kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), MILLISECONDS(50), checksums, ERR));
+    CHECK_EQ(checksums[0], 1);
+    SIM(sim_go());
+    check_checksums(&side);
+}
+
+/* The blocks have moved, and the kernel that verifies them waits for other work. */
+TEST(a_verification_beside_work_that_does_not_end_can_be_cancelled) {
+    OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_DEVICE);
+    const kvmem_transfer_options options = flight_options(&flight);
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.flags = options.flags | KVMEM_TRANSFER_VERIFY);
+    flight_run(&flight);
+    SIM(sim_reset());
+    SIM(sim_hold_call("cuLaunchKernel"));
+    flight_submit(&flight);
+    const uint64_t end = patience_end();
+    while (SIM(sim_held_calls()) == 0) patience_wait(end, "the kernel that verifies");
+    SIM(sim_hold());
+    SIM(sim_go_calls());
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    SIM(sim_go());
+    flight_run(&flight);
 }
 
 /* If verification fails, the transfer fails. It can run again. */

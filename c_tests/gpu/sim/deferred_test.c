@@ -245,6 +245,25 @@ TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
     SIM(sim_cancel_failures());
 }
 
+/* Memory that cannot be freed is named where it is missed. */
+TEST(an_allocation_says_that_the_driver_does_not_report_the_end_of_work) {
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
+    const uint64_t most = memory / 5 * 4;
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    kvmem_region *region = NULL;
+    EXPECT_OK(allocate(most, &region));
+    SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_NOT_PERMITTED));
+    DESTROYED(kvmem_region, region);
+    await_calls("cuCtxRecordEvent", 4); /* by the thread that frees */
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "does not report whether", kvmem_region_create_device(
+        REF(OPTIONS(kvmem_device_options, it.size = most)), &region, ERR));
+    SIM(sim_cancel_failures());
+    EXPECT_OK(allocate(most, &region));
+    DESTROYED(kvmem_region, region);
+}
+
 /* A poll of 20 ms is more than a hundred queries. */
 #define MAX_QUERIES 50
 

@@ -34,6 +34,30 @@ TEST(blocks_are_copied_with_and_without_peer_access) {
     SIM(sim_set_peer_access(true));
 }
 
+/* Copies to host memory that is not page-locked block within the driver. Each device has threads of its own for them. */
+TEST(copies_that_block_on_one_device_delay_no_other) {
+    enum { THREADS = 16 };
+    kvmem_transfer *blocked[THREADS + 1];
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    EXPECT_OK(kvmem_cuda_use_default_rates(1, ERR));
+    OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
+    OPENED(flight, second, .from = PLACE_DEVICE, .from_device = 1, .to = PLACE_SYSTEM);
+    for (size_t i = 0; i < NUM(blocked); i++) blocked[i] = flight_create_another(&first, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&second, it.method = KVMEM_METHOD_CUDA_COPY);
+    SIM(sim_reset());
+    SIM(sim_hold());
+    for (size_t i = 0; i < NUM(blocked); i++) EXPECT_OK(kvmem_transfer_submit(blocked[i], ERR));
+    await_calls("cuMemcpyAsync", THREADS);
+    flight_submit(&second);
+    await_calls("cuMemcpyAsync", THREADS + 1);
+    SIM(sim_go());
+    flight_finish(&second);
+    for (size_t i = 0; i < NUM(blocked); i++) {
+        EXPECT_OK(kvmem_transfer_wait(blocked[i], PATIENCE, ERR));
+        DESTROYED(kvmem_transfer, blocked[i]);
+    }
+}
+
 static mapped map_on_device_0(void) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);

@@ -38,7 +38,8 @@ use crate::transfer::checksum;
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
 /// memory, 16 MiB or one block at a time; so are those of objects and block storage, by NIXL. After a
-/// timeout, the buffer and what it holds of the layout are released when the read ends. Blocks that are read
+/// timeout, the buffer and what it holds of the layout are released when the read ends; so is the layout, if
+/// a kernel still reads it: keep adopted memory until its release callback. Blocks of the host that are read
 /// in place are checked against the limit every 64 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_checksum(

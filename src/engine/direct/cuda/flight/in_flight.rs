@@ -82,7 +82,10 @@ impl InFlight {
         }
         let in_flight = Self::with(spares, State::Waiting(run), is_quick);
         // If a resource is in use, the watcher starts it later.
-        let _ = in_flight.start();
+        let _ = in_flight.start(|starts, run| {
+            starts.run(run, 1);
+            Ok(())
+        });
         in_flight
     }
 
@@ -122,8 +125,11 @@ impl InFlight {
     }
 
     /// Starts the run if all resources are free. Returns whether it was started, or the resource that is in
-    /// use.
-    fn start(self: &Arc<Self>) -> std::result::Result<bool, Resource> {
+    /// use. If starting may block, has a thread of a pool start it by `pass`; if that fails, the run ends.
+    fn start(
+        self: &Arc<Self>,
+        pass: impl FnOnce(&Arc<Pool>, &Arc<dyn Shared>) -> Result<()>,
+    ) -> std::result::Result<bool, Resource> {
         let is_waiting = |state: &State| matches!(state, State::Waiting(_));
         let Some(mut run) = self.take_if(is_waiting) else { return Ok(false) };
         if let Some(cancelled) = run.cancelled() {
@@ -137,8 +143,13 @@ impl InFlight {
         if self.is_quick {
             let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
         } else {
+            let starts = Pool::starts(run.device().context().device().ordinal());
             self.settle(State::Queued(run));
-            Pool::starts().run(&(self.clone() as Arc<dyn Shared>), 1);
+            if let Err(error) = pass(&starts, &(self.clone() as Arc<dyn Shared>))
+                && let Some(run) = self.take_if(is_queued)
+            {
+                self.end(run, Err(error));
+            }
         }
         Ok(true)
     }
@@ -259,7 +270,8 @@ impl InFlight {
 impl Watched for InFlight {
     fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool {
         let Some(device) = self.may_start(full) else { return false };
-        self.start().unwrap_or_else(|resource| {
+        // Not started here, even if there is no thread: all runs of all devices are checked by this one.
+        self.start(Pool::pass).unwrap_or_else(|resource| {
             full.insert((device, resource));
             false
         })
@@ -286,6 +298,10 @@ impl Watched for InFlight {
     }
 }
 
+fn is_queued(state: &State) -> bool {
+    matches!(state, State::Queued(_))
+}
+
 /// Sets `Locked` and returns the state before. A run that is locked or has ended is unchanged.
 fn lock_run(state: &mut State) -> State {
     match state {
@@ -298,7 +314,6 @@ fn lock_run(state: &mut State) -> State {
 /// Starts the run on a thread of the pool, because the driver may block.
 impl Shared for InFlight {
     fn run(&self) {
-        let is_queued = |state: &State| matches!(state, State::Queued(_));
         if let Some(run) = self.take_if(is_queued) {
             let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
         }
