@@ -41,11 +41,14 @@ static void end(capture *capture) {
     stream_destroy_graph(&capture->stream, graph);
 }
 
+/* Creates the transfer in the capture, and submits it. */
 static kvmem_status start(capture *capture, uint32_t method, kvmem_error **error) {
-    const kvmem_transfer_options options = WITH(flight_options(&capture->flight), it.method = method);
-    return kvmem_transfer_start_on_stream(capture->flight.source.model.layout,
-                                          capture->flight.destination.model.layout, &options,
-                                          capture->stream.handle, &capture->flight.transfer, error);
+    flight *flight = &capture->flight;
+    const kv_job job = WITH(flight_options(flight), it.transfer.method = method);
+    flight_destroy_transfer(flight);
+    EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &job.transfer,
+                                    &flight->transfer, ERR));
+    return kvmem_transfer_submit_on_stream(flight->transfer, &job.run, capture->stream.handle, error);
 }
 
 static kvmem_region *device_region(uint64_t *address) {
@@ -74,7 +77,6 @@ TEST(a_kernel_that_is_requested_in_a_capture_is_refused_without_harm) {
     OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
     begin(&capture);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "is being captured", start(&capture, KVMEM_METHOD_CUDA_KERNEL, ERR));
-    CHECK(capture.flight.transfer == NULL);
     EXPECT_OK(start(&capture, KVMEM_METHOD_CUDA_COPY, ERR));
     end(&capture);
 }
@@ -84,12 +86,12 @@ TEST(pairs_that_are_submitted_in_a_capture_load_no_kernel) {
     OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
     busy busy = {0};
     busy_begin(&busy, BUSY_ONE);
-    flight_create(&capture.flight, it.method = 0);
+    flight_create(&capture.flight, it.transfer.method = 0);
     busy_end(&busy);
     begin(&capture);
     const kvmem_submit_options pairs = OPTIONS(kvmem_submit_options, it.pairs = scattered_move.pairs,
                                                it.num_pairs = scattered_move.num_pairs);
-    EXPECT_OK(kvmem_transfer_submit_pairs_on_stream(capture.flight.transfer, &pairs, capture.stream.handle, ERR));
+    EXPECT_OK(kvmem_transfer_submit_on_stream(capture.flight.transfer, &pairs, capture.stream.handle, ERR));
     flight_explain(&capture.flight, "is being captured");
     end(&capture);
 }
@@ -117,7 +119,7 @@ TEST(a_capture_of_a_blocking_stream_is_found_without_harm) {
     begin(&capture);
     DESTROYED(kvmem_region, region);
     CHECK(driver_memory_type(address) != 0);
-    flight_refuse(&capture.flight, KVMEM_STATUS_BUSY, "is being captured", it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&capture.flight, KVMEM_STATUS_BUSY, "is being captured", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     EXPECT_OK(start(&capture, 0, ERR));
     end(&capture);
     await_free(address);

@@ -98,8 +98,7 @@ TEST(a_checksum_beside_work_that_does_not_end_keeps_to_its_timeout) {
 /* The blocks have moved, and the kernel that verifies them waits for other work. */
 TEST(a_verification_beside_work_that_does_not_end_can_be_cancelled) {
     OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_DEVICE);
-    const kvmem_transfer_options options = flight_options(&flight);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.flags = options.flags | KVMEM_TRANSFER_VERIFY);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     flight_run(&flight);
     SIM(sim_reset());
     SIM(sim_hold_call("cuLaunchKernel"));

@@ -42,11 +42,11 @@ TEST(copies_that_block_on_one_device_delay_no_other) {
     EXPECT_OK(kvmem_cuda_use_default_rates(1, ERR));
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
     OPENED(flight, second, .from = PLACE_DEVICE, .from_device = 1, .to = PLACE_SYSTEM);
-    for (size_t i = 0; i < NUM(blocked); i++) blocked[i] = flight_create_another(&first, it.method = KVMEM_METHOD_CUDA_COPY);
-    flight_create(&second, it.method = KVMEM_METHOD_CUDA_COPY);
+    for (size_t i = 0; i < NUM(blocked); i++) blocked[i] = flight_create_another(&first, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     SIM(sim_reset());
     SIM(sim_hold());
-    for (size_t i = 0; i < NUM(blocked); i++) EXPECT_OK(kvmem_transfer_submit(blocked[i], ERR));
+    for (size_t i = 0; i < NUM(blocked); i++) EXPECT_OK(kvmem_transfer_submit(blocked[i], NULL, ERR));
     await_calls("cuMemcpyAsync", THREADS);
     flight_submit(&second);
     await_calls("cuMemcpyAsync", THREADS + 1);
