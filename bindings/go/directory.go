@@ -180,6 +180,23 @@ func (d *Directory) WaitFor(ctx context.Context, agent string) (*DirectoryEntry,
 	})
 }
 
+// Connect waits until a peer is published, loads its metadata for an agent, and returns its entry.
+func (d *Directory) Connect(ctx context.Context, agent *Agent, peer string) (*DirectoryEntry, error) {
+	if agent == nil {
+		return nil, invalid("the agent is nil")
+	}
+	return d.entry(ctx, peer, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+		var u users
+		defer u.done()
+		user, err := u.pointer(&agent.object)
+		if err != nil {
+			user = nil // the call fails
+		}
+		return C.kvmem_directory_connect(p, (*C.kvmem_agent)(user), name, timeout, entry, failure)
+	})
+}
+
 func (d *Directory) entry(ctx context.Context, agent string, find func(*C.kvmem_directory, *C.char, C.uint64_t,
 	**C.kvmem_directory_entry, **C.kvmem_error) C.kvmem_status) (*DirectoryEntry, error) {
 	return outlived(ctx, func(timeout C.uint64_t) (*DirectoryEntry, error) {

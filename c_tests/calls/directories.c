@@ -42,6 +42,13 @@ static void wait_for(fuzz *fuzz) {
     CREATE(fuzz, ENTRIES, kvmem_directory_wait_for, directory, or_null(fuzz, random_of(fuzz, names)), patience(fuzz));
 }
 
+static void connect_peer(fuzz *fuzz) {
+    const kvmem_directory *directory = table_pick(fuzz, DIRECTORIES);
+    kvmem_agent *agent = table_pick(fuzz, AGENTS);
+    CREATE(fuzz, ENTRIES, kvmem_directory_connect, directory, agent, or_null(fuzz, random_of(fuzz, names)),
+           patience(fuzz));
+}
+
 static void use_entry(fuzz *fuzz) {
     const kvmem_directory_entry *entry = table_pick(fuzz, ENTRIES);
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
@@ -126,6 +133,7 @@ const operation directory_operations[] = {
     OPERATION_WITH(1, withdraw, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, look_up, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, wait_for, BIT(DIRECTORIES), 0),
+    OPERATION_WITH(1, connect_peer, BIT(DIRECTORIES) | BIT(AGENTS), 0),
     OPERATION_WITH(1, use_entry, BIT(ENTRIES) | BIT(AGENTS), 0),
     OPERATION_WITH(1, watch, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, take_events, BIT(DIRECTORIES), 0),

@@ -135,6 +135,7 @@ bool settings_cannot_succeed(const char *function) {
                                          "kvmem_prepared_", "kvmem_request_",
                                          "kvmem_directory_publish", "kvmem_directory_withdraw",
                                          "kvmem_directory_look_up", "kvmem_directory_wait_for", "kvmem_directory_check",
+                                         "kvmem_directory_connect",
                                          "kvmem_directory_take_events", "kvmem_directory_entry_",
                                          "kvmem_directory_events_get"};
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {

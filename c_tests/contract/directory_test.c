@@ -51,6 +51,10 @@ TEST(entries_fail_with_null) {
     INVALID_NULLS(found, kvmem_directory_wait_for, NULL, "a", 0, &found);
     INVALID_NULLS(found, kvmem_directory_wait_for, directory, NULL, 0, &found);
     INVALID(kvmem_directory_wait_for, directory, "a", 0, NULL);
+    INVALID_NULLS(found, kvmem_directory_connect, NULL, w.agent, "a", 0, &found);
+    INVALID_NULLS(found, kvmem_directory_connect, directory, NULL, "a", 0, &found);
+    INVALID_NULLS(found, kvmem_directory_connect, directory, w.agent, NULL, 0, &found);
+    INVALID(kvmem_directory_connect, directory, w.agent, "a", 0, NULL);
     kvmem_directory_entry_info info;
     INVALID_KEEPS(info, kvmem_directory_entry_get_info, NULL, &info);
     INVALID(kvmem_directory_entry_get_info, entry, NULL);
@@ -86,6 +90,7 @@ static void use_in_child(void) {
     FORKED(kvmem_directory_withdraw, directory, "a", 0);
     FORKED(kvmem_directory_look_up, directory, "a", 0, &found);
     FORKED(kvmem_directory_wait_for, directory, "a", 0, &found);
+    FORKED(kvmem_directory_connect, directory, w.agent, "a", 0, &found);
     FORKED(kvmem_directory_check, directory, entry, 0);
     FORKED(kvmem_directory_watch, directory, NULL, 0);
     FORKED(kvmem_directory_unwatch, directory, NULL, 0);

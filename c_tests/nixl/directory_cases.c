@@ -494,6 +494,35 @@ TEST(calls_wait_for_an_agent_until_it_is_published) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "empty", kvmem_directory_wait_for, reader, "", PATIENCE);
 }
 
+typedef struct connecting {
+    kvmem_directory *directory;
+    kvmem_agent *agent;
+} connecting;
+
+static void *connect_to_north(void *argument) {
+    const connecting *it = argument;
+    OWN(kvmem_directory_entry, entry, kvmem_directory_connect, it->directory, it->agent, "north", PATIENCE);
+    CHECK_STR(info_of(entry).agent, "north");
+    EXPECT_OK(kvmem_agent_check_remote_metadata(it->agent, "north", ERR));
+    return NULL;
+}
+
+TEST(a_call_waits_for_a_peer_and_loads_its_metadata) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) north = agent_open("north");
+    OWNED(kvmem_agent) south = agent_open("south");
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) reader = directory_open(&here);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_connect, reader, south, "north", MILLISECONDS(50));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(south, "north", ERR));
+    connecting both[] = {{reader, south}, {publisher, south}};
+    threads waiting = {0};
+    threads_start(&waiting, NUM(both), connect_to_north, both, sizeof(both[0]));
+    publish(publisher, north, NULL);
+    threads_join(&waiting);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_directory_connect, reader, north, "north", PATIENCE);
+}
+
 /* A timeout of 0 asks once. */
 TEST(calls_without_a_timeout_find_what_is_published) {
     OPENED(place, here);

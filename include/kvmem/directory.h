@@ -189,6 +189,26 @@ kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory,
                                       kvmem_directory_entry **entry,
                                       kvmem_error **error);
 
+/// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
+/// kvmem_directory_entry_load with one deadline. Then import its layouts.
+///
+/// @param directory a directory
+/// @param agent the agent that will access the memory of the peer
+/// @param peer name of the agent that the peer publishes
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
+///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
+///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
+///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
+kvmem_status kvmem_directory_connect(const kvmem_directory *directory,
+                                     kvmem_agent *agent,
+                                     const char *peer,
+                                     uint64_t timeout_ns,
+                                     kvmem_directory_entry **entry,
+                                     kvmem_error **error);
+
 /// Checks that an entry is still the current one of its agent.
 ///
 /// @param directory a directory

@@ -208,6 +208,14 @@ public:
             return detail::make<DirectoryEntry>(kvmem_directory_wait_for, get(), text, timeout.ns());
         }));
     }
+    /// Waits until a peer is published, and loads its metadata.
+    Return<DirectoryEntry> connect(const Agent &agent, std::string_view peer,
+                                   Timeout timeout = forever) const {
+        return detail::give(with_agent(peer, [&](const char *text) {
+            return detail::make<DirectoryEntry>(kvmem_directory_connect, get(), agent.get(), text,
+                                                timeout.ns());
+        }));
+    }
     /// Fails with stale or not_found if the entry is not the current one.
     Return<void> check(const DirectoryEntry &entry, Timeout timeout = forever) const {
         return detail::give(detail::run(kvmem_directory_check, get(), entry.get(), timeout.ns()));

@@ -202,6 +202,19 @@ pub const Directory = struct {
         return .{ .handle = handle.? };
     }
 
+    /// Waits until a peer is published, loads its metadata for an agent, and returns its entry.
+    pub fn connect(
+        self: Directory,
+        agent: Agent,
+        peer: [:0]const u8,
+        timeout_ns: u64,
+        diagnostics: ?*Diagnostics,
+    ) Error!DirectoryEntry {
+        var handle: ?*c.kvmem_directory_entry = null;
+        try call(diagnostics, c.kvmem_directory_connect, .{ self.handle, agent.handle, peer.ptr, timeout_ns, &handle });
+        return .{ .handle = handle.? };
+    }
+
     /// The present entry of an agent. Fails with NotFound if there is none: `waitFor` waits for it.
     pub fn lookUp(self: Directory, agent: [:0]const u8, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!DirectoryEntry {
         var handle: ?*c.kvmem_directory_entry = null;

@@ -3,10 +3,11 @@
 
 use std::ffi::c_char;
 use std::path::Path;
+use std::time::Instant;
 
 use serde_bytes::ByteBuf;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::error::{Result, Status, ensure, fail};
 use crate::directory::{Directory, Entry, EtcdConfig, Location, PublishedLayout};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
@@ -19,7 +20,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::layout::kvmem_layout;
-use crate::ffi::nixl::directory_entry::kvmem_directory_entry;
+use crate::ffi::nixl::directory_entry::{FoundEntry, kvmem_directory_entry};
 use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::{Command, within};
@@ -394,6 +395,53 @@ pub unsafe extern "C" fn kvmem_directory_wait_for(
     unsafe {
         found(directory, agent, entry, error, |directory, agent| {
             directory.wait_for(agent, timeout(timeout_ns))
+        })
+    }
+}
+
+/// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
+/// kvmem_directory_entry_load with one deadline. Then import its layouts.
+///
+/// @param directory a directory
+/// @param agent the agent that will access the memory of the peer
+/// @param peer name of the agent that the peer publishes
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
+///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
+///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
+///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_connect(
+    directory: *const kvmem_directory,
+    agent: *mut kvmem_agent,
+    peer: *const c_char,
+    timeout_ns: u64,
+    entry: *mut *mut kvmem_directory_entry,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let entry = Out::new(entry, "entry")?;
+            let directory = borrow(scope, directory)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let peer = text::required(peer, "peer")?;
+            let deadline = deadline(timeout_ns);
+            loop {
+                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                let found = FoundEntry::from(directory.wait_for(peer, left)?);
+                let loaded = found.load(agent, deadline);
+                let is_stale = loaded.as_ref().is_err_and(|error| error.status() == Status::Stale);
+                // Another thread has loaded a later entry since.
+                if is_stale && left.is_none_or(|left| !left.is_zero()) {
+                    continue;
+                }
+                loaded?;
+                entry.set(found);
+                return Ok(());
+            }
         })
     }
 }

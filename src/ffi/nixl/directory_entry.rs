@@ -3,8 +3,9 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use crate::base::error::{Error, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::Count;
 use crate::directory::Entry;
 use crate::ffi::agent::kvmem_agent;
@@ -16,7 +17,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
-use crate::nixl::{Command, FoundMetadata, LookUp};
+use crate::nixl::{Agent, Command, FoundMetadata, LookUp};
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
 /// time.
@@ -32,6 +33,21 @@ pub struct FoundEntry {
     look_up: LookUp,
     name: CString,
     layouts: Vec<CString>,
+}
+
+impl FoundEntry {
+    /// Loads the metadata, until the deadline of the caller and the limit of the agent.
+    pub fn load(&self, agent: &Agent, deadline: Option<Instant>) -> Result<()> {
+        let Entry { presence, metadata, layouts } = &self.entry;
+        let found = FoundMetadata {
+            peer: presence.name.clone(),
+            metadata: metadata.to_vec(),
+            look_up: self.look_up,
+            process: layouts.first().and_then(|layout| Layout::exporter(&layout.descriptor)),
+        };
+        let deadline = [deadline, agent.call_deadline()].into_iter().flatten().min();
+        agent.call_until(deadline, |reply| Command::LoadFound(Box::new(found), reply))
+    }
 }
 
 impl From<Entry> for FoundEntry {
@@ -166,14 +182,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
     unsafe {
         call(error, |scope| {
             let found = borrow(scope, entry)?;
-            let Entry { presence, metadata, layouts } = &found.entry;
-            let found = FoundMetadata {
-                peer: presence.name.clone(),
-                metadata: metadata.to_vec(),
-                look_up: found.look_up,
-                process: layouts.first().and_then(|layout| Layout::exporter(&layout.descriptor)),
-            };
-            borrow(scope, agent)?.agent.call(|reply| Command::LoadFound(Box::new(found), reply))
+            found.load(&borrow(scope, agent)?.agent, None)
         })
     }
 }
