@@ -7,7 +7,6 @@
 #include <spawn.h>
 
 #define MAX_PEERS 8
-#define FRAME_TIMEOUT_MS 60000
 #define MAX_FRAME (UINT64_C(1) << 30)
 
 extern char **environ;
@@ -156,7 +155,7 @@ static void receive_all(int socket, void *data, size_t size) {
     char *bytes = data;
     while (size > 0) {
         struct pollfd ready = {.fd = socket, .events = POLLIN};
-        const int count = poll(&ready, 1, FRAME_TIMEOUT_MS);
+        const int count = poll(&ready, 1, -1);
         if (count < 0 && errno == EINTR) continue;
         CHECK_EQ(count, 1);
         const ssize_t received = recv(socket, bytes, size, 0);
