@@ -223,8 +223,8 @@ const (
 	// (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other
 	// side compares what has arrived and what its blocks then have, and nothing is read twice over the
 	// network. Blocks of other peers, or with another method, are read once more, to memory that has
-	// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums`
-	// instead to compare with checksums that were computed before.
+	// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums` of
+	// SubmitOptions instead to compare with checksums that were computed before.
 	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
 )
 
@@ -443,7 +443,9 @@ const (
 	// Another process has published an agent that this handle had published. The entry of the other
 	// process remains. It is reported also if nothing is watched.
 	DirectorySuperseded DirectoryChange = C.KVMEM_DIRECTORY_SUPERSEDED
-	// The directory cannot be reached. kvmem tries again; changes are reported later.
+	// The directory cannot be reached. kvmem tries again; changes are reported later. With
+	// KVMEM_STATUS_PANIC a bug has ended its thread: no event follows, and calls fail. Create the
+	// directory again.
 	DirectoryInterrupted DirectoryChange = C.KVMEM_DIRECTORY_INTERRUPTED
 	// The directory is reached again. All changes in the meantime are reported, before or after this
 	// event.

@@ -254,7 +254,7 @@ func TestLayouts(t *testing.T) {
 		t.Fatalf("%+v", requirements)
 	}
 	info := need(layout.Info())(t)
-	if info.Config.NumBlocks != 8 || info.Config.Order != "BLONC" || info.Locality != kvmem.LocalityLocal {
+	if info.Config.NumBlocks != 8 || info.Config.Order != kvmem.OrderFullyContiguous || info.Locality != kvmem.LocalityLocal {
 		t.Fatalf("%+v", info)
 	}
 	strides := need(layout.Strides())(t)

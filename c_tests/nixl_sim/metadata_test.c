@@ -74,8 +74,7 @@ TEST(a_peer_that_no_backend_reaches_is_told_from_damage) {
     OWNED(kvmem_agent) near = agent_open("near");
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "is damaged, or the UCX backend of agent 'near' does not reach it",
                    kvmem_agent_load_remote_metadata(near, refused, metadata.size + 1, NULL, ERR));
-    OWN(kvmem_descriptors, none, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    OWN(kvmem_blob, partial, kvmem_agent_get_partial_metadata, far, none, NULL); /* the stand-in gives no connection */
+    OWN(kvmem_blob, partial, kvmem_agent_get_partial_metadata, far, NULL, 0, NULL); /* the stand-in gives no connection */
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "has no connection",
                    kvmem_agent_load_remote_metadata(near, kvmem_blob_data(partial), kvmem_blob_size(partial), NULL, ERR));
 }

@@ -213,8 +213,8 @@ pub const TransferFlags = packed struct(u64) {
     /// (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other
     /// side compares what has arrived and what its blocks then have, and nothing is read twice over the
     /// network. Blocks of other peers, or with another method, are read once more, to memory that has
-    /// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums`
-    /// instead to compare with checksums that were computed before.
+    /// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums` of
+    /// SubmitOptions instead to compare with checksums that were computed before.
     verify: bool = false,
     _: u60 = 0,
 };
@@ -428,7 +428,9 @@ pub const DirectoryChange = enum(u32) {
     /// Another process has published an agent that this handle had published. The entry of the other
     /// process remains. It is reported also if nothing is watched.
     superseded = 6,
-    /// The directory cannot be reached. kvmem tries again; changes are reported later.
+    /// The directory cannot be reached. kvmem tries again; changes are reported later. With
+    /// KVMEM_STATUS_PANIC a bug has ended its thread: no event follows, and calls fail. Create the
+    /// directory again.
     interrupted = 7,
     /// The directory is reached again. All changes in the meantime are reported, before or after this
     /// event.

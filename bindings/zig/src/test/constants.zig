@@ -39,6 +39,9 @@ fn checkConstants(comptime T: type, comptime prefix: []const u8) !void {
 
 test "constants are those of the header" {
     inline for (types) |pair| try checkConstants(@field(constants, pair[0]), pair[1]);
-    // No type is left out.
-    try expectEqual(@typeInfo(constants).@"struct".decl_names.len, types.len);
+    // No type is left out. `order` has texts.
+    try expectEqual(@typeInfo(constants).@"struct".decl_names.len, types.len + 1);
+    inline for (comptime @typeInfo(constants.order).@"struct".decl_names) |name| {
+        try expectEqualStrings(@field(c, comptime "KVMEM_ORDER_" ++ upper(name)), @field(constants.order, name));
+    }
 }

@@ -19,7 +19,7 @@ test "layouts" {
     const requirements = try shape.requirements(null);
     try expectEqual(8 * 3 * 2 * 4 * 32 * 2, requirements.total_size);
     const info = try layout.info(null);
-    try expectEqualStrings("BLONC", info.orderText());
+    try expectEqualStrings(constants.order.fully_contiguous, info.orderText());
     try expectEqual(constants.Locality.local, info.locality);
     const strides = try layout.strides(null);
     const block = try layout.block(5, 2, 1, null);
