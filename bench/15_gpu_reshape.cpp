@@ -130,9 +130,7 @@ candidate checked_once(const cache_pair &pair, const verifier &verify, const are
 
 double expected_us(const kv::transfer &transfer, uint64_t bytes)
 {
-    kvmem_transfer_explanation explanation{};
-    kv::call(kvmem_transfer_explain, transfer.get(), &explanation, nullptr);
-    return static_cast<double>(bytes) / static_cast<double>(explanation.bytes_per_second) * 1e6;
+    return static_cast<double>(bytes) / static_cast<double>(kv::used_method(transfer).bytes_per_second) * 1e6;
 }
 
 struct method {

@@ -107,9 +107,8 @@ struct explained {
 
 explained explain(const kv::transfer &made, uint64_t bytes)
 {
-    kvmem_transfer_explanation explanation{};
-    const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &explanation);
-    return {explanation.method, static_cast<double>(bytes) / static_cast<double>(explanation.bytes_per_second) * 1e9};
+    const kvmem_compared_method used = kv::used_method(made);
+    return {used.method, static_cast<double>(bytes) / static_cast<double>(used.bytes_per_second) * 1e9};
 }
 
 double median(const samples &values) { return summarize(values).median; }

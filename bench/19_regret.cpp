@@ -64,11 +64,11 @@ measured_path prepare(const moved_blocks &moved, const random_transfer &point, u
     preferred.compute = point.compute == compute::declared_idle ? KVMEM_COMPUTE_IDLE : KVMEM_COMPUTE_MAY_RUN;
     preferred.path = path;
     kv::transfer made = kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, preferred);
-    kvmem_transfer_explanation explanation{};
-    const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &explanation);
+    const kvmem_compared_method used = kv::used_method(made);
+    const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get());
     const std::string compute = compute_in(static_cast<const char *>(kvmem_blob_data(text.get())));
-    const double expected = static_cast<double>(point.bytes()) / static_cast<double>(explanation.bytes_per_second) * 1e9;
-    return {kvmem_method_name(explanation.method), std::move(made), expected, compute, {}};
+    const double expected = static_cast<double>(point.bytes()) / static_cast<double>(used.bytes_per_second) * 1e9;
+    return {kvmem_method_name(used.method), std::move(made), expected, compute, {}};
 }
 
 // kvmem's choice first, then each path that supports the transfer.

@@ -173,6 +173,15 @@ inline std::vector<uint32_t> checksums_of(const layout &of, const std::vector<ui
     return checksums;
 }
 
+// Returns the method that the transfer takes, with its estimate.
+inline kvmem_compared_method used_method(const transfer &made)
+{
+    kvmem_compared_method used{};
+    size_t count = 0;
+    call(kvmem_transfer_get_methods, made.get(), &used, size_t{1}, &count);
+    return used;
+}
+
 // Returns the name of the transfer's path.
 inline std::string path_of(const transfer &moved)
 {

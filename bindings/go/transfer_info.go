@@ -6,7 +6,6 @@ package kvmem
 import "C"
 
 import (
-	"errors"
 	"time"
 	"unsafe"
 )
@@ -44,63 +43,51 @@ func (t *Transfer) Info() (TransferInfo, error) {
 	}, nil
 }
 
-// Explanation is the estimate of a transfer.
-type Explanation struct {
-	// NumMoves is the number of contiguous ranges.
-	NumMoves uint64
-	// BytesPerSecond is the estimated throughput.
-	BytesPerSecond uint64
-	Method         Method
-	// Assumed: the throughput is a typical value, because nothing was measured yet.
-	Assumed bool
-	// Text for people, with a line per method that was compared.
-	Text string
-}
-
-// Explain returns the method of the transfer, its estimated throughput, and why other methods are not used.
-func (t *Transfer) Explain() (Explanation, error) {
-	var e C.kvmem_transfer_explanation
+// Explain returns text for people, with a line per method that was compared.
+func (t *Transfer) Explain() (string, error) {
 	var text *C.kvmem_blob
 	err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_explain((*C.kvmem_transfer)(p), &e, &text, failure)
+		return C.kvmem_transfer_explain((*C.kvmem_transfer)(p), &text, failure)
 	})
 	if err != nil {
-		return Explanation{}, err
+		return "", err
 	}
-	return Explanation{
-		NumMoves: uint64(e.num_moves), BytesPerSecond: uint64(e.bytes_per_second), Method: Method(e.method),
-		Assumed: e.assumed != 0, Text: string(blob(text)),
-	}, nil
+	return string(blob(text)), nil
 }
 
-// MethodChoice is a method that was compared for a transfer.
-type MethodChoice struct {
+// ComparedMethod is a method that was compared for a transfer.
+type ComparedMethod struct {
 	Method Method
 	Choice Choice
 	// BytesPerSecond is the estimated throughput; 0 if unknown.
 	BytesPerSecond uint64
+	// Assumed: the throughput is a typical value, because nothing was measured yet.
+	Assumed bool
 	// Reason why the method is not used; empty if it is only slower.
 	Reason string
 }
 
-// MethodChoices returns the methods that were compared, beginning with the one that the transfer takes.
-func (t *Transfer) MethodChoices() ([]MethodChoice, error) {
-	var choices []MethodChoice
-	for {
-		var c C.kvmem_method_choice
-		var reason *C.kvmem_blob
-		err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_transfer_get_method_choice((*C.kvmem_transfer)(p), C.size_t(len(choices)), &c, &reason, failure)
-		})
-		if errors.Is(err, ErrOutOfRange) {
-			return choices, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		choices = append(choices, MethodChoice{
-			Method: Method(c.method), Choice: Choice(c.choice), BytesPerSecond: uint64(c.bytes_per_second),
-			Reason: string(blob(reason)),
-		})
+// Methods returns the methods that were compared, beginning with the one that the transfer takes.
+func (t *Transfer) Methods() ([]ComparedMethod, error) {
+	var found [16]C.kvmem_compared_method
+	var count C.size_t
+	err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_get_methods((*C.kvmem_transfer)(p), &found[0], C.size_t(len(found)), &count, failure)
+	})
+	if err != nil {
+		return nil, err
 	}
+	filled := found[:]
+	if int(count) < len(filled) {
+		filled = filled[:count]
+	}
+	methods := make([]ComparedMethod, len(filled))
+	for i := range methods {
+		m := &filled[i]
+		methods[i] = ComparedMethod{
+			Method: Method(m.method), Choice: Choice(m.choice), BytesPerSecond: uint64(m.bytes_per_second),
+			Assumed: m.assumed != 0, Reason: C.GoString(&m.reason[0]),
+		}
+	}
+	return methods, nil
 }

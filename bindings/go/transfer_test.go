@@ -69,12 +69,12 @@ func TestTransfer(t *testing.T) {
 	if info := need(transfer.Info())(t); info.Bytes != 2*1536 || info.Method.String() != "memcpy" || info.Duration == 0 {
 		t.Fatalf("%+v", info)
 	}
-	if explanation := need(transfer.Explain())(t); explanation.Text == "" || explanation.NumMoves == 0 {
-		t.Fatalf("%+v", explanation)
+	if text := need(transfer.Explain())(t); text == "" {
+		t.Fatal("no text")
 	}
-	choices := need(transfer.MethodChoices())(t)
-	if len(choices) == 0 || choices[0].Choice != kvmem.ChoiceUsed || choices[0].Method.String() != "memcpy" {
-		t.Fatalf("%+v", choices)
+	methods := need(transfer.Methods())(t)
+	if len(methods) == 0 || methods[0].Choice != kvmem.ChoiceUsed || methods[0].Method.String() != "memcpy" {
+		t.Fatalf("%+v", methods)
 	}
 	if err := transfer.Submit(&kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 7, Destination: 1}}}); err != nil {
 		t.Fatal(err)

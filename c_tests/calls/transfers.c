@@ -149,20 +149,12 @@ TRIES_WITH(wait_layers, kvmem_transfer_wait_layers, TRANSFERS, random_below(fuzz
 TRIES(cancel, kvmem_transfer_cancel, TRANSFERS)
 
 static void explain(fuzz *fuzz) {
-    kvmem_transfer_explanation explanation;
     const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
-    if (random_one_in(fuzz, 3)) { /* without a text */
-        TRY(fuzz, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation), NULL);
-    } else {
-        CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation));
-    }
-    kvmem_method_choice choice;
-    const size_t index = random_index(fuzz, 4);
-    if (random_one_in(fuzz, 3)) { /* without a text */
-        TRY(fuzz, kvmem_transfer_get_method_choice, transfer, index, or_null(fuzz, &choice), NULL);
-    } else {
-        CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_get_method_choice, transfer, index, or_null(fuzz, &choice));
-    }
+    CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer);
+    kvmem_compared_method methods[4];
+    size_t count;
+    TRY(fuzz, kvmem_transfer_get_methods, transfer, or_null(fuzz, methods), random_below(fuzz, 5),
+        or_null(fuzz, &count));
 }
 
 DESTROYS(destroy_transfer, TRANSFERS)

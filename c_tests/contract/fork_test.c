@@ -83,9 +83,9 @@ static void use_transfers(void) {
     kvmem_blob *text = NULL;
     FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL, NULL);
     FORKED(kvmem_transfer_wait_on_stream, w.copy, 0, NULL);
-    FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
-    kvmem_method_choice choice;
-    FORKED_NULLS(text, kvmem_transfer_get_method_choice, w.copy, 0, &choice, &text);
+    FORKED_NULLS(text, kvmem_transfer_explain, w.copy, &text);
+    kvmem_compared_method methods[2];
+    FORKED_KEEPS(methods, kvmem_transfer_get_methods, w.copy, methods, 2, &count);
 }
 
 static void destroy_everything(void) { world_close(&w); }

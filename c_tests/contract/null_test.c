@@ -246,16 +246,16 @@ TEST(transfers) {
     step = WITH(job.run, it.notification_size = 1); /* NULL with a size */
     INVALID(kvmem_transfer_submit, w.transfer, &step);
     INVALID(kvmem_transfer_wait_on_stream, NULL, 0, NULL);
-    kvmem_transfer_explanation explanation;
     kvmem_blob *text = NULL;
-    INVALID_NULLS(text, kvmem_transfer_explain, NULL, NULL, &text);
-    INVALID_KEEPS(explanation, kvmem_transfer_explain, NULL, &explanation, NULL);
-    EXPECT_OK(kvmem_transfer_explain(w.copy, NULL, NULL, ERR));
-    kvmem_method_choice choice;
-    INVALID_NULLS(text, kvmem_transfer_get_method_choice, NULL, 0, &choice, &text);
-    INVALID_KEEPS(choice, kvmem_transfer_get_method_choice, NULL, 0, &choice, NULL);
-    INVALID_NULLS(text, kvmem_transfer_get_method_choice, w.copy, 0, NULL, &text);
-    EXPECT_OK(kvmem_transfer_get_method_choice(w.copy, 0, &choice, NULL, ERR));
+    INVALID_NULLS(text, kvmem_transfer_explain, NULL, &text);
+    INVALID(kvmem_transfer_explain, w.copy, NULL);
+    kvmem_compared_method methods[2];
+    size_t compared = 0;
+    INVALID_KEEPS(methods, kvmem_transfer_get_methods, NULL, methods, 2, &compared);
+    INVALID_KEEPS(compared, kvmem_transfer_get_methods, w.copy, NULL, 2, &compared);
+    INVALID(kvmem_transfer_get_methods, w.copy, methods, 2, NULL);
+    EXPECT_OK(kvmem_transfer_get_methods(w.copy, NULL, 0, &compared, ERR));
+    CHECK(compared > 0);
     kvmem_transfer_destroy(NULL);
 }
 

@@ -55,7 +55,7 @@ void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
 
 kvmem_transfer_info flight_info(const flight *flight);
 /* Returns the explanation of its method, and checks that its text contains `part`. */
-kvmem_transfer_explanation flight_explain(const flight *flight, const char *part);
+kvmem_compared_method flight_explain(const flight *flight, const char *part);
 /* Returns the number of bytes that it moves. */
 uint64_t flight_bytes(const flight *flight);
 

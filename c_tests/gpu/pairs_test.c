@@ -94,7 +94,7 @@ TEST(the_explanation_is_that_of_the_latest_pairs) {
     OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
         run_step(&steps, counts[round], round);
-        CHECK(flight_explain(&steps.flight, "").num_moves <= counts[round] * LAYERS * 2);
+        CHECK(flight_info(&steps.flight).num_moves <= counts[round] * LAYERS * 2);
     }
 }
 

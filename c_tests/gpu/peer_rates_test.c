@@ -84,10 +84,8 @@ static double estimated_seconds(const kvmem_layout *source, const kvmem_layout *
     const kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
                                                    it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination, &options);
-    kvmem_transfer_explanation explanation;
-    EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, NULL, ERR));
-    CHECK_EQ(explanation.num_moves, 1);
-    return (double)BLOCK_SIZE / (double)explanation.bytes_per_second;
+    CHECK_EQ(transfer_info(transfer).num_moves, 1);
+    return (double)BLOCK_SIZE / (double)transfer_used_method(transfer).bytes_per_second;
 }
 
 /* The GPU of the destination executes the copies, so they are reads. */

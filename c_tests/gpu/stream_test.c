@@ -184,7 +184,7 @@ TEST(a_graph_takes_another_path_if_the_fastest_one_cannot_be_captured) {
         prefer_staging();
         CLEANUP(work_close) work work;
         work_open_as(&work, &plan, 0, flags[i], KVMEM_COMPUTE_IDLE);
-        const kvmem_transfer_explanation explanation =
+        const kvmem_compared_method explanation =
             flight_explain(&work.flight, "in a graph: CUDA kernel, estimated ");
         CHECK_EQ(explanation.method, KVMEM_METHOD_CUDA_STAGED);
         run_by_graph(&work);
@@ -204,7 +204,7 @@ TEST(the_first_capture_loads_no_kernel) {
     const flight_plan plan = {.from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move};
     CLEANUP(work_close) work work;
     work_open_as(&work, &plan, 0, KVMEM_TRANSFER_ZERO_COPY, KVMEM_COMPUTE_IDLE);
-    const kvmem_transfer_explanation explanation =
+    const kvmem_compared_method explanation =
         flight_explain(&work.flight, "in a graph: CUDA kernel, estimated ");
     CHECK_EQ(explanation.method, KVMEM_METHOD_CUDA_BATCH);
     run_by_graph(&work);

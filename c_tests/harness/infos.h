@@ -17,3 +17,13 @@ INFO(kvmem_registration_info, registration_info, kvmem_registration_get_info, kv
 INFO(kvmem_share_info, share_info, kvmem_share_get_info, kvmem_share)
 INFO(kvmem_transfer_info, transfer_info, kvmem_transfer_get_info, kvmem_transfer)
 #undef INFO
+
+/* The method that a transfer takes, as kvmem_transfer_get_methods returns it. */
+static inline kvmem_compared_method transfer_used_method(const kvmem_transfer *transfer) {
+    kvmem_compared_method used;
+    GET(size_t, count, kvmem_transfer_get_methods, transfer, &used, 1);
+    CHECK(count > 0);
+    CHECK_EQ(used.choice, KVMEM_CHOICE_USED);
+    CHECK_EQ(used.method, transfer_info(transfer).method);
+    return used;
+}

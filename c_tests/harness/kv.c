@@ -220,10 +220,11 @@ void kv_cancel_and_run(kvmem_transfer *transfer) {
     RUN(transfer);
 }
 
-const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation) {
+const char *kv_explained(const kvmem_transfer *transfer, kvmem_compared_method *used) {
     static _Thread_local char said[8192];
     OWNED(kvmem_blob) text = NULL;
-    EXPECT_OK(kvmem_transfer_explain(transfer, explanation, &text, ERR));
+    EXPECT_OK(kvmem_transfer_explain(transfer, &text, ERR));
+    if (used != NULL) *used = transfer_used_method(transfer);
     CHECK(kvmem_blob_size(text) < sizeof(said));
     return strcpy(said, kvmem_blob_data(text));
 }

@@ -137,7 +137,7 @@ kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *de
    limits this. */
 void kv_cancel_and_run(kvmem_transfer *transfer);
 
-/* The explanation of its method, valid until this thread's next call; the numbers may be NULL. */
-const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation);
+/* The explanation of its method, valid until this thread's next call; the method may be NULL. */
+const char *kv_explained(const kvmem_transfer *transfer, kvmem_compared_method *used);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);

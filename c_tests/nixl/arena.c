@@ -60,7 +60,7 @@ static kvmem_transfer *create_read(const kv_meeting *fixture, const kv_job *opti
 void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const *parts) {
     kv_job options = WITH(kv_outers_job(&all_layers, values), it.transfer.method = method);
     OWNED(kvmem_transfer) transfer = create_read(fixture, &options);
-    kvmem_transfer_explanation explained;
+    kvmem_compared_method explained;
     const char *text = kv_explained(transfer, &explained);
     CHECK_EQ(explained.method, method);
     for (; *parts != NULL; parts++) CHECK_HAS(text, *parts);

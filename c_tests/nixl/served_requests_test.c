@@ -47,7 +47,7 @@ static void check_read(fixture *fixture) {
 }
 
 static void check_requests(const kvmem_transfer *transfer, const char *count) {
-    kvmem_transfer_explanation explained;
+    kvmem_compared_method explained;
     char expected[64];
     snprintf(expected, sizeof(expected), "need %s requests to the owner, one after the other", count);
     CHECK_HAS(kv_explained(transfer, &explained), expected);

@@ -72,7 +72,7 @@ TEST(a_layout_that_is_not_served_is_read_and_written_directly) {
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "silent", NULL);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
     OWN(kvmem_transfer, read, kv_prepare, far, near, KV_JOB(&all_layers));
-    kvmem_transfer_explanation explained;
+    kvmem_compared_method explained;
     const char *text = kv_explained(read, &explained);
     CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_STAGED);
     CHECK_HAS(text, "the owner does not serve the layout (kvmem_layout_serve)");

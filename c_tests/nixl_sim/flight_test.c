@@ -680,7 +680,7 @@ TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_method) 
     NIXL(nixl_sim_fail_register(1));
     OWN(kvmem_transfer, direct, kv_prepare, remote, near_side.layout, KV_JOB(&all));
     CHECK_EQ(transfer_info(direct).method, KVMEM_METHOD_NIXL);
-    kvmem_transfer_explanation explanation;
+    kvmem_compared_method explanation;
     CHECK_HAS(kv_explained(direct, &explanation), "register DRAM memory");
     OWN(kvmem_transfer, staged, kv_prepare, remote, near_side.layout, KV_JOB(&all));
     CHECK_EQ(transfer_info(staged).method, KVMEM_METHOD_NIXL_STAGED);

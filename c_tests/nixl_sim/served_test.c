@@ -87,7 +87,7 @@ static void check_spoiled(const peers *peers, bool by_tables, bool reads, uint64
     /* A verified transfer is served without a request for it. */
     OWNED(kvmem_transfer) transfer =
         create(peers, by_tables, reads, flags == KVMEM_TRANSFER_VERIFY ? 0 : KVMEM_METHOD_NIXL_SERVED, flags);
-    kvmem_transfer_explanation explained;
+    kvmem_compared_method explained;
     const char *text = kv_explained(transfer, &explained);
     CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_SERVED);
     if (flags == KVMEM_TRANSFER_VERIFY) CHECK_HAS(text, "the owner serves the transfer, and so computes checksums");

@@ -304,8 +304,7 @@ static void get_all(const objects *o) {
     }
     OWN(kvmem_region, first, kvmem_layout_get_region, o->local, 0);
     GET(kvmem_transfer_info, of_transfer, kvmem_transfer_get_info, o->transfer);
-    kvmem_transfer_explanation explanation;
-    OWN(kvmem_blob, explained, kvmem_transfer_explain, o->transfer, &explanation);
+    OWN(kvmem_blob, explained, kvmem_transfer_explain, o->transfer);
     (void)kvmem_transfer_poll(o->transfer, ERR);
     (void)kvmem_request_poll(o->request, ERR);
     kvmem_completion completion;

@@ -273,7 +273,7 @@ TEST(the_choice_is_explained) {
         OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, flags[i]);
         OPENED(kv_side, host, &config, NULL, 1);
         OWNED(kvmem_transfer) transfer = kv_transfer(file, host.layout, &out);
-        kvmem_transfer_explanation explanation;
+        kvmem_compared_method explanation;
         const char *said = kv_explained(transfer, &explanation);
         CHECK_EQ(explanation.method, best_method(i == 0));
         CHECK_HAS(said, "io_uring");
@@ -282,55 +282,45 @@ TEST(the_choice_is_explained) {
     }
 }
 
-static bool has_choice(const kvmem_transfer *transfer, size_t index, kvmem_method_choice *choice, size_t *reason_size) {
-    OWNED(kvmem_blob) reason = NULL;
-    const kvmem_status status = kvmem_transfer_get_method_choice(transfer, index, choice, &reason, ERR);
-    if (status == KVMEM_STATUS_OUT_OF_RANGE) {
-        CHECK_EQ(reason, NULL);
-        return false;
-    }
-    CHECK_EQ(status, KVMEM_STATUS_OK);
-    *reason_size = kvmem_blob_size(reason);
-    return true;
-}
-
 /* The same through the API: the selected method is first, and each other method has its reason. */
-TEST(each_choice_is_returned) {
+TEST(the_compared_methods_are_returned) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
     OWNED(kvmem_transfer) transfer = kv_transfer(file, host.layout, &out);
-    kvmem_method_choice choice;
-    size_t size = 0;
-    CHECK(has_choice(transfer, 0, &choice, &size));
-    CHECK_EQ(choice.method, KVMEM_METHOD_PREAD);
-    CHECK_EQ(choice.choice, KVMEM_CHOICE_USED);
-    size_t others = 0;
-    for (; has_choice(transfer, 1 + others, &choice, &size); others++) {
-        CHECK(choice.method == KVMEM_METHOD_URING || choice.method == KVMEM_METHOD_NIXL);
-        CHECK(choice.choice == KVMEM_CHOICE_NOT_USED || choice.choice == KVMEM_CHOICE_IMPOSSIBLE);
-        CHECK(size > 0);
+    kvmem_compared_method methods[4];
+    GET(size_t, count, kvmem_transfer_get_methods, transfer, methods, NUM(methods));
+    CHECK_EQ(count, 3);
+    CHECK_EQ(methods[0].method, KVMEM_METHOD_PREAD);
+    CHECK_EQ(methods[0].choice, KVMEM_CHOICE_USED);
+    for (size_t i = 1; i < count; i++) {
+        CHECK(methods[i].method == KVMEM_METHOD_URING || methods[i].method == KVMEM_METHOD_NIXL);
+        CHECK(methods[i].choice == KVMEM_CHOICE_NOT_USED || methods[i].choice == KVMEM_CHOICE_IMPOSSIBLE);
+        CHECK(methods[i].reason[0] != 0);
     }
-    CHECK_EQ(others, 2);
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "3 methods were compared",
-                   kvmem_transfer_get_method_choice(transfer, 3, &choice, NULL, ERR));
+    /* As many as there is space for, and the number of all. */
+    memset(methods, 0xaa, sizeof(methods));
+    EXPECT_OK(kvmem_transfer_get_methods(transfer, methods, 1, &count, ERR));
+    CHECK_EQ(count, 3);
+    CHECK_EQ(methods[0].method, KVMEM_METHOD_PREAD);
+    CHECK_EQ(methods[1].method, 0xaaaaaaaa);
 }
 
-static kvmem_transfer_explanation expected_speed(const kvmem_transfer *transfer, const char *part) {
-    kvmem_transfer_explanation explanation;
+static kvmem_compared_method expected_speed(const kvmem_transfer *transfer, const char *part) {
+    kvmem_compared_method explanation;
     CHECK_HAS(kv_explained(transfer, &explanation), part);
     return explanation;
 }
 
 /* Equal, except for the rounding of seconds stored as a float. */
 static void expect_assumed(const kvmem_transfer *transfer, uint64_t megabytes_per_second) {
-    const kvmem_transfer_explanation explanation = expected_speed(transfer, "assumed, not measured");
+    const kvmem_compared_method explanation = expected_speed(transfer, "assumed, not measured");
     CHECK_EQ(explanation.assumed, 1);
     CHECK_EQ((explanation.bytes_per_second + 500000) / 1000000, megabytes_per_second);
 }
 
 static void expect_measured(const kvmem_transfer *transfer) {
-    const kvmem_transfer_explanation explanation = expected_speed(transfer, " GB/s in earlier runs\n");
+    const kvmem_compared_method explanation = expected_speed(transfer, " GB/s in earlier runs\n");
     CHECK_EQ(explanation.assumed, 0);
     CHECK(explanation.bytes_per_second > 0);
 }

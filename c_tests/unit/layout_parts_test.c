@@ -99,7 +99,7 @@ TEST(all_parts_move_in_one_transfer) {
     OWN(kvmem_transfer, transfer, kv_prepare, caches.source, caches.destination, &options);
     RUN(transfer);
     const uint64_t bytes = NUM(pairs) * 3 * 4 * 2 * (40 * 2 + 24 * 2 + 3);
-    kvmem_transfer_explanation explanation;
+    kvmem_compared_method explanation;
     CHECK_HAS(kv_explained(transfer, &explanation), "loops of part 'scales': 5 blocks");
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.bytes, bytes);

@@ -22,7 +22,7 @@ static void estimate_without_memory(uint32_t log_level) {
     if (log_level != KVMEM_LOG_OFF) EXPECT_OK(kvmem_log_set_callback(log_level, ignore, NULL, ERR));
     const struct rlimit before = limit_addresses(4 * MIB);
     EXPECT_OK(kv_prepare(source.layout, destination.layout, &options, &transfer, ERR));
-    kvmem_transfer_explanation explanation;
+    kvmem_compared_method explanation;
     const char *text = kv_explained(transfer, &explanation);
     CHECK_EQ(explanation.bytes_per_second, 0);
     CHECK_HAS(text, "memcpy: used, but there is no memory to measure");

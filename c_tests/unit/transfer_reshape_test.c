@@ -269,10 +269,9 @@ TEST(tokens_and_heads_are_verified) {
 static void expect_explained(const kvmem_layout *from, const kvmem_layout *to,
                              const kv_job *options, const char *loops) {
     OWN(kvmem_transfer, transfer, kv_prepare, from, to, options);
-    kvmem_transfer_explanation explained;
+    kvmem_compared_method explained;
     const char *text = kv_explained(transfer, &explained);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK_EQ(explained.num_moves, info.num_moves);
     CHECK(explained.bytes_per_second > 0);
     char line[256];
     snprintf(line, sizeof(line), "\n%s\nbytes read in excess: 0\n", loops);

@@ -60,7 +60,7 @@ std::string key_of(kvmem::Method method) {
 
 // The methods that are not chosen for another reason than their speed.
 void add_others(Route &route, const kvmem::Transfer &transfer) {
-    for (const kvmem::MethodChoice &each : transfer.method_choices()) {
+    for (const kvmem::ComparedMethod &each : transfer.methods()) {
         if (each.choice == kvmem::Choice::used) {
             route.text = each.reason;
             route.estimated_bytes_per_second = each.bytes_per_second;

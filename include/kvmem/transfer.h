@@ -251,7 +251,7 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 ///
 /// kvmem_transfer_submit without options starts that run. The call plans the blocks and selects the method,
 /// so that the submission is fast, and kvmem_transfer_get_info, kvmem_transfer_explain and
-/// kvmem_transfer_get_method_choice report what the run will do.
+/// kvmem_transfer_get_methods report what the run will do.
 ///
 /// If the call fails, the transfer keeps its previous blocks.
 ///
@@ -498,42 +498,18 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
 
-/// Estimate of a transfer.
-typedef struct kvmem_transfer_explanation {
-    /// Contiguous ranges.
-    uint64_t num_moves;
-    /// Estimated throughput in bytes per second. It follows from
-    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
-    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
-    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
-    /// - files, objects and peers: earlier runs of this process by the same method with the same file or
-    ///   peer.
-    uint64_t bytes_per_second;
-    /// KVMEM_METHOD_* value.
-    uint32_t method;
-    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
-    /// bytes. Otherwise 0.
-    uint32_t assumed;
-} kvmem_transfer_explanation;
-
-/// Returns the method that a transfer uses for the blocks that were prepared or submitted last, its estimated
-/// throughput, and why other methods are not used. Moves nothing.
+/// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
+/// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
+/// method that was compared, as docs/transfers.md explains. Moves nothing.
 ///
 /// @param transfer a transfer
-/// @param explanation receives the estimate; may be NULL
-/// @param text receives text for people: the loops over the moved elements, the bytes that are read in
-///         excess, and a line per method that was compared, as docs/transfers.md explains; the caller
-///         destroys the blob; may be NULL
+/// @param text receives the text; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 ///
-/// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
-/// some milliseconds.
-kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
-                                    kvmem_transfer_explanation *explanation,
-                                    kvmem_blob **text,
-                                    kvmem_error **error);
+/// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
+/// the copy rate of the machine, which takes some milliseconds.
+kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer, kvmem_blob **text, kvmem_error **error);
 
 /// The transfer takes the method. The reason is a remark, or empty.
 #define KVMEM_CHOICE_USED 1
@@ -545,31 +521,48 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
 #define KVMEM_CHOICE_IMPOSSIBLE 4
 
 /// A method that was compared with others for a transfer.
-typedef struct kvmem_method_choice {
-    /// Estimated throughput in bytes per second; 0 if unknown.
-    uint64_t bytes_per_second;
+typedef struct kvmem_compared_method {
     /// KVMEM_METHOD_* value.
     uint32_t method;
     /// KVMEM_CHOICE_* value.
     uint32_t choice;
-} kvmem_method_choice;
+    /// Estimated throughput in bytes per second; 0 if unknown. It follows from
+    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
+    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
+    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
+    /// - files, objects and peers: earlier runs of this process by the same method with the same file or
+    ///   peer.
+    uint64_t bytes_per_second;
+    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
+    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
+    /// bytes. Otherwise 0.
+    uint32_t assumed;
+    /// 0.
+    uint32_t reserved;
+    /// Why the method is not used, or a remark on the one that is; may be empty. What does not fit is cut;
+    /// kvmem_transfer_explain has all of it.
+    char reason[488];
+} kvmem_compared_method;
 
-/// Returns a method that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
-/// reports as text, for programs. Moves nothing.
+/// Returns the methods that were compared for a transfer: what kvmem_transfer_explain reports as text, for
+/// programs. Moves nothing.
+///
+///     kvmem_compared_method methods[11];
+///     status = kvmem_transfer_get_methods(transfer, methods, 11, &count, &error);
+///
+/// The first is the method that the transfer takes. With other blocks the methods are compared again.
 ///
 /// @param transfer a transfer
-/// @param index 0 for the method that the transfer takes; 1, 2 and so on for the others. Submitting other
-///        pairs compares the methods again
-/// @param choice receives the method and the outcome
-/// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
+/// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
+/// @param count receives the number of methods that were compared, which may be more than `capacity`
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: fewer methods were compared
 ///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
-kvmem_status kvmem_transfer_get_method_choice(const kvmem_transfer *transfer,
-                                              size_t index,
-                                              kvmem_method_choice *choice,
-                                              kvmem_blob **reason,
-                                              kvmem_error **error);
+kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer,
+                                        kvmem_compared_method *methods,
+                                        size_t capacity,
+                                        size_t *count,
+                                        kvmem_error **error);
 
 /// Host memory: host threads copy by memcpy.
 #define KVMEM_METHOD_MEMCPY 1

@@ -6,6 +6,8 @@
 #include "cuda.h"
 #include "layout.hpp"
 #include "queue.hpp"
+#include <algorithm>
+#include <iterator>
 
 KVMEM_HPP_BEGIN
 
@@ -158,25 +160,18 @@ struct TransferInfo : kvmem_transfer_info {
     std::chrono::nanoseconds duration{0};
 };
 
-/// kvmem_transfer_explanation, and the text for people.
-struct TransferExplanation : kvmem_transfer_explanation {
-    TransferExplanation() noexcept : kvmem_transfer_explanation() {}
-    TransferExplanation(const kvmem_transfer_explanation &c, std::string words)
-        : kvmem_transfer_explanation(c), method(Method{c.method}), assumed(c.assumed != 0),
-          text(std::move(words)) {}
+/// kvmem_compared_method.
+struct ComparedMethod {
+    ComparedMethod(const kvmem_compared_method &c)
+        : method(Method{c.method}), choice(Choice{c.choice}), bytes_per_second(c.bytes_per_second),
+          assumed(c.assumed != 0), reason(c.reason) {}
 
-    Method method{};
-    bool assumed = false;
-    std::string text{};
-};
-
-/// kvmem_method_choice, and the reason.
-struct MethodChoice {
-    Method method{};
-    Choice choice{};
+    Method method;
+    Choice choice;
     /// 0 if unknown.
-    std::uint64_t bytes_per_second = 0;
-    std::string reason{};
+    std::uint64_t bytes_per_second;
+    bool assumed;
+    std::string reason;
 };
 
 // ---- Transfers ----
@@ -265,23 +260,16 @@ public:
         if (!c) return detail::give(Result<TransferInfo>(c.error()));
         return detail::give(Result<TransferInfo>(TransferInfo(*c)));
     }
-    Return<TransferExplanation> explain() const {
-        kvmem_transfer_explanation c = {};
-        auto text = detail::text(kvmem_transfer_explain, get(), &c);
-        if (!text) return detail::give(Result<TransferExplanation>(text.error()));
-        return detail::give(Result<TransferExplanation>(TransferExplanation(c, *std::move(text))));
-    }
+    /// Text for people, with a line per method that was compared.
+    Return<std::string> explain() const { return detail::give(detail::text(kvmem_transfer_explain, get())); }
     /// Returns the methods that were compared, beginning with the one that the transfer takes.
-    Return<std::vector<MethodChoice>> method_choices() const {
-        std::vector<MethodChoice> choices;
-        for (std::size_t index = 0;; ++index) {
-            kvmem_method_choice c = {};
-            auto reason = detail::text(kvmem_transfer_get_method_choice, get(), index, &c);
-            if (reason.status() == Status::out_of_range) break;
-            if (!reason) return detail::give(Result<std::vector<MethodChoice>>(reason.error()));
-            choices.push_back({Method{c.method}, Choice{c.choice}, c.bytes_per_second, *std::move(reason)});
-        }
-        return detail::give(Result<std::vector<MethodChoice>>(std::move(choices)));
+    Return<std::vector<ComparedMethod>> methods() const {
+        kvmem_compared_method found[16];
+        const auto count =
+            detail::get<std::size_t>(kvmem_transfer_get_methods, get(), found, std::size(found));
+        if (!count) return detail::give(Result<std::vector<ComparedMethod>>(count.error()));
+        return detail::give(Result<std::vector<ComparedMethod>>(
+            std::vector<ComparedMethod>(found, found + std::min(*count, std::size(found)))));
     }
 
 private:

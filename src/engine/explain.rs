@@ -20,21 +20,6 @@ pub struct Summary {
     pub excess: u64,
 }
 
-/// The method of a transfer, and why it is taken.
-#[derive(Clone, Debug)]
-pub struct Explanation {
-    /// The method that it takes.
-    pub method: TransferMethod,
-    /// Number of contiguous spans that it moves.
-    pub moves: u64,
-    /// Estimated throughput, from the rates of the device, of host memory, or of earlier runs.
-    pub bytes_per_second: u64,
-    /// No run has been timed yet, so a usual rate is assumed.
-    pub assumed: bool,
-    /// A description with one line per method.
-    pub text: String,
-}
-
 /// What was decided about a method that was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -50,10 +35,12 @@ pub enum Verdict {
 
 /// A method that was compared, and the outcome.
 #[derive(Clone, Debug)]
-pub struct MethodChoice {
+pub struct ComparedMethod {
     pub method: TransferMethod,
-    /// Estimated throughput; 0 if unknown.
+    /// Estimated throughput, from the rates of the device, of host memory, or of earlier runs; 0 if unknown.
     pub bytes_per_second: u64,
+    /// No run has been timed yet, so a usual rate is assumed.
+    pub assumed: bool,
     /// The outcome.
     pub verdict: Verdict,
     /// Why it is not taken, or a remark on the method that is.
@@ -70,17 +57,18 @@ pub struct RunEstimate {
 
 /// The outcome for each method, beginning with the one that is taken. Other methods are compared with what the model said of this one:
 /// runs may be slower than it, which is no reason against the others.
-pub fn choices(
+pub fn compared(
     method: TransferMethod,
     bytes: u64,
     candidates: &[Candidate],
     runs: Option<RunEstimate>,
-) -> Vec<MethodChoice> {
+) -> Vec<ComparedMethod> {
     let taken = candidates.iter().find(|candidate| candidate.method == method);
     let taken_rate = taken.map_or(0, |candidate| rate(candidate.seconds, bytes));
-    let used = MethodChoice {
+    let used = ComparedMethod {
         method,
         bytes_per_second: runs.map_or(taken_rate, |runs| rate(runs.seconds, bytes)),
+        assumed: runs.is_some_and(|runs| runs.assumed),
         verdict: Verdict::Used,
         reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default().into_owned(),
     };
@@ -88,7 +76,7 @@ pub fn choices(
     std::iter::once(used).chain(others.map(|each| choice(each, taken_rate, bytes))).collect()
 }
 
-fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> MethodChoice {
+fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> ComparedMethod {
     let bytes_per_second = rate(candidate.seconds, bytes);
     let (verdict, reason) = match &candidate.reason {
         Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.to_string()),
@@ -96,7 +84,7 @@ fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> MethodChoice {
         None if bytes_per_second > taken => (Verdict::NotUsed, "another method was requested".to_string()),
         None => (Verdict::Slower, String::new()),
     };
-    MethodChoice { method: candidate.method, bytes_per_second, verdict, reason }
+    ComparedMethod { method: candidate.method, bytes_per_second, assumed: false, verdict, reason }
 }
 
 /// Explains a choice. `loops` describes what is copied, of one layer if layers are moved one by one, and `conditions` what the
@@ -108,9 +96,9 @@ pub fn explain(
     candidates: &[Candidate],
     layers: Option<u64>,
     runs: Option<RunEstimate>,
-) -> Explanation {
-    let choices = choices(method, summary.bytes, candidates, runs);
-    let bytes_per_second = choices.first().map_or(0, |used| used.bytes_per_second);
+) -> String {
+    let compared = compared(method, summary.bytes, candidates, runs);
+    let bytes_per_second = compared.first().map_or(0, |used| used.bytes_per_second);
     let speed = match runs {
         None => estimate(bytes_per_second),
         Some(RunEstimate { assumed: false, .. }) => {
@@ -128,15 +116,14 @@ pub fn explain(
     }
     text += &format!("bytes read in excess: {}\n", summary.excess);
     text += conditions;
-    for used in choices.iter().take(1).filter(|used| !used.reason.is_empty()) {
+    for used in compared.iter().take(1).filter(|used| !used.reason.is_empty()) {
         text += &format!("{method}: used, but {}\n", used.reason);
     }
-    choices.iter().skip(1).for_each(|other| text += &line(other));
-    let assumed = runs.is_some_and(|runs| runs.assumed);
-    Explanation { method, moves: summary.moves, bytes_per_second, assumed, text }
+    compared.iter().skip(1).for_each(|other| text += &line(other));
+    text
 }
 
-fn line(other: &MethodChoice) -> String {
+fn line(other: &ComparedMethod) -> String {
     let verdict = match other.verdict {
         Verdict::Slower => "slower".to_string(),
         _ => format!("not used: {}", other.reason),
@@ -161,28 +148,29 @@ fn gigabytes(rate: u64) -> String {
 mod tests {
     use super::*;
 
-    fn explained(runs: Option<RunEstimate>) -> Explanation {
+    /// The text, and what is said of the taken method.
+    fn explained(runs: Option<RunEstimate>) -> (String, ComparedMethod) {
         let candidates =
             [Candidate::new(TransferMethod::Nixl, 1.0), Candidate::new(TransferMethod::NixlStaged, 2.0)];
         let summary = Summary { bytes: 6_000_000_000, moves: 3, ..Summary::default() };
-        explain(TransferMethod::Nixl, summary, ["", ""], &candidates, None, runs)
+        let mut methods = compared(TransferMethod::Nixl, summary.bytes, &candidates, runs);
+        (explain(TransferMethod::Nixl, summary, ["", ""], &candidates, None, runs), methods.swap_remove(0))
     }
 
     #[test]
     fn slow_runs_do_not_change_what_is_said_of_other_methods() {
-        let Explanation { text, bytes_per_second, assumed, .. } =
-            explained(Some(RunEstimate { seconds: 4.0, assumed: false }));
+        let (text, taken) = explained(Some(RunEstimate { seconds: 4.0, assumed: false }));
         assert!(text.contains("by NIXL, measured 1.50 GB/s in earlier runs\n"), "{text}");
         assert!(text.contains("NIXL, staged, estimated 3.00 GB/s: slower\n"), "{text}");
-        assert_eq!((bytes_per_second, assumed), (1_500_000_000, false));
+        assert_eq!((taken.bytes_per_second, taken.assumed), (1_500_000_000, false));
     }
 
     #[test]
     fn estimates_and_assumptions_are_called_so() {
-        let modelled = explained(None);
-        assert!(modelled.text.contains("by NIXL, estimated 6.00 GB/s\n"), "{}", modelled.text);
-        let usual = explained(Some(RunEstimate { seconds: 3.0, assumed: true }));
-        assert!(usual.text.contains("estimated 2.00 GB/s: assumed, not measured"), "{}", usual.text);
+        let (text, modelled) = explained(None);
+        assert!(text.contains("by NIXL, estimated 6.00 GB/s\n"), "{text}");
+        let (text, usual) = explained(Some(RunEstimate { seconds: 3.0, assumed: true }));
+        assert!(text.contains("estimated 2.00 GB/s: assumed, not measured"), "{text}");
         assert_eq!((modelled.assumed, usual.assumed), (false, true));
     }
 }

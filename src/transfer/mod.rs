@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use crate::copy::gpu::rates;
 pub use crate::engine::Candidate;
 pub use crate::engine::cost::gpu::known as known_rates;
-pub use crate::engine::explain::{Explanation, MethodChoice, Summary, Verdict};
+pub use crate::engine::explain::{ComparedMethod, Summary, Verdict};
 pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
 pub use crate::run::completion::{Completion, Outcome};
@@ -279,7 +279,7 @@ impl Transfer {
     }
 
     /// Says which method it takes, the expected throughput, and why it takes no other method. Moves nothing.
-    pub fn explain(&self) -> Result<Explanation> {
+    pub fn explain(&self) -> Result<String> {
         let prepared = self.prepared()?;
         let layers = self.route.preferences.by_layer.then(|| self.completion().layers());
         Ok(explain::explain(
@@ -293,9 +293,9 @@ impl Transfer {
     }
 
     /// The methods that were compared, beginning with the one that it takes.
-    pub fn method_choices(&self) -> Result<Vec<MethodChoice>> {
+    pub fn compared_methods(&self) -> Result<Vec<ComparedMethod>> {
         let prepared = self.prepared()?;
-        Ok(explain::choices(
+        Ok(explain::compared(
             prepared.method,
             prepared.plan.bytes(),
             &prepared.candidates(),

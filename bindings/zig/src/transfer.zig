@@ -177,8 +177,21 @@ pub const TransferInfo = struct {
 };
 
 /// A method that was compared for a transfer.
-pub const MethodChoice = struct { bytes_per_second: u64, method: constants.Method, choice: constants.Choice };
-pub const Explanation = struct { num_moves: u64, bytes_per_second: u64, method: constants.Method, assumed: bool };
+pub const ComparedMethod = struct {
+    method: constants.Method,
+    choice: constants.Choice,
+    /// Estimated; 0 if unknown.
+    bytes_per_second: u64,
+    /// The throughput is a typical value, because nothing was measured yet.
+    assumed: bool,
+    /// NUL-terminated; `reasonText` is the text.
+    reason: [488]u8,
+
+    /// Why the method is not used; empty if it is only slower.
+    pub fn reasonText(self: *const ComparedMethod) []const u8 {
+        return std.mem.sliceTo(&self.reason, 0);
+    }
+};
 
 /// Name of a method, such as "CUDA kernel".
 pub fn methodName(method: constants.Method) [:0]const u8 {
@@ -288,31 +301,18 @@ pub const Transfer = struct {
         return core.get(TransferInfo, c.kvmem_transfer_info, diagnostics, c.kvmem_transfer_get_info, .{self.handle});
     }
 
-    /// Method of the transfer and its estimated throughput.
-    pub fn explain(self: Transfer, diagnostics: ?*Diagnostics) Error!Explanation {
-        var found: c.kvmem_transfer_explanation = .{};
-        try call(diagnostics, c.kvmem_transfer_explain, .{ self.handle, &found, null });
-        return core.fromC(Explanation, found);
-    }
-
-    /// A method that was compared: index 0 is the one that the transfer takes. Null if fewer methods were compared.
-    pub fn methodChoice(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!?MethodChoice {
-        var found: c.kvmem_method_choice = .{};
-        call(diagnostics, c.kvmem_transfer_get_method_choice, .{ self.handle, index, &found, null }) catch |failure| switch (failure) {
-            error.OutOfRange => return null,
-            else => return failure,
-        };
-        return core.fromC(MethodChoice, found);
-    }
-
-    /// Why the method is not used; empty if it is only slower.
-    pub fn methodChoiceReason(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!core.Blob {
-        var found: c.kvmem_method_choice = .{};
-        return core.getBlob(diagnostics, c.kvmem_transfer_get_method_choice, .{ self.handle, index, &found });
+    /// The methods that were compared, beginning with the one that the transfer takes: the beginning of `buffer`.
+    pub fn methods(self: Transfer, buffer: []ComparedMethod, diagnostics: ?*Diagnostics) Error![]ComparedMethod {
+        var found: [16]c.kvmem_compared_method = undefined;
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_transfer_get_methods, .{ self.handle, &found, found.len, &count });
+        const filled = @min(count, buffer.len, found.len);
+        for (buffer[0..filled], found[0..filled]) |*to, from| to.* = core.fromC(ComparedMethod, from);
+        return buffer[0..filled];
     }
 
     /// Text for people, with a line per method that was compared.
-    pub fn explainText(self: Transfer, diagnostics: ?*Diagnostics) Error!core.Blob {
-        return core.getBlob(diagnostics, c.kvmem_transfer_explain, .{ self.handle, null });
+    pub fn explain(self: Transfer, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_transfer_explain, .{self.handle});
     }
 };

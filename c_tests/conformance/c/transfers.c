@@ -198,11 +198,15 @@ static kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status transfer_explain(struct step *step, kvmem_error **error)
+/* The one that is used. */
+static kvmem_status transfer_get_methods(struct step *step, kvmem_error **error)
 {
-    kvmem_transfer_explanation explanation;
-    const kvmem_status status = kvmem_transfer_explain(transfer_of(step), &explanation, NULL, error);
-    if (status >= 0) WORD(explanation, method, methods);
+    kvmem_compared_method used;
+    size_t count = 0;
+    const kvmem_status status = kvmem_transfer_get_methods(transfer_of(step), &used, 1, &count, error);
+    if (status < 0) return status;
+    WORD(used, method, methods);
+    WORD(used, choice, choices);
     return status;
 }
 
@@ -219,6 +223,6 @@ const struct call transfer_calls[] = {
     {"transfer_wait_layers", .run = transfer_wait_layers},
     {"transfer_get_layers", .run = transfer_get_layers},
     {"transfer_get_info", .run = transfer_get_info},
-    {"transfer_explain", .run = transfer_explain},
+    {"transfer_get_methods", .run = transfer_get_methods},
     {.name = NULL},
 };

@@ -152,8 +152,9 @@ Calls transfer_calls() {
              return {{"num_layers", number(world.get<kvmem::Transfer>(step.name()).layers())}};
          }},
         {"transfer_get_info", transfer_info},
-        {"transfer_explain", [](const Step &step, World &world) -> Results {
-             return {{"method", word_of(raw(world.get<kvmem::Transfer>(step.name()).explain().method), methods)}};
+        {"transfer_get_methods", [](const Step &step, World &world) -> Results {
+             const auto used = world.get<kvmem::Transfer>(step.name()).methods().front();
+             return {{"method", word_of(raw(used.method), methods)}, {"choice", word_of(raw(used.choice), choices)}};
          }},
     };
 }

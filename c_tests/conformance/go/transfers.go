@@ -13,7 +13,7 @@ var transferCalls = map[string]call{
 	"queue_poll": queuePoll, "queue_wait": queueWait, "transfer_prepare": prepare, "transfer_submit": submit,
 	"transfer_poll": poll,
 	"transfer_wait": wait, "transfer_get_layers": layers, "transfer_wait_layers": waitLayers,
-	"transfer_get_info": transferInfo, "transfer_explain": explain,
+	"transfer_get_info": transferInfo, "transfer_get_methods": usedMethod,
 }
 
 var transferCreators = map[string]call{
@@ -124,10 +124,14 @@ func transferInfo(s *step) error {
 	return err
 }
 
-func explain(s *step) error {
-	e, err := transfer(s).Explain()
-	s.put("method", wordOf(methods, e.Method))
-	return err
+func usedMethod(s *step) error {
+	m, err := transfer(s).Methods()
+	if err != nil {
+		return err
+	}
+	s.put("method", wordOf(methods, m[0].Method))
+	s.put("choice", wordOf(choices, m[0].Choice))
+	return nil
 }
 
 func queuePoll(s *step) error {

@@ -65,7 +65,7 @@ static bool create_if_supported(gds_flight *gds, uint32_t path, uint64_t flags) 
 }
 
 static void run_twice(gds_flight *gds) {
-    OWN(kvmem_blob, text, kvmem_transfer_explain, gds->flight.transfer, NULL);
+    OWN(kvmem_blob, text, kvmem_transfer_explain, gds->flight.transfer);
     printf("%.*s", (int)kvmem_blob_size(text), (const char *)kvmem_blob_data(text));
     for (uint32_t again = 0; again < 2; again++) {
         flight_refill(&gds->flight, 50 + again);

@@ -68,7 +68,7 @@ TEST(a_transfer_that_is_created_in_a_capture_takes_a_method_without_a_kernel) {
     OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
     begin(&capture);
     EXPECT_OK(start(&capture, 0, ERR));
-    const kvmem_transfer_explanation explanation = flight_explain(&capture.flight, "is being captured");
+    const kvmem_compared_method explanation = flight_explain(&capture.flight, "is being captured");
     CHECK(explanation.method != KVMEM_METHOD_CUDA_KERNEL && explanation.method != KVMEM_METHOD_CUDA_STAGED);
     end(&capture);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The size of a transfer, and the reasons for its method.
 
-use crate::base::error::{Error, Status};
+use std::ffi::c_char;
+
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, destroy};
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::pointer::{check_items, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::method::value_of;
-use crate::transfer::Verdict;
+use crate::transfer::{ComparedMethod, Verdict};
 
 /// Properties of a transfer.
 #[repr(C)]
@@ -65,63 +66,28 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
     }
 }
 
-/// Estimate of a transfer.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_transfer_explanation {
-    /// Contiguous ranges.
-    pub num_moves: u64,
-    /// Estimated throughput in bytes per second. It follows from
-    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
-    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
-    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
-    /// - files, objects and peers: earlier runs of this process by the same method with the same file or
-    ///   peer.
-    pub bytes_per_second: u64,
-    /// KVMEM_METHOD_* value.
-    pub method: u32,
-    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
-    /// bytes. Otherwise 0.
-    pub assumed: u32,
-}
-
-/// Returns the method that a transfer uses for the blocks that were prepared or submitted last, its estimated
-/// throughput, and why other methods are not used. Moves nothing.
+/// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
+/// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
+/// method that was compared, as docs/transfers.md explains. Moves nothing.
 ///
 /// @param transfer a transfer
-/// @param explanation receives the estimate; may be NULL
-/// @param text receives text for people: the loops over the moved elements, the bytes that are read in
-///         excess, and a line per method that was compared, as docs/transfers.md explains; the caller
-///         destroys the blob; may be NULL
+/// @param text receives the text; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 ///
-/// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
-/// some milliseconds.
+/// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
+/// the copy rate of the machine, which takes some milliseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_explain(
     transfer: *const kvmem_transfer,
-    explanation: *mut kvmem_transfer_explanation,
     text: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let text = if text.is_null() { None } else { Some(Out::new(text, "text")?) };
-            let explained = borrow(scope, transfer)?.explain()?;
-            if !explanation.is_null() {
-                explanation.write(kvmem_transfer_explanation {
-                    num_moves: explained.moves,
-                    bytes_per_second: explained.bytes_per_second,
-                    method: value_of(explained.method),
-                    assumed: explained.assumed.into(),
-                });
-            }
-            if let Some(text) = text {
-                text.set(blob::value(explained.text.into_bytes()));
-            }
+            let text = Out::new(text, "text")?;
+            text.set(blob::value(borrow(scope, transfer)?.explain()?.into_bytes()));
             Ok(())
         })
     }
@@ -139,61 +105,95 @@ pub const KVMEM_CHOICE_IMPOSSIBLE: u32 = 4;
 /// A method that was compared with others for a transfer.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct kvmem_method_choice {
-    /// Estimated throughput in bytes per second; 0 if unknown.
-    pub bytes_per_second: u64,
+pub struct kvmem_compared_method {
     /// KVMEM_METHOD_* value.
     pub method: u32,
     /// KVMEM_CHOICE_* value.
     pub choice: u32,
+    /// Estimated throughput in bytes per second; 0 if unknown. It follows from
+    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
+    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
+    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
+    /// - files, objects and peers: earlier runs of this process by the same method with the same file or
+    ///   peer.
+    pub bytes_per_second: u64,
+    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
+    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
+    /// bytes. Otherwise 0.
+    pub assumed: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Why the method is not used, or a remark on the one that is; may be empty. What does not fit is cut;
+    /// kvmem_transfer_explain has all of it.
+    pub reason: [c_char; 488],
 }
 
-/// Returns a method that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
-/// reports as text, for programs. Moves nothing.
+/// Returns the methods that were compared for a transfer: what kvmem_transfer_explain reports as text, for
+/// programs. Moves nothing.
+///
+///     kvmem_compared_method methods[11];
+///     status = kvmem_transfer_get_methods(transfer, methods, 11, &count, &error);
+///
+/// The first is the method that the transfer takes. With other blocks the methods are compared again.
 ///
 /// @param transfer a transfer
-/// @param index 0 for the method that the transfer takes; 1, 2 and so on for the others. Submitting other
-///        pairs compares the methods again
-/// @param choice receives the method and the outcome
-/// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
+/// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
+/// @param count receives the number of methods that were compared, which may be more than `capacity`
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: fewer methods were compared
 ///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_get_method_choice(
+pub unsafe extern "C" fn kvmem_transfer_get_methods(
     transfer: *const kvmem_transfer,
-    index: usize,
-    choice: *mut kvmem_method_choice,
-    reason: *mut *mut kvmem_blob,
+    methods: *mut kvmem_compared_method,
+    capacity: usize,
+    count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let reason = if reason.is_null() { None } else { Some(Out::new(reason, "reason")?) };
-            let choice = out(choice, "choice")?;
-            let mut choices = borrow(scope, transfer)?.method_choices()?;
-            if index >= choices.len() {
-                let message = format!("index is {index}, and {} methods were compared", choices.len());
-                return Err(Error::new(Status::OutOfRange, message));
+            let count = out(count, "count")?;
+            if capacity > 0 {
+                check_items(methods, capacity, "methods")?;
             }
-            let found = choices.swap_remove(index);
-            choice.write(kvmem_method_choice {
-                bytes_per_second: found.bytes_per_second,
-                method: value_of(found.method),
-                choice: match found.verdict {
-                    Verdict::Used => KVMEM_CHOICE_USED,
-                    Verdict::Slower => KVMEM_CHOICE_SLOWER,
-                    Verdict::NotUsed => KVMEM_CHOICE_NOT_USED,
-                    Verdict::Impossible => KVMEM_CHOICE_IMPOSSIBLE,
-                },
-            });
-            if let Some(reason) = reason {
-                reason.set(blob::value(found.reason.into_bytes()));
+            let compared = borrow(scope, transfer)?.compared_methods()?;
+            for (index, each) in compared.iter().take(capacity).enumerate() {
+                methods.add(index).write(to_c(each));
             }
+            count.write(compared.len());
             Ok(())
         })
     }
+}
+
+/// Bytes of a reason with its NUL.
+const REASON: usize = 488;
+
+fn to_c(compared: &ComparedMethod) -> kvmem_compared_method {
+    kvmem_compared_method {
+        method: value_of(compared.method),
+        choice: match compared.verdict {
+            Verdict::Used => KVMEM_CHOICE_USED,
+            Verdict::Slower => KVMEM_CHOICE_SLOWER,
+            Verdict::NotUsed => KVMEM_CHOICE_NOT_USED,
+            Verdict::Impossible => KVMEM_CHOICE_IMPOSSIBLE,
+        },
+        bytes_per_second: compared.bytes_per_second,
+        assumed: compared.assumed.into(),
+        reserved: 0,
+        reason: cut(&compared.reason),
+    }
+}
+
+/// The characters of a text that fit, and NULs.
+fn cut(text: &str) -> [c_char; REASON] {
+    let fits = (0..REASON).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let mut reason = [0; REASON];
+    for (to, from) in reason.iter_mut().zip(text[..fits].bytes()) {
+        *to = from as c_char;
+    }
+    reason
 }
 
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
@@ -203,4 +203,18 @@ pub unsafe extern "C" fn kvmem_transfer_get_method_choice(
 pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
     // SAFETY: by contract.
     unsafe { destroy(transfer) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let length = |text: &str| cut(text).iter().position(|byte| *byte == 0);
+        assert_eq!(length(""), Some(0));
+        assert_eq!(length("no memory"), Some(9));
+        assert_eq!(length(&"a".repeat(600)), Some(487));
+        assert_eq!(length(&"€".repeat(200)), Some(486));
+    }
 }

@@ -94,7 +94,7 @@ options!(kvmem_submit_options);
 ///
 /// kvmem_transfer_submit without options starts that run. The call plans the blocks and selects the method,
 /// so that the submission is fast, and kvmem_transfer_get_info, kvmem_transfer_explain and
-/// kvmem_transfer_get_method_choice report what the run will do.
+/// kvmem_transfer_get_methods report what the run will do.
 ///
 /// If the call fails, the transfer keeps its previous blocks.
 ///

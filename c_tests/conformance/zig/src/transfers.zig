@@ -15,7 +15,7 @@ pub const table = .{
     .{ "transfer_submit", transferSubmit },          .{ "transfer_poll", transferPoll },
     .{ "transfer_wait", transferWait },              .{ "transfer_get_layers", transferLayers },
     .{ "transfer_wait_layers", transferWaitLayers }, .{ "transfer_get_info", transferInfo },
-    .{ "transfer_explain", transferExplain },
+    .{ "transfer_get_methods", usedMethod },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
@@ -152,6 +152,8 @@ fn transferInfo(s: *Step) Outcome!void {
     try s.putAll(try (try transfer(s)).info(&s.diagnostics));
 }
 
-fn transferExplain(s: *Step) Outcome!void {
-    try s.putAll(try (try transfer(s)).explain(&s.diagnostics));
+fn usedMethod(s: *Step) Outcome!void {
+    var buffer: [1]kvmem.ComparedMethod = undefined;
+    const used = (try (try transfer(s)).methods(&buffer, &s.diagnostics))[0];
+    try s.putAll(used);
 }
