@@ -241,7 +241,9 @@ static void expect_no_blocks(kvmem_transfer *transfer) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_cancel(transfer, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_get_info(transfer, &info, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_explain(transfer, NULL, &blob, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_explain(transfer, &blob, ERR));
+    size_t count;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_get_methods(transfer, NULL, 0, &count, ERR));
 }
 
 TEST(a_transfer_has_no_blocks_until_it_is_given_some) {
