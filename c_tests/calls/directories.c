@@ -111,8 +111,12 @@ static void meet(fuzz *fuzz) {
     TRY(fuzz, kvmem_directory_publish, directory, owner, layouts, layout != NULL, SECONDS(1));
     CREATE(fuzz, EVENTS, kvmem_directory_take_events, directory, MILLISECONDS(100));
     OWNED(kvmem_directory_entry) entry = NULL;
-    TRY(fuzz, kvmem_directory_look_up, directory, name, SECONDS(1), &entry);
-    TRY(fuzz, kvmem_directory_entry_load, entry, reader);
+    if (random_one_in(fuzz, 2)) {
+        TRY(fuzz, kvmem_directory_connect, directory, reader, name, SECONDS(1), &entry);
+    } else {
+        TRY(fuzz, kvmem_directory_look_up, directory, name, SECONDS(1), &entry);
+        TRY(fuzz, kvmem_directory_entry_load, entry, reader);
+    }
     CREATE(fuzz, LAYOUTS, kvmem_directory_entry_import_layout, entry, reader, "one");
     kvmem_directory_entry_info info;
     TRY(fuzz, kvmem_directory_entry_get_info, entry, &info);

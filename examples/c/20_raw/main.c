@@ -30,8 +30,9 @@ static kvmem_agent *start_agent(const char *name, kvmem_error **error)
 
 static kvmem_nixl_descriptor host_memory(const void *memory, size_t size)
 {
-    return (kvmem_nixl_descriptor){
+    const kvmem_nixl_descriptor range = {
         .address = (uintptr_t)memory, .size = size, .memory_type = KVMEM_MEMORY_DRAM};
+    return range;
 }
 
 // Waits for the completion that reports messages, and takes the first of them.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The agent's own metadata, which peers need to access its memory, and loading that of peers.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
@@ -152,9 +152,9 @@ impl AgentState {
             let message = format!("the metadata of agent '{name}' is that of another agent, '{agent}'");
             Error::new(Status::Corrupt, message)
         };
-        let before: HashSet<_> = match MetadataHead::read(metadata) {
+        let before: BTreeSet<_> = match MetadataHead::read(metadata) {
             Some(head) if head.agent != *name => return Err(other(&head.agent)),
-            Some(_) => HashSet::new(),
+            Some(_) => BTreeSet::new(),
             // Whose it is, is known only when it is loaded.
             None => self.peers.keys().cloned().collect(),
         };
