@@ -39,7 +39,7 @@ struct LayoutConfig {
         c.dtype_width = dtype_width;
         c.alignment = alignment;
         c.num_heads = num_heads;
-        c.order = order.c_str();
+        c.order = order.empty() ? nullptr : order.c_str();
         c.block_stride = block_stride;
         c.layer_stride = layer_stride;
         c.outer_stride = outer_stride;

@@ -42,6 +42,6 @@ test "constants are those of the header" {
     // No type is left out. `order` has texts.
     try expectEqual(@typeInfo(constants).@"struct".decl_names.len, types.len + 1);
     inline for (comptime @typeInfo(constants.order).@"struct".decl_names) |name| {
-        try expectEqualStrings(@field(c, comptime "KVMEM_ORDER_" ++ upper(name)), @field(constants.order, name));
+        try expectEqualStrings(@field(c, "KVMEM_ORDER_" ++ upper(name)), @field(constants.order, name));
     }
 }
