@@ -200,9 +200,10 @@ impl Shared {
             Message::Ended => {
                 let error = store::ended("a bug in the client of etcd has ended it");
                 log!(Error, "{}: {error}", self.location);
+                // Whoever sees that a request was dropped finds the reason.
+                (self.sink)(Report::Ended(error));
                 self.has_ended.store(true, Ordering::Release);
                 self.drop_requests_if_ended();
-                (self.sink)(Report::Ended(error));
             }
         }
         DECISION_NONE

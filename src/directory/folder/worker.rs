@@ -43,6 +43,8 @@ pub struct Worker {
     folder: Folder,
     location: String,
     sink: Sink,
+    /// Who waits for the request that is executed. If a bug ends the thread, it is dropped after the end is reported.
+    replying: Option<Giver<Result<Reply>>>,
     published: BTreeMap<String, Own>,
     watches_all: bool,
     watched: BTreeSet<String>,
@@ -94,6 +96,7 @@ impl Worker {
             folder,
             location,
             sink,
+            replying: None,
             published: BTreeMap::new(),
             watches_all: false,
             watched: BTreeSet::new(),
@@ -322,6 +325,7 @@ impl Worker {
     }
 
     fn execute(&mut self, job: Job) {
+        self.replying = Some(job.reply);
         let is_late = job.deadline.is_some_and(|deadline| deadline <= Instant::now());
         // A withdrawal is executed even if its caller waits no more.
         let result = if is_late && !matches!(job.request, Request::Withdraw(_) | Request::Unwatch(_)) {
@@ -329,7 +333,9 @@ impl Worker {
         } else {
             self.perform(job.request)
         };
-        let _ = job.reply.give(result);
+        if let Some(reply) = self.replying.take() {
+            let _ = reply.give(result);
+        }
     }
 
     fn perform(&mut self, request: Request) -> Result<Reply> {
