@@ -21,7 +21,7 @@ use super::request_handle::{ListId, RequestId, RequestSide, Span};
 use super::state::{AgentState, RegionMemory, Registered, SpanResult};
 use super::task::AgentTask;
 use crate::base::error::Result;
-use crate::base::handoff::Giver;
+use crate::base::handoff::{Giver, handoff};
 use crate::base::log::log;
 use crate::base::process::ProcessIdentity;
 
@@ -39,6 +39,11 @@ impl MemoryReply {
     /// `late` holds the memory, and gets the outcome if the thread has left; otherwise it is dropped before the thread continues.
     pub fn new(reply: Reply<SpanResult>, late: impl FnOnce(SpanResult) + Send + 'static) -> Self {
         Self { reply, late: Box::new(late) }
+    }
+
+    /// For a call that no thread waits for: `late` gets each outcome.
+    pub fn without_caller(late: impl FnOnce(SpanResult) + Send + 'static) -> Self {
+        Self::new(handoff().0, late)
     }
 
     /// Gives the outcome; after `undo`, if the thread has left.

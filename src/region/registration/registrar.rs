@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use crate::base::error::{Result, Status};
-use crate::base::handoff::handoff;
 use crate::nixl::{
     Agent, CallOptions, Command, Descriptor, Descriptors, MemoryReply, RegionMemory, Registered, SpanFailure,
     SpanResult,
@@ -59,7 +58,7 @@ impl Registrar {
                 then(outcome);
                 drop(reply.give(Ok(())));
             };
-            Command::Deregister(memory, registered, MemoryReply::new(handoff().0, ended))
+            Command::Deregister(memory, registered, MemoryReply::without_caller(ended))
         });
     }
 }
