@@ -25,3 +25,9 @@ void place_close(place *place);
 kvmem_directory *directory_open(const place *place);
 /* Reads events until there is one of this kind for this agent. Fails the case if it does not arrive. */
 kvmem_directory_event directory_await(kvmem_directory *directory, uint32_t kind, const char *agent);
+
+/* Publishes an agent, with a layout that is named "cache" unless it is NULL. */
+void directory_publish(kvmem_directory *directory, kvmem_agent *agent, const kvmem_layout *layout);
+kvmem_directory_entry *directory_find(kvmem_directory *directory, const char *name);
+kvmem_directory_entry_info directory_entry_info(const kvmem_directory_entry *entry);
+void directory_expect_absent(kvmem_directory *directory, const char *name);

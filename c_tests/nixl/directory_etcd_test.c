@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories in etcd: the cases of directory_cases.c, and faults of the server: it stops, is slow, loses its
+// Directories in etcd: the cases of every kind of directory, and faults of the server: it stops, is slow, loses its
 // data, or requires certificates and passwords.
 #include "directory_cases.h"
 #include "etcd_server.h"

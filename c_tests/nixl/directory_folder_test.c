@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories in a folder: the cases of directory_cases.c, and cases specific to folders.
+// Directories in a folder: the cases of every kind of directory, and cases specific to folders.
 #include "directory_cases.h"
 #include "held_call.h"
 
