@@ -14,15 +14,31 @@ use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::RetainedRange;
 use crate::nixl::{Descriptors, HostPages, Span};
 
+/// Which memory it is.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryRange {
+    pub tier: Tier,
+    /// Of its first byte: on a host or a device, or an offset in storage.
+    pub address: u64,
+    /// In bytes.
+    pub size: u64,
+}
+
 /// The memory of a region.
 pub trait Backing: Any + Send + Sync {
-    fn tier(&self) -> Tier;
+    fn range(&self) -> MemoryRange;
 
-    /// Its first byte: a host or device address, or an offset in storage.
-    fn address(&self) -> u64;
+    fn tier(&self) -> Tier {
+        self.range().tier
+    }
 
-    /// Its bytes.
-    fn size(&self) -> u64;
+    fn address(&self) -> u64 {
+        self.range().address
+    }
+
+    fn size(&self) -> u64 {
+        self.range().size
+    }
 
     /// Its name, for the log.
     fn name(&self) -> &'static str {

@@ -33,7 +33,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use backing::{Backing, Export, PeerMemory, Properties, Source};
+pub use backing::{Backing, Export, MemoryRange, PeerMemory, Properties, Source};
 pub use contexts::Contexts;
 pub use control::Control;
 pub use equal_pieces::EqualPieces;

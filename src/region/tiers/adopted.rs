@@ -10,7 +10,8 @@ use crate::nixl::HostPages;
 use crate::region::host_size::host_size;
 use crate::region::release::{Release, ReleaseCallback};
 use crate::region::{
-    Access, AddressSpace, Backing, Export, FileId, Place, Properties, Residency, Source, Tier, proc_maps,
+    Access, AddressSpace, Backing, Export, FileId, MemoryRange, Place, Properties, Residency, Source, Tier,
+    proc_maps,
 };
 
 /// Host memory of the caller.
@@ -54,16 +55,8 @@ impl AdoptedMemory {
 }
 
 impl Backing for AdoptedMemory {
-    fn tier(&self) -> Tier {
-        Tier::System
-    }
-
-    fn address(&self) -> u64 {
-        self.address as u64
-    }
-
-    fn size(&self) -> u64 {
-        self.size as u64
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::System, address: self.address as u64, size: self.size as u64 }
     }
 
     fn name(&self) -> &'static str {

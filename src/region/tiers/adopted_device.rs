@@ -8,7 +8,7 @@ use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::{self, AllocationStamp, DeviceRange};
 use crate::cuda::vmm;
 use crate::region::release::{Release, ReleaseCallback};
-use crate::region::{Access, Backing, Contexts, Export, PeerMemory, Properties, Source, Tier};
+use crate::region::{Access, Backing, Contexts, Export, MemoryRange, PeerMemory, Properties, Source, Tier};
 
 /// Device memory that kvmem never frees.
 pub struct AdoptedDevice {
@@ -56,16 +56,8 @@ impl AdoptedDevice {
 }
 
 impl Backing for AdoptedDevice {
-    fn tier(&self) -> Tier {
-        Tier::Device
-    }
-
-    fn address(&self) -> u64 {
-        self.address
-    }
-
-    fn size(&self) -> u64 {
-        self.size
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Device, address: self.address, size: self.size }
     }
 
     fn properties(&self) -> Properties {

@@ -4,7 +4,7 @@
 
 use crate::base::error::{Result, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType};
-use crate::region::{AddressSpace, Backing, Tier};
+use crate::region::{AddressSpace, Backing, MemoryRange, Tier};
 
 /// The part of the device that a region is.
 #[derive(Clone, Debug)]
@@ -62,16 +62,8 @@ impl BlockStorage {
 }
 
 impl Backing for BlockStorage {
-    fn tier(&self) -> Tier {
-        Tier::Block
-    }
-
-    fn address(&self) -> u64 {
-        self.0.offset
-    }
-
-    fn size(&self) -> u64 {
-        self.0.size
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Block, address: self.0.offset, size: self.0.size }
     }
 
     fn address_space(&self) -> AddressSpace {

@@ -7,7 +7,7 @@ use crate::cuda::context::not_started;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;
 use crate::region::deferred_free::sweep;
-use crate::region::{Backing, Contexts, Export, PeerMemory, Tier};
+use crate::region::{Backing, Contexts, Export, MemoryRange, PeerMemory, Tier};
 
 /// How to allocate.
 #[derive(Clone, Debug, Default)]
@@ -34,16 +34,8 @@ impl OwnedDevice {
 }
 
 impl Backing for OwnedDevice {
-    fn tier(&self) -> Tier {
-        Tier::Device
-    }
-
-    fn address(&self) -> u64 {
-        self.0.address()
-    }
-
-    fn size(&self) -> u64 {
-        self.0.size()
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Device, address: self.0.address(), size: self.0.size() }
     }
 
     fn export(&self) -> Result<Export<'_>> {

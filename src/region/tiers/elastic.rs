@@ -19,7 +19,9 @@ use crate::cuda::vmm::{
 };
 use crate::region::control::MAX_EXTENTS;
 use crate::region::registration::Registrations;
-use crate::region::{Backing, Control, EqualPieces, Export, OpenRequirements, PeerMemory, Properties, Tier};
+use crate::region::{
+    Backing, Control, EqualPieces, Export, MemoryRange, OpenRequirements, PeerMemory, Properties, Tier,
+};
 
 /// The default size of an extent: the cost of growing is per extent, not per byte.
 const EXTENT: u64 = 64 << 20;
@@ -379,17 +381,9 @@ impl ElasticMemory {
 }
 
 impl Backing for ElasticMemory {
-    fn tier(&self) -> Tier {
-        Tier::Elastic
-    }
-
-    fn address(&self) -> u64 {
-        self.range.address()
-    }
-
-    /// The maximum size.
-    fn size(&self) -> u64 {
-        self.range.size()
+    /// With the maximum size.
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Elastic, address: self.range.address(), size: self.range.size() }
     }
 
     fn properties(&self) -> Properties {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::base::error::{Result, ensure};
 use crate::cuda::context::not_started;
 use crate::cuda::ipc::{DevicePair, InUse, IpcHandle, IpcMapping};
-use crate::region::{Backing, Contexts, Export, OpenRequirements, PeerMemory, Properties, Source, Tier};
+use crate::region::{
+    Backing, Contexts, Export, MemoryRange, OpenRequirements, PeerMemory, Properties, Source, Tier,
+};
 
 /// The memory of another process to open.
 #[derive(Clone, Debug)]
@@ -45,16 +47,8 @@ impl ImportedDevice {
 }
 
 impl Backing for ImportedDevice {
-    fn tier(&self) -> Tier {
-        Tier::Device
-    }
-
-    fn address(&self) -> u64 {
-        self.address
-    }
-
-    fn size(&self) -> u64 {
-        self.size
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Device, address: self.address, size: self.size }
     }
 
     fn properties(&self) -> Properties {

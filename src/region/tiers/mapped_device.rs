@@ -12,7 +12,7 @@ use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
 };
 use crate::region::registration::Registrations;
-use crate::region::{Backing, Export, PeerMemory, Properties, Source, Tier};
+use crate::region::{Backing, Export, MemoryRange, PeerMemory, Properties, Source, Tier};
 
 /// A part of adjacent mappings.
 pub struct MappedDevice {
@@ -81,16 +81,8 @@ impl MappedDevice {
 }
 
 impl Backing for MappedDevice {
-    fn tier(&self) -> Tier {
-        Tier::Device
-    }
-
-    fn address(&self) -> u64 {
-        self.range.address() + self.offset
-    }
-
-    fn size(&self) -> u64 {
-        self.size
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Device, address: self.range.address() + self.offset, size: self.size }
     }
 
     fn properties(&self) -> Properties {

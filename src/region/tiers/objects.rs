@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::cuda::deferred;
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 use crate::region::available_memory::ensure_available;
-use crate::region::{AddressSpace, Backing, EqualPieces, Properties, Tier};
+use crate::region::{AddressSpace, Backing, EqualPieces, MemoryRange, Properties, Tier};
 
 /// The objects of a region.
 #[derive(Clone, Debug)]
@@ -114,17 +114,9 @@ impl Objects {
 }
 
 impl Backing for Objects {
-    fn tier(&self) -> Tier {
-        Tier::Object
-    }
-
     /// The objects are one behind the other.
-    fn address(&self) -> u64 {
-        0
-    }
-
-    fn size(&self) -> u64 {
-        self.size
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Object, address: 0, size: self.size }
     }
 
     fn properties(&self) -> Properties {

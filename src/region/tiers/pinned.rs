@@ -21,7 +21,8 @@ use crate::region::memory_file::missing_bytes;
 use crate::region::numa::NumaPlacement;
 use crate::region::prefault::Prefault;
 use crate::region::{
-    Backing, Contexts, EqualPieces, Export, FileId, OpenRequirements, Place, Properties, Residency, Tier,
+    Backing, Contexts, EqualPieces, Export, FileId, MemoryRange, OpenRequirements, Place, Properties,
+    Residency, Tier,
 };
 
 /// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
@@ -129,16 +130,12 @@ impl PinnedMemory {
 }
 
 impl Backing for PinnedMemory {
-    fn tier(&self) -> Tier {
-        Tier::Pinned
-    }
-
-    fn address(&self) -> u64 {
-        self.memory().address() as u64
-    }
-
-    fn size(&self) -> u64 {
-        self.memory().size() as u64
+    fn range(&self) -> MemoryRange {
+        MemoryRange {
+            tier: Tier::Pinned,
+            address: self.memory().address() as u64,
+            size: self.memory().size() as u64,
+        }
     }
 
     fn properties(&self) -> Properties {

@@ -16,7 +16,9 @@ use crate::region::mapping::{FilePart, Mapping, Pages};
 use crate::region::memory_file::{FutureWrites, Inspected, MemoryFile, memory_file, seal_writes};
 use crate::region::pages::Residency;
 use crate::region::prefault::Prefault;
-use crate::region::{Backing, Export, FileId, OpenRequirements, Place, Properties, Tier, numa, pages};
+use crate::region::{
+    Backing, Export, FileId, MemoryRange, OpenRequirements, Place, Properties, Tier, numa, pages,
+};
 
 /// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,16 +307,8 @@ impl SystemMemory {
 }
 
 impl Backing for SystemMemory {
-    fn tier(&self) -> Tier {
-        Tier::System
-    }
-
-    fn address(&self) -> u64 {
-        self.mapping.address() as u64
-    }
-
-    fn size(&self) -> u64 {
-        self.size as u64
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::System, address: self.mapping.address() as u64, size: self.size as u64 }
     }
 
     fn properties(&self) -> Properties {

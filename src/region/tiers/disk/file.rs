@@ -14,7 +14,7 @@ use crate::base::file_systems::FileSystemId;
 use crate::base::retried;
 use crate::base::sync::Mutex;
 use crate::region::file_lock::FileLock;
-use crate::region::{AddressSpace, Backing, Export, FileId, Properties, Tier, reopened};
+use crate::region::{AddressSpace, Backing, Export, FileId, MemoryRange, Properties, Tier, reopened};
 
 /// An open file of fixed size.
 pub struct DiskFile {
@@ -118,16 +118,8 @@ impl DiskFile {
 }
 
 impl Backing for DiskFile {
-    fn tier(&self) -> Tier {
-        Tier::Disk
-    }
-
-    fn address(&self) -> u64 {
-        0
-    }
-
-    fn size(&self) -> u64 {
-        self.size
+    fn range(&self) -> MemoryRange {
+        MemoryRange { tier: Tier::Disk, address: 0, size: self.size }
     }
 
     fn properties(&self) -> Properties {

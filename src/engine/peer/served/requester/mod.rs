@@ -5,5 +5,4 @@
 pub mod flow;
 mod open_session;
 pub mod plan;
-mod session_flow;
 mod session_plan;
