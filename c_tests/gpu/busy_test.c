@@ -211,6 +211,25 @@ TEST(later_transfers_on_a_busy_device) {
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
+/* The kernel that computes checksums waits for that of the engine. */
+TEST(a_checksum_beside_all_multiprocessors_keeps_to_its_timeout) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    const uint32_t block = 3;
+    CLEANUP(side_close) side side;
+    side_open(&side, PLACE_DEVICE, 0, &config, NULL, 7);
+    uint32_t checksum = 0, late = 1;
+    EXPECT_OK(kvmem_layout_checksum(side.model.layout, &block, 1, PATIENCE, &checksum, ERR));
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ALL);
+    TIMED("checksum with a timeout of 50 ms",
+          EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "the GPU has other work",
+                         kvmem_layout_checksum(side.model.layout, &block, 1, MILLISECONDS(50), &late, ERR)));
+    CHECK_EQ(late, 1);
+    busy_end(&busy);
+    EXPECT_OK(kvmem_layout_checksum(side.model.layout, &block, 1, PATIENCE, &late, ERR));
+    CHECK_EQ(late, checksum);
+}
+
 /* A call of the driver on a thread of its own. */
 typedef struct call {
     const char *name;

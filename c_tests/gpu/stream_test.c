@@ -247,6 +247,26 @@ TEST(kvmem_does_not_invalidate_captures) {
     }
 }
 
+static void ask_for_the_legacy_stream(unsigned stream_flags, CUresult expected) {
+    CLEANUP(stream_close) stream stream;
+    stream_open_with(&stream, 0, stream_flags);
+    const uint64_t memory = engine_allocate(0, MIB);
+    stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    enter_device(0);
+    CHECK_EQ(driver_get()->cuStreamIsCapturing(CU_STREAM_LEGACY, &status), expected);
+    CU(cuMemsetD8Async(memory, 1, MIB, stream.handle));
+    leave_device(0);
+    stream_drop_capture(&stream);
+    engine_free(0, memory);
+}
+
+/* What kvmem relies on: the question says that a blocking stream is captured, and leaves each capture valid. */
+TEST(asking_whether_the_legacy_stream_is_captured_leaves_captures_valid) {
+    ask_for_the_legacy_stream(0, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    ask_for_the_legacy_stream(CU_STREAM_NON_BLOCKING, CUDA_SUCCESS);
+}
+
 TEST(a_transfer_for_which_staging_is_requested_is_rejected_in_a_graph) {
     OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_STAGED);
     stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);

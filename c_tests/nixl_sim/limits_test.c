@@ -2,18 +2,6 @@
 // Limits of calls and of runs, with the stand-in for NIXL, which returns late or never, or leaves requests in flight.
 #include "two_agents.h"
 
-static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
-                                      bool reads, uint64_t timeout_ns) {
-    kvmem_block_pair pairs[NUM_BLOCKS];
-    for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
-    const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
-    const bool is_staged = method == KVMEM_METHOD_NIXL_STAGED;
-    return MADE(kvmem_transfer, kv_prepare, reads ? pair->remote : pair->local,
-                reads ? pair->local : pair->remote,
-                KV_JOB(&all, it.transfer.method = method, it.transfer.staging_size = is_staged ? 8 * 4096 : 0,
-                           it.run.timeout_ns = timeout_ns));
-}
-
 /* A call into NIXL has no time limit. A kvmem call that has one, and changes nothing, ends in time. */
 TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));

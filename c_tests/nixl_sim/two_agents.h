@@ -15,7 +15,7 @@ static inline kvmem_layout_config two_requests(void) {
 
 /* All blocks in reverse order, by a method or by any. */
 static inline kvmem_transfer *create_by(uint32_t method, const kvmem_layout *source, const kvmem_layout *destination,
-                                 uint64_t num_blocks, uint64_t num_layers) {
+                                        uint64_t num_blocks, uint64_t num_layers) {
     static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
@@ -23,7 +23,7 @@ static inline kvmem_transfer *create_by(uint32_t method, const kvmem_layout *sou
 }
 
 static inline kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
-                              uint64_t num_blocks, uint64_t num_layers) {
+                                     uint64_t num_blocks, uint64_t num_layers) {
     return create_by(0, source, destination, num_blocks, num_layers);
 }
 
@@ -83,15 +83,15 @@ static inline kvmem_status run(kvmem_transfer *transfer) {
 }
 
 static inline nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); }
-
-/* 128 KiB. */
-static inline kvmem_layout_config many_chunks(void) {
+                                         
+                                         /* 128 KiB. */
+                                         static inline kvmem_layout_config many_chunks(void) {
     return WITH(kv_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS, it.inner_dim = 24);
 }
 
 /* A transfer of some layers of all blocks through an arena of eight pages, with one page per chunk. */
 static inline kvmem_transfer *create_staged_layers(const pair *pair, const kvmem_layout_config *config,
-                                            uint64_t layer, uint64_t num_layers, uint64_t stall_timeout_ns) {
+                                                   uint64_t layer, uint64_t num_layers, uint64_t stall_timeout_ns) {
     kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint64_t i = 0; i < config->num_blocks; i++)
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
@@ -102,6 +102,18 @@ static inline kvmem_transfer *create_staged_layers(const pair *pair, const kvmem
 }
 
 static inline kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config *config,
-                                     uint64_t stall_timeout_ns) {
+                                            uint64_t stall_timeout_ns) {
     return create_staged_layers(pair, config, 0, config->num_layers, stall_timeout_ns);
+}
+
+static inline kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
+                                             bool reads, uint64_t timeout_ns) {
+    kvmem_block_pair pairs[NUM_BLOCKS];
+    for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
+    const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
+    const bool is_staged = method == KVMEM_METHOD_NIXL_STAGED;
+    return MADE(kvmem_transfer, kv_prepare, reads ? pair->remote : pair->local,
+                reads ? pair->local : pair->remote,
+                KV_JOB(&all, it.transfer.method = method, it.transfer.staging_size = is_staged ? 8 * 4096 : 0,
+                           it.run.timeout_ns = timeout_ns));
 }
