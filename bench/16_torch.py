@@ -35,7 +35,8 @@ Adopt = struct("kvmem_adopt_options", ["size struct_size", "u64 flags", "pointer
 Config = struct("kvmem_layout_config", [
     "size struct_size", "u64 num_blocks num_layers outer_dim page_size inner_dim dtype_width alignment num_heads",
     "text order",
-    "u64 block_stride layer_stride outer_stride token_stride head_stride element_stride"])
+    "u64 block_stride layer_stride outer_stride token_stride head_stride element_stride",
+    "pointer identity", "size identity_size"])
 Layout = struct("kvmem_layout_options", ["size struct_size", "u64 flags",
                                          "pointer config agent system disk pinned device elastic regions registrations",
                                          "size count", "u32 source reserved"])

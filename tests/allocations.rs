@@ -94,8 +94,7 @@ fn layout(kind: Arrangement, piece: u64) -> Arc<Layout> {
         page_size: 1,
         inner_dim: piece,
         dtype_width: 1,
-        alignment: 1,
-        num_heads: None,
+        ..Dimensions::ONE
     };
     let memory = AllocationConfig::System(SystemConfig::default());
     Layout::allocate(dimensions, kind, memory).unwrap()
@@ -197,8 +196,8 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
         page_size,
         inner_dim: 64,
         dtype_width: 1,
-        alignment: 1,
         num_heads: Some(8),
+        ..Dimensions::ONE
     };
     let memory = AllocationConfig::System(SystemConfig::default());
     Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()

@@ -36,6 +36,9 @@ type LayoutConfig struct {
 	Order string
 	// Strides in bytes; 0 if tight.
 	BlockStride, LayerStride, OuterStride, TokenStride, HeadStride, ElementStride uint64
+	// Identity says what the blocks contain, such as the model, its revision and the data type, in any bytes; at most 2048.
+	// A transfer between two layouts fails unless both have the same identity or none.
+	Identity []byte
 }
 
 func (s LayoutConfig) c(a *arena) *C.kvmem_layout_config {
@@ -55,6 +58,8 @@ func (s LayoutConfig) c(a *arena) *C.kvmem_layout_config {
 	o.token_stride = C.uint64_t(s.TokenStride)
 	o.head_stride = C.uint64_t(s.HeadStride)
 	o.element_stride = C.uint64_t(s.ElementStride)
+	o.identity = a.bytes(s.Identity)
+	o.identity_size = C.size_t(len(s.Identity))
 	return o
 }
 

@@ -129,8 +129,14 @@ type LayoutInfo struct {
 // Info returns the properties of the layout.
 func (l *Layout) Info() (LayoutInfo, error) {
 	var i C.kvmem_layout_info
+	var identity []byte
 	err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_layout_get_info((*C.kvmem_layout)(p), &i, failure)
+		status := C.kvmem_layout_get_info((*C.kvmem_layout)(p), &i, failure)
+		if status == C.KVMEM_STATUS_OK && i.identity != nil {
+			// Copied while the layout exists.
+			identity = C.GoBytes(i.identity, C.int(i.identity_size))
+		}
+		return status
 	})
 	if err != nil {
 		return LayoutInfo{}, err
@@ -141,7 +147,7 @@ func (l *Layout) Info() (LayoutInfo, error) {
 			PageSize: uint64(i.page_size), InnerDim: uint64(i.inner_dim), DtypeWidth: uint64(i.dtype_width),
 			Alignment: uint64(i.alignment), NumHeads: uint64(i.num_heads), Order: C.GoString(&i.order[0]), BlockStride: uint64(i.block_stride),
 			LayerStride: uint64(i.layer_stride), OuterStride: uint64(i.outer_stride), TokenStride: uint64(i.token_stride),
-			HeadStride: uint64(i.head_stride), ElementStride: uint64(i.element_stride),
+			HeadStride: uint64(i.head_stride), ElementStride: uint64(i.element_stride), Identity: identity,
 		},
 		DeviceID: uint64(i.device_id), NumRegions: uint64(i.num_regions), Tier: Tier(i.tier), Locality: Locality(i.locality),
 		MemoryType: MemoryType(i.memory_type), NumParts: uint32(i.num_parts),

@@ -152,6 +152,11 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         static const uint64_t values[] = {0, 3, UINT64_C(1) << 48, UINT64_MAX};
         *random_of(fuzz, fields) = random_of(fuzz, values);
     }
+    if (random_one_in(fuzz, 16)) { /* that of another model; rarely too large */
+        static const unsigned char identities[4096] = "llama";
+        config.identity = or_null(fuzz, identities);
+        config.identity_size = random_one_in(fuzz, 10) ? sizeof(identities) : random_below(fuzz, 6);
+    }
     if (random_one_in(fuzz, 80)) config.order = NULL;
     config.struct_size = random_struct_size(fuzz, sizeof(config));
     return config;

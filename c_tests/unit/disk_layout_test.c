@@ -114,6 +114,44 @@ TEST(another_layout_fails_with_the_difference) {
     kvmem_layout_destroy(must_build(&config, path, KVMEM_DISK_OPEN_EXISTING));
 }
 
+#define IDENTIFIED(config, bytes, count) WITH(config, it.identity = (bytes), it.identity_size = (count))
+
+/* Two models of one shape; also with bytes that are no text, and the longest. */
+TEST(a_file_of_another_identity_fails_with_both) {
+    SCRATCH_FILE(path, "cache");
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_layout_config model = IDENTIFIED(config, "llama-3 bf16", 12), other = IDENTIFIED(config, "llama-3 f16", 11);
+    static const struct {
+        const char *there, *here;
+    } named = {"it is 'llama-3 bf16' in the file and 'llama-3 f16' here",
+               "it is 'llama-3 bf16' in the file and none here"};
+    kvmem_layout_destroy(must_build(&model, path, 0));
+    refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, named.there);
+    refuse(&config, path, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_STATUS_INVALID_ARGUMENT, named.here);
+    refuse(REF(WITH(other, it.num_blocks = 8)), path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT,
+           "num_blocks");
+    {
+        OWNED(kvmem_layout) again = must_build(&model, path, KVMEM_DISK_OPEN_EXISTING);
+        GET(kvmem_layout_info, info, kvmem_layout_get_info, again);
+        CHECK(info.identity_size == 12 && memcmp(info.identity, "llama-3 bf16", 12) == 0);
+    }
+    CHECK_EQ(unlink(path), 0);
+    unsigned char bytes[2049];
+    memset(bytes, 0xE4, sizeof(bytes));
+    const kvmem_layout_config longest = IDENTIFIED(config, bytes, 2048);
+    kvmem_layout_destroy(must_build(&longest, path, 0));
+    kvmem_layout_destroy(must_build(&longest, path, KVMEM_DISK_OPEN_EXISTING));
+    bytes[2047] = 0;
+    refuse(&longest, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "2048 bytes with CRC-32C");
+    refuse(REF(IDENTIFIED(config, bytes, 2049)), path, 0, KVMEM_STATUS_INVALID_ARGUMENT, "identity_size is 2049");
+    refuse(REF(IDENTIFIED(config, NULL, 5)), path, 0, KVMEM_STATUS_INVALID_ARGUMENT, "identity is NULL");
+    CHECK_EQ(unlink(path), 0);
+    kvmem_layout_destroy(must_build(REF(IDENTIFIED(config, bytes, 0)), path, 0)); /* none */
+    OWNED(kvmem_layout) none = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, none);
+    CHECK(info.identity == NULL && info.identity_size == 0);
+}
+
 TEST(two_layouts_do_not_write_one_file) {
     SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);

@@ -96,6 +96,27 @@ TEST(geometry_is_compared_field_by_field) {
     }
 }
 
+/* Also in one of the parts. */
+TEST(identities_must_agree) {
+    const kvmem_layout_config none = kv_config(&kv_kinds[0]);
+    const kvmem_layout_config model = WITH(none, it.identity = "llama", it.identity_size = 5);
+    const kvmem_layout_config other = WITH(none, it.identity = "qwen", it.identity_size = 4);
+    const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
+    refuse_between(model, other, TRANSFER(one_pair), invalid,
+                   "identity is 'llama' in the source layout and 'qwen' in the destination");
+    refuse_between(none, other, TRANSFER(one_pair), invalid, "identity is none in the source layout");
+    refuse_between(model, none, TRANSFER(one_pair), invalid, "and none in the destination");
+    KV_SIDES(source, destination, model, model);
+    const kv_job job = TRANSFER(one_pair);
+    kv_run_with(source.layout, destination.layout, &job);
+    KV_SIDES(scales, other_scales, model, other);
+    OWN(kvmem_layout, from, kvmem_layout_combine,
+        ((const kvmem_layout_part[]){{"data", source.layout}, {"scales", scales.layout}}), 2);
+    OWN(kvmem_layout, to, kvmem_layout_combine,
+        ((const kvmem_layout_part[]){{"data", destination.layout}, {"scales", other_scales.layout}}), 2);
+    REFUSE(invalid, "part 'scales'", kv_prepare, from, to, &job);
+}
+
 TEST(heads_that_both_sides_state_must_agree) {
     refuse_between(WITH(kv_config(&kv_kinds[0]), it.num_heads = 2), WITH(kv_config(&kv_kinds[0]), it.num_heads = 3),
                    TRANSFER(one_pair), KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");

@@ -111,6 +111,7 @@ pub fn served_layout() -> Placement {
         dtype_width: 2,
         alignment: 64,
         num_heads: Some(3),
+        ..Dimensions::ONE
     };
     let geometry = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS).expect("a geometry");
     Placement::within(geometry, 1 << 20).expect("a placement")

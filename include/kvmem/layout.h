@@ -116,6 +116,12 @@ typedef struct kvmem_layout_config {
     uint64_t head_stride;
     /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
     uint64_t element_stride;
+    /// What the blocks contain, such as the model, its revision and the data type, in any bytes; copied. NULL
+    /// for none. It is the same on all ranks. A transfer between two layouts fails unless both have the same
+    /// identity or none, and a file can be opened only with the identity that it was created with.
+    const void *identity;
+    /// Bytes of identity, at most 2048; 0 for none. Give a hash of longer ones.
+    size_t identity_size;
 } kvmem_layout_config;
 
 /// Memory that a shape needs.
@@ -375,6 +381,10 @@ typedef struct kvmem_layout_info {
     uint64_t head_stride;
     /// Bytes from one element of a head to the next.
     uint64_t element_stride;
+    /// As configured. Valid as long as the layout; NULL for none.
+    const void *identity;
+    /// Bytes of identity.
+    size_t identity_size;
 } kvmem_layout_info;
 
 /// Returns the properties of a layout.

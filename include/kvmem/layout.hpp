@@ -27,6 +27,8 @@ struct LayoutConfig {
     std::uint64_t token_stride = 0;
     std::uint64_t head_stride = 0;
     std::uint64_t element_stride = 0;
+    /// What the blocks contain, such as the model and the data type, in any bytes.
+    std::string identity{};
 
     /// Valid as long as this object is not changed.
     kvmem_layout_config c() const noexcept {
@@ -46,6 +48,8 @@ struct LayoutConfig {
         c.token_stride = token_stride;
         c.head_stride = head_stride;
         c.element_stride = element_stride;
+        c.identity = identity.empty() ? nullptr : identity.data();
+        c.identity_size = identity.size();
         return c;
     }
     Result<void> check() const { return detail::check_text(order, "order"); }
@@ -85,14 +89,16 @@ struct ServeOptions {
 /// kvmem_layout_info. The fields declared here have types; the others are those of the C struct.
 struct LayoutInfo : kvmem_layout_info {
     LayoutInfo() noexcept : kvmem_layout_info() {}
-    LayoutInfo(const kvmem_layout_info &c) noexcept
+    LayoutInfo(const kvmem_layout_info &c)
         : kvmem_layout_info(c), tier(Tier{c.tier}), locality(Locality{c.locality}),
-          memory_type(MemoryType{c.memory_type}), order(c.order) {}
+          memory_type(MemoryType{c.memory_type}), order(c.order),
+          identity(c.identity ? static_cast<const char *>(c.identity) : "", c.identity_size) {}
 
     Tier tier{};
     Locality locality{};
     MemoryType memory_type{};
     std::string order{};
+    std::string identity{};
 };
 
 using LayoutStrides = kvmem_layout_strides;

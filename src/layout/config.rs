@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
+use super::content_identity::ContentIdentity;
 use crate::base::error::{Result, ensure};
 
 /// The dimensions of a KV cache.
@@ -25,6 +26,9 @@ pub struct Dimensions {
     pub alignment: u64,
     /// The number of attention heads in `inner_dim`, if known.
     pub num_heads: Option<u64>,
+    /// What the blocks contain. Readers that do not know it ignore it.
+    #[serde(default, skip_serializing_if = "ContentIdentity::is_none")]
+    pub identity: ContentIdentity,
 }
 
 impl Dimensions {
@@ -83,7 +87,7 @@ impl Dimensions {
                 self.inner_dim
             );
         }
-        Ok(())
+        self.identity.validate()
     }
 }
 
@@ -98,6 +102,7 @@ impl Dimensions {
         dtype_width: 1,
         alignment: 1,
         num_heads: None,
+        identity: ContentIdentity::NONE,
     };
 }
 
@@ -114,6 +119,7 @@ impl Dimensions {
             dtype_width: 2,
             alignment: 1,
             num_heads: Some(8),
+            identity: ContentIdentity::NONE,
         }
     }
 }

@@ -257,8 +257,8 @@ mod tests {
             ]),
         ) {
             let dimensions = Dimensions {
-                num_blocks, num_layers, outer_dim, page_size, inner_dim, dtype_width: width, alignment: 1,
-                num_heads: None,
+                num_blocks, num_layers, outer_dim, page_size, inner_dim, dtype_width: width,
+                ..Dimensions::ONE
             };
             let (geometry, extent) = fit(&dimensions, arrangement, GRANULARITY).unwrap();
             prop_assert_eq!(extent % GRANULARITY, 0);
@@ -283,8 +283,8 @@ mod tests {
             let arrangement =
                 if second { Arrangement::LAYER_SEPARATE_OUTER_FIRST } else { Arrangement::LAYER_SEPARATE };
             let dimensions = Dimensions {
-                num_blocks, num_layers: 2, outer_dim, page_size: 16, inner_dim: 100, dtype_width: 2, alignment: 1,
-                num_heads: None,
+                num_blocks, num_layers: 2, outer_dim, page_size: 16, inner_dim: 100, dtype_width: 2,
+                ..Dimensions::ONE
             };
             let (geometry, _) = fit(&dimensions, arrangement, GRANULARITY).unwrap();
             let spans: Vec<_> = spans(&geometry, blocks).collect();

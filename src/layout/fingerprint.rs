@@ -49,6 +49,13 @@ fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
          another",
         different.join(", ")
     );
+    let [there, here] = [&found, &wanted].map(|shape| &shape.dimensions.identity);
+    ensure!(
+        there == here,
+        InvalidArgument,
+        "the file holds a layout of this shape with the blocks of another identity: it is {there} in the file and {here} \
+         here; build the layout with the identity of the file, or use another file"
+    );
     Ok(())
 }
 
@@ -101,7 +108,7 @@ fn arrangement_differences(found: &Shape, wanted: &Shape) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Order, Strides};
+    use super::super::{ContentIdentity, Order, Strides};
     use super::*;
     use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
@@ -139,6 +146,30 @@ mod tests {
         let separate = fingerprint_of(Arrangement::LAYER_SEPARATE, |_| {});
         let error = ensure_same(&separate, &small()).unwrap_err();
         assert!(error.message().contains("order is L/BONHC in the file and BLONHC here"), "{error}");
+    }
+
+    #[test]
+    fn another_identity_is_refused_with_both() {
+        let of = |identity: &[u8]| {
+            fingerprint_of(Arrangement::FULLY_CONTIGUOUS, |d| {
+                d.identity = ContentIdentity::new(identity).unwrap()
+            })
+        };
+        let (model, other) = (of(b"llama-3/bf16"), of(b"llama-3/f16"));
+        assert!(ensure_same(&model, &model).is_ok());
+        assert!(ensure_same(&of(b""), &small()).is_ok());
+        for (there, here, text) in [
+            (&model, &other, "it is 'llama-3/bf16' in the file and 'llama-3/f16' here"),
+            (&model, &small(), "it is 'llama-3/bf16' in the file and none here"),
+            (&small(), &model, "it is none in the file and 'llama-3/bf16' here"),
+        ] {
+            let error = ensure_same(there, here).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+            assert!(error.message().contains(text), "{error}");
+        }
+        let longest = of(&[0xff; 2048]);
+        assert!(longest.len() < 4092, "a fingerprint of {} bytes is larger than a page", longest.len());
+        ensure_all_damage_is_found(&model, |bytes| ensure_same(bytes, &model));
     }
 
     #[test]

@@ -173,8 +173,8 @@ mod tests {
                     page_size,
                     inner_dim: heads * elements,
                     dtype_width: 2,
-                    alignment: 1,
                     num_heads: has('H').then_some(heads),
+                    ..Dimensions::ONE
                 };
                 let given = strides
                     .into_iter()

@@ -123,8 +123,7 @@ mod tests {
             page_size: 4,
             inner_dim: 8,
             dtype_width: 2,
-            alignment: 1,
-            num_heads: None,
+            ..Dimensions::ONE
         };
         let strides =
             block_stride.map_or(Strides::default(), |stride| Strides::default().with(Axis::Block, stride));

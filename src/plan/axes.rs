@@ -86,6 +86,18 @@ impl PairedBlock {
     }
 }
 
+/// Fails for layouts with blocks of different models or data types, as far as their identities say so.
+pub(super) fn ensure_same_identity(sides: [&Geometry; 2]) -> Result<()> {
+    let [source, destination] = sides.map(|side| &side.dimensions().identity);
+    ensure!(
+        source == destination,
+        InvalidArgument,
+        "identity is {source} in the source layout and {destination} in the destination; build both layouts with the \
+         identity of the blocks that they contain"
+    );
+    Ok(())
+}
+
 /// Fails for layouts whose elements differ. The numbers of blocks, tokens, layers and outer slots may differ, and that of heads
 /// if some of them are selected.
 pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -> Result<()> {

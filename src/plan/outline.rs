@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all plans between the same two layouts have in common, whatever the blocks: computed once.
 
-use super::axes::{PairedBlock, ensure_same_elements};
+use super::axes::{PairedBlock, ensure_same_elements, ensure_same_identity};
 use super::block_runs::BlockRuns;
 use super::matching::matched;
 use super::nest::LoopOrder;
@@ -160,6 +160,7 @@ impl PartOutline {
 
     fn unnamed(parts: [LayoutPart<'_>; 2], wanted: Wanted, by_layer: bool) -> Result<Self> {
         let sides = parts.map(|part| part.placement.geometry());
+        ensure_same_identity(sides)?;
         ensure_same_elements(sides, wanted.heads.is_some())?;
         for (name, side) in ["source", "destination"].into_iter().zip(sides) {
             ensure!(

@@ -151,6 +151,10 @@ pub fn toC(comptime C: type, options: anytype) C {
             .@"enum" => @field(result, name) = @backingInt(value),
             .int => @field(result, name) = value,
             .array => @field(result, name) = value,
+            .pointer => if (@TypeOf(value) == []const u8) {
+                @field(result, name) = pointer(value);
+                @field(result, name ++ "_size") = value.len;
+            },
             .@"struct" => |info| if (info.layout == .@"packed") {
                 @field(result, name) = @bitCast(value);
             },
@@ -173,6 +177,7 @@ pub fn fromC(comptime Z: type, value: anytype) Z {
             .@"enum" => @fromBackingInt(@intCast(found)),
             .@"struct" => @bitCast(found),
             .bool => found != 0,
+            .pointer => if (found) |first| @as([*]const u8, @ptrCast(first))[0..@field(value, name ++ "_size")] else "",
             else => found,
         };
     }

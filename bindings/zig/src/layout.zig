@@ -37,6 +37,8 @@ pub const LayoutConfig = struct {
     token_stride: u64 = 0,
     head_stride: u64 = 0,
     element_stride: u64 = 0,
+    /// What the blocks contain, such as the model and the data type, in any bytes; at most 2048.
+    identity: []const u8 = "",
 
     /// Memory that the shape needs. Allocates nothing.
     pub fn requirements(self: LayoutConfig, diagnostics: ?*Diagnostics) Error!Requirements {
@@ -128,6 +130,8 @@ pub const LayoutInfo = struct {
     token_stride: u64,
     head_stride: u64,
     element_stride: u64,
+    /// Valid as long as the layout.
+    identity: []const u8,
 
     pub fn orderText(self: *const LayoutInfo) []const u8 {
         return std.mem.sliceTo(&self.order, 0);

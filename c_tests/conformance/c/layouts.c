@@ -2,6 +2,7 @@
 /* Calls of layouts. */
 #include "calls.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static kvmem_layout *layout_of(struct step *step)
@@ -14,6 +15,8 @@ static void read_shape(struct step *step, kvmem_layout_config *config)
     *config = (kvmem_layout_config){.struct_size = sizeof(*config)};
     SET_SHAPE(*config);
     config->order = has(step, "order") ? text_of(step, "order") : NULL;
+    config->identity = has(step, "identity") ? text_of(step, "identity") : NULL;
+    config->identity_size = config->identity ? strlen(config->identity) : 0;
 }
 
 static kvmem_status layout_requirements(struct step *step, kvmem_error **error)
@@ -139,6 +142,10 @@ static kvmem_status layout_info(struct step *step, kvmem_error **error)
     NUMBER(info, token_stride);
     NUMBER(info, head_stride);
     NUMBER(info, element_stride);
+    char identity[128];
+    snprintf(identity, sizeof(identity), "%.*s", (int)info.identity_size,
+             info.identity ? (const char *)info.identity : "");
+    add_text(step, "identity", identity);
     return status;
 }
 

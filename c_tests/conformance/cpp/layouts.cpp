@@ -8,6 +8,7 @@ kvmem::LayoutConfig shape(const Step &step) {
     kvmem::LayoutConfig config;
     SET_SHAPE(config);
     if (step.has("order")) config.order = step.text("order");
+    if (step.has("identity")) config.identity = step.text("identity");
     return config;
 }
 
@@ -106,6 +107,7 @@ Results layout_info(const Step &step, World &world) {
             WORD(info, tier, tiers),
             WORD(info, locality, localities),
             WORD(info, memory_type, memory_types), {"order", info.order},
+            {"identity", info.identity},
             NUMBER(info, block_stride), NUMBER(info, layer_stride),
             NUMBER(info, outer_stride), NUMBER(info, token_stride),
             NUMBER(info, head_stride), NUMBER(info, element_stride)};

@@ -27,6 +27,7 @@ func shape(in *values) kvmem.LayoutConfig {
 		Alignment: in.number("alignment"), NumHeads: in.number("num_heads"), Order: in.text("order"),
 		BlockStride: in.number("block_stride"), LayerStride: in.number("layer_stride"), OuterStride: in.number("outer_stride"),
 		TokenStride: in.number("token_stride"), HeadStride: in.number("head_stride"), ElementStride: in.number("element_stride"),
+		Identity: []byte(in.text("identity")),
 	}
 }
 
@@ -104,6 +105,7 @@ func layoutInfo(s *step) error {
 	s.put("locality", wordOf(localities, i.Locality))
 	s.put("memory_type", wordOf(memoryTypes, i.MemoryType))
 	s.put("order", i.Config.Order)
+	s.put("identity", string(i.Config.Identity))
 	return err
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shape of a KV cache, and the memory that it needs.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 use crate::base::error::Result;
 use crate::ffi::common::error::kvmem_error;
@@ -10,7 +10,7 @@ use crate::ffi::common::options::{ensure_given, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Order, Strides};
+use crate::layout::{Arrangement, Axis, ContentIdentity, Dimensions, Geometry, Order, Strides};
 use crate::region::OwnedDevice;
 
 /// Shape of a KV cache. order, num_blocks, num_layers, outer_dim, page_size, inner_dim and dtype_width are
@@ -60,6 +60,12 @@ pub struct kvmem_layout_config {
     pub head_stride: u64,
     /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
     pub element_stride: u64,
+    /// What the blocks contain, such as the model, its revision and the data type, in any bytes; copied. NULL
+    /// for none. It is the same on all ranks. A transfer between two layouts fails unless both have the same
+    /// identity or none, and a file can be opened only with the identity that it was created with.
+    pub identity: *const c_void,
+    /// Bytes of identity, at most 2048; 0 for none. Give a hash of longer ones.
+    pub identity_size: usize,
 }
 options!(kvmem_layout_config);
 
@@ -113,7 +119,7 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 /// The shape as core types.
 ///
 /// # Safety
-/// The order must be NULL or NUL-terminated, and live through the call.
+/// The order must be NULL or NUL-terminated, the identity NULL or readable, and both live through the call.
 pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, Arrangement)> {
     ensure_given(
         "kvmem_layout_config",
@@ -136,6 +142,10 @@ pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dime
         dtype_width: config.dtype_width,
         alignment: if config.alignment == 0 { 1 } else { config.alignment },
         num_heads: (config.num_heads != 0).then_some(config.num_heads),
+        // SAFETY: the caller's promise.
+        identity: ContentIdentity::new(unsafe {
+            text::bytes(config.identity, config.identity_size, "identity")?
+        })?,
     };
     // SAFETY: the caller's promise.
     let order = Order::parse(unsafe { text::required(config.order, "order")? })?;

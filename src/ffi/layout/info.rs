@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of a layout.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
+use std::ptr;
 
 use crate::ffi::agent::memory_type;
 use crate::ffi::common::error::kvmem_error;
@@ -24,7 +25,7 @@ pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
 
 /// Properties of a layout.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct kvmem_layout_info {
     /// As configured.
     pub num_blocks: u64,
@@ -71,6 +72,10 @@ pub struct kvmem_layout_info {
     pub head_stride: u64,
     /// Bytes from one element of a head to the next.
     pub element_stride: u64,
+    /// As configured. Valid as long as the layout; NULL for none.
+    pub identity: *const c_void,
+    /// Bytes of identity.
+    pub identity_size: usize,
 }
 
 /// Returns the properties of a layout.
@@ -142,7 +147,8 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
         },
         memory_type: memory_type(layout.memory_type()),
         num_parts: layout.num_parts() as u32,
-        ..kvmem_layout_info::default()
+        // SAFETY: the fields are numbers and a pointer, which may be zero.
+        ..unsafe { std::mem::zeroed() }
     };
     match layout.single() {
         Ok(placement) => with_shape(common, placement.geometry()),
@@ -152,6 +158,7 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
 
 fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_info {
     let dimensions = geometry.dimensions();
+    let identity = dimensions.identity.bytes();
     kvmem_layout_info {
         num_layers: dimensions.num_layers,
         outer_dim: dimensions.outer_dim,
@@ -167,6 +174,8 @@ fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_in
         token_stride: geometry.stride(Axis::Token),
         head_stride: geometry.stride(Axis::Head),
         element_stride: geometry.stride(Axis::Element),
+        identity: if identity.is_empty() { ptr::null() } else { identity.as_ptr().cast() },
+        identity_size: identity.len(),
         ..common
     }
 }

@@ -179,6 +179,7 @@ fn any_dimensions() -> impl Strategy<Value = Dimensions> {
             dtype_width,
             alignment: 1 << shift,
             num_heads: Some(heads),
+            ..Dimensions::ONE
         },
     )
 }

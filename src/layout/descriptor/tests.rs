@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
-use crate::layout::{Axis, Order, Strides};
+use crate::layout::{Axis, ContentIdentity, Order, Strides};
 use crate::nixl::MemoryType;
 
 fn payload() -> Payload {
@@ -115,6 +115,21 @@ fn what_was_written_is_read() {
     assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
 }
 
+#[test]
+fn the_identity_of_the_content_is_read_and_optional() {
+    let mut with_identity = payload();
+    with_identity.dimensions.identity = ContentIdentity::new(b"llama-3\0bf16").unwrap();
+    let bytes = FORM.write(OF_ONE, &with_identity).unwrap();
+    assert_eq!(read(&bytes).unwrap().geometry().dimensions(), &with_identity.dimensions);
+    ensure_all_damage_is_found(&bytes, read);
+    let without = FORM.write(OF_ONE, &payload()).unwrap();
+    assert!(read(&without).unwrap().geometry().dimensions().identity.is_none());
+    assert!(
+        !without.windows(8).any(|key| key == b"identity"),
+        "a reader of this form without it finds no key"
+    );
+}
+
 fn ordered() -> Payload {
     let order = Order::parse("L/BOHNC").unwrap();
     Payload { arrangement: Arrangement::tight(order), ..payload() }
@@ -150,7 +165,8 @@ fn all_damage_is_found() {
 
 #[test]
 fn a_hostile_sender_is_found_out() {
-    let hostile: [fn(&mut Payload); 9] = [
+    let hostile: [fn(&mut Payload); 10] = [
+        |p| p.dimensions.identity = ContentIdentity::too_large(),
         |p| p.dimensions.num_blocks = u64::MAX,
         |p| p.dimensions.inner_dim = 1 << 62,
         |p| p.dimensions.num_blocks = 9, // larger than the regions

@@ -19,7 +19,7 @@ fn any_dimensions() -> impl Strategy<Value = Dimensions> {
             inner_dim,
             dtype_width,
             alignment: 1 << shift,
-            num_heads: None,
+            ..Dimensions::ONE
         },
     )
 }
@@ -133,7 +133,7 @@ proptest! {
     ) {
         let dimensions = Dimensions {
             num_blocks: n, num_layers: l, outer_dim: 2, page_size: p, inner_dim: i, dtype_width: 8,
-            alignment: 1 << shift, num_heads: None,
+            alignment: 1 << shift, ..Dimensions::ONE
         };
         if let Ok(geometry) = Geometry::new(dimensions, arrangement) {
             prop_assert!(geometry.total_size().unwrap() <= geometry.allocation_size(4096).unwrap());

@@ -38,7 +38,7 @@ prop_compose! {
         num_blocks in any_number(), num_layers in any_number(), outer_dim in 1u64..3, page_size in any_number(),
         heads in any_number(), elements in any_number(), width in 0u32..4, shift in prop_oneof![3 => 0u32..8, 1 => 0u32..64],
     ) -> Dimensions {
-        Dimensions { num_blocks, num_layers, outer_dim, page_size, inner_dim: heads.saturating_mul(elements), dtype_width: 1 << width, alignment: 1 << shift, num_heads: Some(heads) }
+        Dimensions { num_blocks, num_layers, outer_dim, page_size, inner_dim: heads.saturating_mul(elements), dtype_width: 1 << width, alignment: 1 << shift, num_heads: Some(heads), ..Dimensions::ONE }
     }
 }
 

@@ -229,8 +229,7 @@ mod tests {
             page_size: 1,
             inner_dim: 256 << 10,
             dtype_width: 1,
-            alignment: 1,
-            num_heads: None,
+            ..Dimensions::ONE
         };
         let layout = layout(dimensions);
         let (go, gate) = channel::<()>();

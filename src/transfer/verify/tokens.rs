@@ -134,6 +134,7 @@ impl Tokens {
             inner_dim,
             dtype_width: like.dtype_width,
             num_heads,
+            identity: like.identity.clone(),
             ..Dimensions::ONE
         };
         let memory = AllocationConfig::System(SystemConfig::default());

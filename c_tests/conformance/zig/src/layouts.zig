@@ -29,6 +29,7 @@ fn shape(s: *Step) Fault!kvmem.LayoutConfig {
         if (@TypeOf(@field(config, name)) == u64) @field(config, name) = try s.number(name);
     }
     config.order = s.text("order");
+    config.identity = s.text("identity") orelse "";
     return config;
 }
 
@@ -93,6 +94,7 @@ fn layoutInfo(s: *Step) Outcome!void {
     const info = try (try layout(s)).info(&s.diagnostics);
     try s.putAll(info);
     try s.put("order", info.orderText());
+    try s.put("identity", info.identity);
 }
 
 fn layoutStrides(s: *Step) Outcome!void {

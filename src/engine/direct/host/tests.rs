@@ -171,7 +171,7 @@ proptest! {
     ) {
         let (inner_dim, num_heads) = (heads * elements, Some(heads));
         let dimensions =
-            Dimensions { num_blocks: 3, num_layers: 2, outer_dim: 2, page_size, inner_dim, dtype_width, alignment: 1, num_heads };
+            Dimensions { num_blocks: 3, num_layers: 2, outer_dim: 2, page_size, inner_dim, dtype_width, num_heads, ..Dimensions::ONE };
         let source = Cache::new(orders.0, dimensions.clone(), shifts[0], 1);
         let mut destination = Cache::new(orders.1, dimensions, shifts[1], 2);
         let range = PairedRange { source: heads / 2, destination: 0, count: heads - heads / 2 };
