@@ -35,20 +35,32 @@
  *     kvmem_error_destroy(error);
  *     kvmem_transfer_destroy(transfer);
  *
+ * The rest of this introduction is true for all functions, and their comments do not repeat it: they describe
+ * the parameters whose name and type do not say all, and the statuses that are special to a function.
+ *
  * Errors.   A function that can fail returns a kvmem_status, and its last parameter is `kvmem_error **error`.
  *           If it fails, *error receives a new error, which the caller destroys; NULL ignores it. On success
  *           *error is not changed. A failed call sets output handles to NULL and changes no other output.
- *           Every such function returns KVMEM_STATUS_OK on success, and KVMEM_STATUS_INVALID_ARGUMENT if a
- *           required pointer is NULL or options are invalid. It can return KVMEM_STATUS_OUT_OF_MEMORY if the
- *           process has no free file descriptors or the kernel has no free memory. Functions that use the
- *           CUDA driver can return KVMEM_STATUS_CUDA and KVMEM_STATUS_OUT_OF_MEMORY if it fails. Comments
- *           list these statuses only with further conditions. If a small allocation on the heap fails, the
- *           process ends, because Rust's collections do not report such failures. Nothing is stored in
- *           thread-local storage.
+ *           Nothing is stored in thread-local storage. These statuses have the same meaning everywhere:
+ *           KVMEM_STATUS_OK: success.
+ *           KVMEM_STATUS_INVALID_ARGUMENT: a required pointer is NULL, or options are invalid.
+ *           KVMEM_STATUS_OUT_OF_RANGE: there is no GPU with this ordinal, or an index is too large.
+ *           KVMEM_STATUS_OUT_OF_MEMORY: the process has no free file descriptors, cannot start a thread, or
+ *           the kernel or the CUDA driver has no free memory. If a small allocation on the heap fails, the
+ *           process ends, because Rust's collections do not report such failures.
+ *           KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA: a GPU is used, and there is no usable driver,
+ *           or the driver has failed.
+ *           KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL: an agent is used, and there is no usable NIXL,
+ *           or NIXL has failed.
+ *           KVMEM_STATUS_TIMED_OUT: an agent is used, and NIXL has not returned within its call_timeout_ns.
+ *           KVMEM_STATUS_CORRUPT, KVMEM_STATUS_VERSION_MISMATCH: bytes that another process or an earlier one
+ *           has made are damaged, malicious or of another kind, or have a version that this library cannot
+ *           read.
  *
- * Handles.  The caller owns every handle that it receives through a kvmem_x **, and destroys it once with
- *           kvmem_x_destroy. Handles may be destroyed in any order: an object lives as long as another object
- *           uses it. Destroying NULL does nothing, and destroying never fails.
+ * Handles.  The caller owns every handle that it receives through a kvmem_x **, blobs and lists included, and
+ *           destroys it once with kvmem_x_destroy, when no other call uses it. Handles may be destroyed in
+ *           any order: an object lives as long as another object uses it. Destroying NULL does nothing, and
+ *           destroying never fails.
  *           A handle of another type, or a destroyed one, fails with KVMEM_STATUS_INVALID_ARGUMENT;
  *           destroying it is logged and frees nothing. A destroyed handle is recognized only until its memory
  *           is reused.
@@ -59,26 +71,31 @@
  *           that is 0 or NULL has its default; fields without a default, such as sizes, must be set:
  *           `kvmem_x_options o = {.struct_size = sizeof o}` in C, and in C++ `kvmem_x_options o{};` and
  *           `o.struct_size = sizeof o;`. NULL options, where allowed, are defaults.
- *           Unknown flags and values fail with KVMEM_STATUS_INVALID_ARGUMENT.
+ *           Unknown flags and values fail with KVMEM_STATUS_INVALID_ARGUMENT, as do reserved fields that are
+ *           not 0. What options and arrays point to is copied, or read during the call.
  *           A struct of an older or newer version of the header is accepted if struct_size is at least that
  *           of the first published version, at most 4096, and all bytes of unknown fields are 0.
  *
  * Strings.  Parameters are NUL-terminated; they are UTF-8, except for paths. A returned const char * is
  *           borrowed: it is valid as long as the object it was read from, or static if there is none. Text
- *           that a call composes is a kvmem_blob, which the caller destroys. kvmem never fills a buffer of
- *           the caller.
+ *           that a call composes is a kvmem_blob. kvmem never fills a buffer of the caller.
  *
  * Numbers.  Sizes are in bytes, times in nanoseconds. A block id is a uint32_t; layers and outer slots are
- *           uint64_t. A GPU is its ordinal in the order of CUDA_VISIBLE_DEVICES.
+ *           uint64_t. `device` is a GPU, by its ordinal in the order of CUDA_VISIBLE_DEVICES.
  *
- * Waiting.  docs/errors.md lists what each function waits for, and until when. Others wait for nothing.
+ * Waiting.  `timeout_ns` is the time that a call may wait: 0 does not wait, and KVMEM_TIMEOUT_FOREVER sets no
+ *           limit. A call that has not got what it waits for by then fails with KVMEM_STATUS_TIMED_OUT. In
+ *           options, 0 is the default of the field. `stall_timeout_ns` is the time without progress after
+ *           which a run or session ends, and `call_timeout_ns` of an agent the limit of its calls that have
+ *           no other. docs/errors.md lists what each function waits for; others wait for nothing.
  *
- * Threads.  Functions without a handle may be called by any thread at any time. The comment of each type says
- *           which functions may use one object at the same time. A call that starts a transfer or request
+ * Threads.  All functions may be called by any thread, and may use one object at the same time, except its
+ *           kvmem_x_destroy. A call that starts a transfer or request
  *           (kvmem_transfer_start, kvmem_transfer_submit, kvmem_request_post), asks for its
  *           state or waits (kvmem_transfer_wait, kvmem_transfer_wait_layers, kvmem_request_poll,
  *           kvmem_request_wait, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of NIXL on
  *           the calling thread: give that thread an ordinary stack, and do not end it by pthread_cancel.
+ *           Callbacks must not unwind.
  */
 
 #ifndef KVMEM_H

@@ -125,7 +125,9 @@ fn cbindgen_output(file: &Path, names: Vec<String>) -> String {
 /// The declarations that cbindgen wrote, each with its comment, by name.
 fn by_name(output: &str) -> BTreeMap<String, String> {
     let blocks = output.split("\n\n").map(str::trim).filter(|block| !block.is_empty());
-    blocks.map(|block| (declared_name(block), with_tag(&in_parentheses_if_negative(block)))).collect()
+    let edited =
+        |block| with_filled_lines(&without_common_fields(&with_tag(&in_parentheses_if_negative(block))));
+    blocks.map(|block| (declared_name(block), edited(block))).collect()
 }
 
 fn declared_name(block: &str) -> String {
@@ -156,6 +158,41 @@ fn declared_name(block: &str) -> String {
 /// every type of the file by its tag; the headers name all types without `struct`.
 fn with_tag(block: &str) -> String {
     block.replace("typedef struct {", &format!("typedef struct {} {{", declared_name(block)))
+}
+
+/// Removes the comments of fields that kvmem.h explains for all structs: struct_size, and what is reserved.
+fn without_common_fields(block: &str) -> String {
+    let lines: Vec<_> = block.lines().collect();
+    let is_explained = |pair: &[&str]| {
+        let comment = pair[0].trim().strip_prefix("/// ").unwrap_or("");
+        let field = pair.get(1).map_or("", |line| line.trim());
+        field == "size_t struct_size;" && comment.starts_with("sizeof(")
+            || field == "uint32_t reserved;" && ["Must be 0.", "0."].contains(&comment)
+    };
+    let kept = (0..lines.len()).filter(|&index| !is_explained(&lines[index..lines.len().min(index + 2)]));
+    kept.map(|index| lines[index]).collect::<Vec<_>>().join("\n")
+}
+
+/// Fills the lines of a function's declaration; cbindgen writes one parameter per line if they do not fit into one.
+fn with_filled_lines(block: &str) -> String {
+    let comment: Vec<_> = block.lines().take_while(|line| line.starts_with("//")).collect();
+    let code: Vec<_> = block.lines().skip(comment.len()).map(str::trim).collect();
+    let is_function = code.first().is_some_and(|line| line.contains('(') && !line.starts_with(['#', 't']));
+    if !is_function || code.len() == 1 {
+        return block.to_string();
+    }
+    let mut lines: Vec<String> = comment.into_iter().map(str::to_string).collect();
+    let mut last = String::new();
+    for (index, parameter) in code.into_iter().enumerate() {
+        if index > 0 && last.len() + 1 + parameter.len() > 110 {
+            lines.push(std::mem::replace(&mut last, format!("    {parameter}")));
+        } else {
+            last += if index > 0 { " " } else { "" };
+            last += parameter;
+        }
+    }
+    lines.push(last);
+    lines.join("\n")
 }
 
 fn in_parentheses_if_negative(block: &str) -> String {

@@ -75,8 +75,6 @@ typedef int32_t kvmem_status;
 const char *kvmem_status_name(kvmem_status status);
 
 /// Returns the meaning of a status in one sentence. The string is static.
-///
-/// @param status any value
 const char *kvmem_status_message(kvmem_status status);
 
 /* ---- Errors ---- */
@@ -118,15 +116,10 @@ const char *kvmem_error_message(const kvmem_error *error, size_t *length);
 
 /// Returns the native cause of an error.
 ///
-/// @param error an error
 /// @param cause receives the cause; its domain is KVMEM_DOMAIN_NONE if kvmem itself found the error
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL
 kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *cause);
 
 /// Destroys an error.
-///
-/// @param error an error that no other call uses; NULL does nothing
 void kvmem_error_destroy(kvmem_error *error);
 
 /* ---- Timeouts ---- */
@@ -136,8 +129,7 @@ void kvmem_error_destroy(kvmem_error *error);
 
 /* ---- Blobs ---- */
 
-/// Bytes or text that kvmem created and the caller destroys. A blob never changes, so any threads may read it
-/// at the same time. A NUL follows the last byte, so that text can be used as a C string.
+/// Bytes or text that kvmem created. A NUL follows the last byte, so that text can be used as a C string.
 typedef struct kvmem_blob kvmem_blob;
 
 /// Returns the first byte of a blob. The pointer is valid as long as the blob.
@@ -151,8 +143,6 @@ const void *kvmem_blob_data(const kvmem_blob *blob);
 size_t kvmem_blob_size(const kvmem_blob *blob);
 
 /// Destroys a blob.
-///
-/// @param blob a blob that no other call uses; NULL does nothing
 void kvmem_blob_destroy(kvmem_blob *blob);
 
 /* ---- Log ---- */
@@ -198,16 +188,12 @@ typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const cha
 /// @param level least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
 /// @param callback the function to call; NULL removes the callback
 /// @param user_data passed to every call
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value
-///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
+/// @return KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
 ///
 /// Notes: messages that are still queued when the process ends are lost; remove the callback before. Remove a
 /// callback that is part of a shared object before dlclose. A forked child starts without a callback.
-kvmem_status kvmem_log_set_callback(uint32_t level,
-                                    kvmem_log_callback callback,
-                                    void *user_data,
-                                    kvmem_error **error);
+kvmem_status kvmem_log_set_callback(uint32_t level, kvmem_log_callback callback, void *user_data,
+    kvmem_error **error);
 
 /* ---- Versions ---- */
 

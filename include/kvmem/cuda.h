@@ -57,18 +57,14 @@ struct CUstream_st;
 ///         KVMEM_STATUS_BUSY: the transfer is in flight (while a stream is captured, only if options is not
 ///           NULL), other transfers use the staging memory, or memory is in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
-///         KVMEM_STATUS_CUDA
 ///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
 /// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
 /// kvmem intentionally leaks its own memory that the transfer uses. Other runs that write to the same blocks
 /// fail with KVMEM_STATUS_BUSY.
-kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
-                                             const kvmem_submit_options *options,
-                                             struct CUstream_st *stream,
-                                             kvmem_error **error);
+kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer, const kvmem_submit_options *options,
+    struct CUstream_st *stream, kvmem_error **error);
 
 /// Makes a stream wait for layers of the last run.
 ///
@@ -94,11 +90,8 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
 ///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
 ///           stream does not wait
 ///         the status of the run: it has failed
-///         KVMEM_STATUS_CUDA
-kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
-                                           uint64_t num_layers,
-                                           struct CUstream_st *stream,
-                                           kvmem_error **error);
+kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer, uint64_t num_layers,
+    struct CUstream_st *stream, kvmem_error **error);
 
 /* ---- Driver and devices ---- */
 
@@ -112,12 +105,9 @@ typedef struct kvmem_cuda_info {
 
 /// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @param info receives the version and the number of GPUs
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
+/// @return KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
 ///           says which
 ///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
-///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
 
 /// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
@@ -170,12 +160,6 @@ typedef struct kvmem_cuda_device_info {
 ///
 /// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
 /// has no free memory, it takes the driver's attributes for the handles.
-///
-/// @param device the GPU
-/// @param info receives the properties
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *info, kvmem_error **error);
 
 /// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
@@ -183,9 +167,7 @@ kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *
 ///
 /// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
 /// @param device receives the ordinal in this process
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
 
 /// Returns whether a GPU can map the memory of another GPU.
@@ -193,9 +175,6 @@ kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_
 /// @param device the GPU that maps the memory
 /// @param owner the GPU that the memory is located on
 /// @param can_access receives the result; true if both are the same GPU
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
 
 /* ---- IPC handles ---- */
@@ -223,12 +202,9 @@ typedef struct kvmem_ipc_handle {
 /// handle does not synchronize: complete all writes before the other process reads.
 ///
 /// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
-/// @param handle receives the handle
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
 ///           memory
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_error **error);
 
 /// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
@@ -236,7 +212,6 @@ kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_
 
 /// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 typedef struct kvmem_ipc_options {
-    /// sizeof(kvmem_ipc_options)
     size_t struct_size;
     /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
     uint64_t flags;
@@ -266,26 +241,19 @@ typedef struct kvmem_ipc_options {
 /// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
 /// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
 ///
-/// @param options the memory to open
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the region ends past the allocation
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the region ends past the allocation
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
 ///           memory of this process, or memory of another GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
 ///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory; or the driver has mapped
 ///           the memory for another GPU of this process, and maps it only once
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
-                                   kvmem_region **region,
-                                   kvmem_error **error);
+kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- Virtual memory management: memory ---- */
 
 /// Physical memory without an address.
-///
-/// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 
 /// Memory of a GPU.
@@ -302,7 +270,6 @@ typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 
 /// Properties of VMM memory. They are fixed for the life of the memory.
 typedef struct kvmem_vmm_options {
-    /// sizeof(kvmem_vmm_options)
     size_t struct_size;
     /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
     uint64_t flags;
@@ -321,37 +288,23 @@ typedef struct kvmem_vmm_options {
 
 /// Returns a granularity of VMM memory.
 ///
-/// @param options properties of the memory
 /// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
-/// @param granularity receives the granularity in bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
-                                       uint32_t which,
-                                       uint64_t *granularity,
-                                       kvmem_error **error);
+/// @return KVMEM_STATUS_OUT_OF_RANGE: id is negative
+kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options, uint32_t which,
+    uint64_t *granularity, kvmem_error **error);
 
 /// Creates VMM memory.
 ///
-/// @param options properties of the memory
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message has the bytes
-///           requested and in total, and the free bytes if the process has the primary context of the GPU
-///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
-kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
-                                     kvmem_vmm_memory **memory,
-                                     kvmem_error **error);
+///         KVMEM_STATUS_OUT_OF_RANGE: id is negative
+///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
+///           free bytes if the process has the primary context of the GPU
+///         KVMEM_STATUS_CUDA: the driver does not support a handle type on this machine
+kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options, kvmem_vmm_memory **memory,
+    kvmem_error **error);
 
 /// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
-///
-/// @param memory memory that no other call uses; NULL does nothing
 void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 
 /* ---- Virtual memory management: export and import ---- */
@@ -367,24 +320,18 @@ typedef struct kvmem_fabric_handle {
 ///
 /// @param memory memory that was created with KVMEM_VMM_POSIX_FD
 /// @param fd receives the file descriptor; the caller closes it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
+/// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
-///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t *fd, kvmem_error **error);
 
 /// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
 /// handle does not keep the memory allocated.
 ///
 /// @param memory memory that was created with KVMEM_VMM_FABRIC
-/// @param handle receives the handle
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
+/// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
-///         KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory,
-                                            kvmem_fabric_handle *handle,
-                                            kvmem_error **error);
+kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory, kvmem_fabric_handle *handle,
+    kvmem_error **error);
 
 /// For the device of imported memory: accept any location.
 #define KVMEM_VMM_ANY_DEVICE (-1)
@@ -397,53 +344,35 @@ kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory,
 ///        so a wrong size fails only in kvmem_vmm_mapping_create
 /// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
 ///        host memory
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
 ///           is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is located neither on a GPU nor on a NUMA node
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_memory_import_fd(int32_t fd,
-                                        uint64_t size,
-                                        int32_t device,
-                                        kvmem_vmm_memory **memory,
-                                        kvmem_error **error);
+kvmem_status kvmem_vmm_memory_import_fd(int32_t fd, uint64_t size, int32_t device, kvmem_vmm_memory **memory,
+    kvmem_error **error);
 
 /// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
 /// exported again.
 ///
-/// @param handle the handle
 /// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
 /// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
 ///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
 ///           GPU nor on a NUMA node
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle,
-                                            uint64_t size,
-                                            int32_t device,
-                                            kvmem_vmm_memory **memory,
-                                            kvmem_error **error);
+kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle, uint64_t size, int32_t device,
+    kvmem_vmm_memory **memory, kvmem_error **error);
 
 /// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
 /// engine unmaps and releases it. It can be exported by the handle types that it was created with.
 ///
 /// @param address any address in the mapping
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
 kvmem_status kvmem_vmm_memory_retain(uint64_t address, kvmem_vmm_memory **memory, kvmem_error **error);
 
 /* ---- Virtual memory management: ranges of addresses ---- */
 
 /// A reserved range of device addresses. It has no memory until memory is mapped into it.
-///
-/// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 typedef struct kvmem_vmm_range kvmem_vmm_range;
 
 /// Reserves a range of device addresses. Allocates no memory.
@@ -451,38 +380,22 @@ typedef struct kvmem_vmm_range kvmem_vmm_range;
 /// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
 ///        completely
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
-/// @param range receives the range; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
 ///           is not a power of two
-///         KVMEM_STATUS_OUT_OF_MEMORY: there are no addresses
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_range_create(uint64_t size,
-                                    uint64_t alignment,
-                                    kvmem_vmm_range **range,
-                                    kvmem_error **error);
+kvmem_status kvmem_vmm_range_create(uint64_t size, uint64_t alignment, kvmem_vmm_range **range,
+    kvmem_error **error);
 
 /// Returns the address and size of a range.
-///
-/// @param range a range
-/// @param address receives the first address
-/// @param size receives the size in bytes
-kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range,
-                                      uint64_t *address,
-                                      uint64_t *size,
-                                      kvmem_error **error);
+kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range, uint64_t *address, uint64_t *size,
+    kvmem_error **error);
 
 /// Destroys a range handle. The addresses are freed when nothing is mapped there.
-///
-/// @param range a range that no other call uses; NULL does nothing
 void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 
 /* ---- Virtual memory management: mappings ---- */
 
 /// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
 /// destroyed in any order.
-///
-/// Threads: all functions may use one mapping at the same time, except kvmem_vmm_mapping_destroy.
 typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
 /// No access.
@@ -494,63 +407,29 @@ typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
 /// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
-/// @param range the range
 /// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
-/// @param memory the memory
-/// @param mapping receives the mapping; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
 ///           a wrong size
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
 ///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
-///         KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
-                                      uint64_t offset,
-                                      kvmem_vmm_memory *memory,
-                                      kvmem_vmm_mapping **mapping,
-                                      kvmem_error **error);
+kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory,
+    kvmem_vmm_mapping **mapping, kvmem_error **error);
 
 /// Sets the access of a GPU to a mapping.
 ///
-/// @param mapping a mapping
-/// @param device the GPU
-/// @param access a KVMEM_ACCESS_* value
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: access is not a KVMEM_ACCESS_* value
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
-///         KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping,
-                                          int32_t device,
-                                          uint32_t access,
-                                          kvmem_error **error);
+/// @return KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
+kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping, int32_t device, uint32_t access,
+    kvmem_error **error);
 
 /// Returns the access of a GPU to a mapping.
-///
-/// @param mapping a mapping
-/// @param device the GPU
-/// @param access receives a KVMEM_ACCESS_* value
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_mapping_get_access(const kvmem_vmm_mapping *mapping,
-                                          int32_t device,
-                                          uint32_t *access,
-                                          kvmem_error **error);
+kvmem_status kvmem_vmm_mapping_get_access(const kvmem_vmm_mapping *mapping, int32_t device, uint32_t *access,
+    kvmem_error **error);
 
 /// Returns the address and size of a mapping.
-///
-/// @param mapping a mapping
-/// @param address receives the first address
-/// @param size receives the size in bytes
-kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
-                                        uint64_t *address,
-                                        uint64_t *size,
-                                        kvmem_error **error);
+kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping, uint64_t *address, uint64_t *size,
+    kvmem_error **error);
 
 /// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
-///
-/// @param mapping a mapping that no other call uses; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
 
 /* ---- Copy rates ---- */
@@ -576,14 +455,8 @@ void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
 /// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
 /// the copy kernel, which the driver does not load while a kernel of the engine runs.
 ///
-/// @param device the GPU
-/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
-///         blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
-///         KVMEM_STATUS_CUDA: the GPU has no usable context
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+/// @param rates receives the rates, as opaque bytes with a version and a checksum
+/// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
 /// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
 /// included.
@@ -592,16 +465,9 @@ kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem
 /// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
 /// method.
 ///
-/// @param device the GPU
 /// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
 ///        with size 0 discards the rates, so that they are measured when they are needed next
-/// @param size number of bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
 kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
 
 /// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
@@ -610,14 +476,9 @@ kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t 
 /// @param device the GPU that does the work: that of the destination, or the one that memory of another
 ///        process was opened for
 /// @param peer the other GPU. No context is created on it, unless the first cannot access it
-/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
-///         blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+/// @param rates receives the rates, as opaque bytes with a version and a checksum
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
 ///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
-///         KVMEM_STATUS_CUDA: the GPU has no usable context
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
 kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
 
 /// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
@@ -626,25 +487,15 @@ kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob 
 /// @param peer the other GPU
 /// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
 ///        the rates
-/// @param size number of bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
 ///         any other status of kvmem_cuda_set_copy_rates
-kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
-                                       int32_t peer,
-                                       const void *data,
-                                       size_t size,
-                                       kvmem_error **error);
+kvmem_status kvmem_cuda_set_peer_rates(int32_t device, int32_t peer, const void *data, size_t size,
+    kvmem_error **error);
 
 /// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
 /// measured.
 ///
 /// The rates between two GPUs are set for copies that either of them executes.
-///
-/// @param device the GPU
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
 kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
 
 /// Summary of copy rates.
@@ -669,17 +520,10 @@ typedef struct kvmem_rates_info {
 /// Describes copy rates. Needs neither a GPU nor a driver.
 ///
 /// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
-/// @param size number of bytes
 /// @param info receives the summary; may be NULL
-/// @param text receives all rates as text for people; the caller destroys the blob; may be NULL
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-kvmem_status kvmem_cuda_describe_rates(const void *data,
-                                       size_t size,
-                                       kvmem_rates_info *info,
-                                       kvmem_blob **text,
-                                       kvmem_error **error);
+/// @param text receives all rates as text for people; may be NULL
+kvmem_status kvmem_cuda_describe_rates(const void *data, size_t size, kvmem_rates_info *info,
+    kvmem_blob **text, kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

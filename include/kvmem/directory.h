@@ -26,11 +26,12 @@ extern "C" {
 /// response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER, except
 /// kvmem_directory_wait_for and kvmem_directory_take_events.
 ///
+/// Calls fail with KVMEM_STATUS_TIMED_OUT if the directory does not respond, and with KVMEM_STATUS_IO or
+/// KVMEM_STATUS_PERMISSION_DENIED if the folder or the servers cannot be accessed.
+///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as
 /// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an
 /// entry: its permissions determine which processes can write to it.
-///
-/// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
 typedef struct kvmem_directory kvmem_directory;
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
@@ -42,7 +43,6 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 
 /// Options of kvmem_directory_create.
 typedef struct kvmem_directory_options {
-    /// sizeof(kvmem_directory_options)
     size_t struct_size;
     /// Path of a folder of this machine, which all processes use. A relative path begins in the present
     /// working directory, also after that has changed. It is created with mode 0700 if it does not
@@ -70,7 +70,6 @@ typedef struct kvmem_directory_options {
     /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
     /// 0, because the kernel reports the end of a process.
     uint32_t lease_seconds;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_directory_options;
 
@@ -84,22 +83,17 @@ typedef struct kvmem_named_layout {
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///
-/// @param options location and options of the directory
-/// @param directory receives the directory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
+/// @return KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
 ///           password or the prefix
 ///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
 ///           reason
 ///         KVMEM_STATUS_TIMED_OUT: etcd or the file system of the folder has not responded for 5 seconds
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
-///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
 ///
 /// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
-kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
-                                    kvmem_directory **directory,
-                                    kvmem_error **error);
+kvmem_status kvmem_directory_create(const kvmem_directory_options *options, kvmem_directory **directory,
+    kvmem_error **error);
 
 /// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
 /// of another process: a restarted agent replaces its predecessor.
@@ -108,13 +102,10 @@ kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
 /// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
 /// or damaged by another process, it is published again.
 ///
-/// @param directory a directory
 /// @param agent an agent with a backend that reaches peers
 /// @param layouts layouts of the agent; NULL with count 0 for none
 /// @param count number of layouts, at most 1024
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
 ///           agent
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
 ///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
@@ -125,155 +116,85 @@ kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
 ///         KVMEM_STATUS_NIXL: the agent has no metadata
 ///
 /// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
-kvmem_status kvmem_directory_publish(const kvmem_directory *directory,
-                                     kvmem_agent *agent,
-                                     const kvmem_named_layout *layouts,
-                                     size_t count,
-                                     uint64_t timeout_ns,
-                                     kvmem_error **error);
+kvmem_status kvmem_directory_publish(const kvmem_directory *directory, kvmem_agent *agent,
+    const kvmem_named_layout *layouts, size_t count, uint64_t timeout_ns, kvmem_error **error);
 
 /// Removes an entry that was published with this directory handle.
 ///
-/// @param directory a directory
-/// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
+/// @return KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
 ///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
 ///           lease does
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
-kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory,
-                                      const char *agent,
-                                      uint64_t timeout_ns,
-                                      kvmem_error **error);
+kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory, const char *agent,
+    uint64_t timeout_ns, kvmem_error **error);
 
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///
 /// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
 ///
-/// @param directory a directory
-/// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait for the response of the directory; KVMEM_TIMEOUT_FOREVER for no
-///        limit
-/// @param entry receives the entry; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
-kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
-                                     const char *agent,
-                                     uint64_t timeout_ns,
-                                     kvmem_directory_entry **entry,
-                                     kvmem_error **error);
+/// @return KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
+kvmem_status kvmem_directory_look_up(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
+    kvmem_directory_entry **entry, kvmem_error **error);
 
 /// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
 /// a timeout of 0.
 ///
-/// @param directory a directory
-/// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param entry receives the entry; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the agent was not published in time, or the directory does not respond
-///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
-///
 /// Notes: no events are reported for it, unless the agent is watched.
-kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory,
-                                      const char *agent,
-                                      uint64_t timeout_ns,
-                                      kvmem_directory_entry **entry,
-                                      kvmem_error **error);
+kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory, const char *agent,
+    uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
 /// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
 /// kvmem_directory_entry_load with one deadline. Then import its layouts.
 ///
-/// @param directory a directory
 /// @param agent the agent that will access the memory of the peer
 /// @param peer name of the agent that the peer publishes
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param entry receives the entry; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
+/// @return KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
 ///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
 ///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
 ///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
-kvmem_status kvmem_directory_connect(const kvmem_directory *directory,
-                                     kvmem_agent *agent,
-                                     const char *peer,
-                                     uint64_t timeout_ns,
-                                     kvmem_directory_entry **entry,
-                                     kvmem_error **error);
+kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_agent *agent, const char *peer,
+    uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
 /// Checks that an entry is still the current one of its agent.
 ///
-/// @param directory a directory
 /// @param entry an entry that was found in it
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
+/// @return KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
-kvmem_status kvmem_directory_check(const kvmem_directory *directory,
-                                   const kvmem_directory_entry *entry,
-                                   uint64_t timeout_ns,
-                                   kvmem_error **error);
+kvmem_status kvmem_directory_check(const kvmem_directory *directory, const kvmem_directory_entry *entry,
+    uint64_t timeout_ns, kvmem_error **error);
 
 /// Begins to watch an agent, or all agents. The first events report the current state, later events the
 /// changes.
 ///
-/// @param directory a directory
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+/// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
 ///
 /// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
 /// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
 /// listed within the timeout, or 10 seconds.
-kvmem_status kvmem_directory_watch(const kvmem_directory *directory,
-                                   const char *agent,
-                                   uint64_t timeout_ns,
-                                   kvmem_error **error);
+kvmem_status kvmem_directory_watch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
+    kvmem_error **error);
 
 /// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
 /// discarded.
 ///
-/// @param directory a directory
 /// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: it is not watched
+/// @return KVMEM_STATUS_NOT_FOUND: it is not watched
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
 ///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
-kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory,
-                                     const char *agent,
-                                     uint64_t timeout_ns,
-                                     kvmem_error **error);
+kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
+    kvmem_error **error);
 
 /// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
 ///
 /// Changes of an agent that were not taken become one event: the difference between the last event that was
 /// taken and the current state. So memory is bounded, however many changes there are.
 ///
-/// @param directory a directory
-/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param events receives the events, at least one; the caller destroys them
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
-///         KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
-kvmem_status kvmem_directory_take_events(const kvmem_directory *directory,
-                                         uint64_t timeout_ns,
-                                         kvmem_directory_events **events,
-                                         kvmem_error **error);
+/// @param events receives the events, at least one
+/// @return KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
+kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint64_t timeout_ns,
+    kvmem_directory_events **events, kvmem_error **error);
 
 /// Has a queue report that a directory has events, so that no thread needs to wait for them.
 ///
@@ -281,19 +202,13 @@ kvmem_status kvmem_directory_take_events(const kvmem_directory *directory,
 /// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
 /// when events arrive after that.
 ///
-/// @param directory a directory
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
-/// @return KVMEM_STATUS_OK
-kvmem_status kvmem_directory_report_events(const kvmem_directory *directory,
-                                           kvmem_queue *queue,
-                                           uint64_t user_data,
-                                           kvmem_error **error);
+kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,
+    uint64_t user_data, kvmem_error **error);
 
 /// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
 /// seconds for that. Entries and events that were returned remain valid.
-///
-/// @param directory a directory that no other call uses; NULL does nothing
 void kvmem_directory_destroy(kvmem_directory *directory);
 
 /* ---- Entries ---- */
@@ -325,35 +240,22 @@ typedef struct kvmem_published_layout {
 } kvmem_published_layout;
 
 /// Returns the content of an entry.
-///
-/// @param entry an entry
-/// @param info receives the content
-/// @return KVMEM_STATUS_OK
 kvmem_status kvmem_directory_entry_get_info(const kvmem_directory_entry *entry,
-                                            kvmem_directory_entry_info *info,
-                                            kvmem_error **error);
+    kvmem_directory_entry_info *info, kvmem_error **error);
 
 /// Returns one of the layouts of an entry.
 ///
-/// @param entry an entry
 /// @param index less than layout_count
-/// @param layout receives the layout
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry,
-                                              size_t index,
-                                              kvmem_published_layout *layout,
-                                              kvmem_error **error);
+kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry, size_t index,
+    kvmem_published_layout *layout, kvmem_error **error);
 
 /// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
 ///
 /// If the peer was restarted since its metadata was loaded, the old metadata is removed first: layouts
 /// that were imported before then fail with KVMEM_STATUS_STALE.
 ///
-/// @param entry an entry
 /// @param agent the agent that will access the memory
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
 ///           loaded; nothing has changed. Look the peer up again
 ///         KVMEM_STATUS_PEER_LOST: the process that published the entry has ended. That is found for a
@@ -361,31 +263,22 @@ kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry
 ///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
-kvmem_status kvmem_directory_entry_load(const kvmem_directory_entry *entry,
-                                        kvmem_agent *agent,
-                                        kvmem_error **error);
+kvmem_status kvmem_directory_entry_load(const kvmem_directory_entry *entry, kvmem_agent *agent,
+    kvmem_error **error);
 
 /// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
 ///
 /// @param entry an entry, which kvmem_directory_entry_load has loaded
 /// @param agent the agent that will access the layout
 /// @param name name under which the layout was published
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
+/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
 ///           not cover the memory of the layout
-///         KVMEM_STATUS_CORRUPT: the descriptor is damaged, malicious, or of another agent
-///         KVMEM_STATUS_VERSION_MISMATCH: the descriptor has a version that this library cannot read
+///         KVMEM_STATUS_CORRUPT: the descriptor is that of another agent
 ///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
-kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry,
-                                                 kvmem_agent *agent,
-                                                 const char *name,
-                                                 kvmem_layout **layout,
-                                                 kvmem_error **error);
+kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry, kvmem_agent *agent,
+    const char *name, kvmem_layout **layout, kvmem_error **error);
 
 /// Destroys an entry.
-///
-/// @param entry an entry that no other call uses; NULL does nothing
 void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
 
 /* ---- Events ---- */
@@ -444,20 +337,10 @@ typedef struct kvmem_directory_event {
 size_t kvmem_directory_events_count(const kvmem_directory_events *events);
 
 /// Returns one of the events. Those of one agent are in order.
-///
-/// @param events events
-/// @param index less than the count
-/// @param event receives the event
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_directory_events_get(const kvmem_directory_events *events,
-                                        size_t index,
-                                        kvmem_directory_event *event,
-                                        kvmem_error **error);
+kvmem_status kvmem_directory_events_get(const kvmem_directory_events *events, size_t index,
+    kvmem_directory_event *event, kvmem_error **error);
 
 /// Destroys events.
-///
-/// @param events events that no other call uses; NULL does nothing
 void kvmem_directory_events_destroy(kvmem_directory_events *events);
 
 #ifdef __cplusplus

@@ -44,8 +44,6 @@ typedef struct kvmem_agent kvmem_agent;
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
 /// memory is freed. nixl.h has its functions.
-///
-/// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.
 typedef struct kvmem_registration kvmem_registration;
 
 /// Host memory.
@@ -77,7 +75,6 @@ typedef struct kvmem_registration kvmem_registration;
 /// the formulas of KVMEM_ORDER_* B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim
 /// × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
 typedef struct kvmem_layout_config {
-    /// sizeof(kvmem_layout_config)
     size_t struct_size;
     /// Blocks, 1 to 4294967295.
     uint64_t num_blocks;
@@ -146,8 +143,7 @@ typedef struct kvmem_layout_requirements {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
 kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
-                                           kvmem_layout_requirements *requirements,
-                                           kvmem_error **error);
+    kvmem_layout_requirements *requirements, kvmem_error **error);
 
 /* ---- Building and destruction ---- */
 
@@ -165,7 +161,6 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 
 /// Options of kvmem_layout_build.
 typedef struct kvmem_layout_options {
-    /// sizeof(kvmem_layout_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
@@ -196,7 +191,6 @@ typedef struct kvmem_layout_options {
     size_t count;
     /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
     uint32_t source;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_layout_options;
 
@@ -216,9 +210,8 @@ typedef struct kvmem_layout_options {
 ///         any status of kvmem_region_register, and of the kvmem_region_create_* of the memory. For an
 ///           existing file, KVMEM_STATUS_INVALID_ARGUMENT: it contains another layout, or it is empty and
 ///           KVMEM_DISK_OPEN_EXISTING is set
-kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
-                                kvmem_layout **layout,
-                                kvmem_error **error);
+kvmem_status kvmem_layout_build(const kvmem_layout_options *options, kvmem_layout **layout,
+    kvmem_error **error);
 
 /// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
 ///
@@ -271,9 +264,8 @@ typedef struct kvmem_layout_strides {
 /// @param strides receives the numbers
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
-kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
-                                      kvmem_layout_strides *strides,
-                                      kvmem_error **error);
+kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout, kvmem_layout_strides *strides,
+    kvmem_error **error);
 
 /// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
 typedef struct kvmem_block {
@@ -294,12 +286,8 @@ typedef struct kvmem_block {
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
 ///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
-kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
-                                    uint32_t block,
-                                    uint64_t layer,
-                                    uint64_t outer,
-                                    kvmem_block *out,
-                                    kvmem_error **error);
+kvmem_status kvmem_layout_get_block(const kvmem_layout *layout, uint32_t block, uint64_t layer,
+    uint64_t outer, kvmem_block *out, kvmem_error **error);
 
 /// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
 ///
@@ -314,14 +302,8 @@ kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
 ///         KVMEM_STATUS_UNSUPPORTED: the layout has parts; call kvmem_layout_get_part
-kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
-                                  uint32_t block,
-                                  uint64_t layer,
-                                  uint64_t outer,
-                                  uint64_t token,
-                                  uint64_t head,
-                                  kvmem_block *out,
-                                  kvmem_error **error);
+kvmem_status kvmem_layout_get_row(const kvmem_layout *layout, uint32_t block, uint64_t layer, uint64_t outer,
+    uint64_t token, uint64_t head, kvmem_block *out, kvmem_error **error);
 
 /* ---- Information ---- */
 
@@ -401,10 +383,8 @@ kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
-kvmem_status kvmem_layout_get_region(const kvmem_layout *layout,
-                                     size_t index,
-                                     kvmem_region **region,
-                                     kvmem_error **error);
+kvmem_status kvmem_layout_get_region(const kvmem_layout *layout, size_t index, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- Parts ---- */
 
@@ -439,10 +419,8 @@ typedef struct kvmem_layout_part {
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the list of this process's mappings cannot be read
-kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
-                                  size_t num_parts,
-                                  kvmem_layout **layout,
-                                  kvmem_error **error);
+kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts, size_t num_parts, kvmem_layout **layout,
+    kvmem_error **error);
 
 /// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
@@ -452,10 +430,8 @@ kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
 /// @param part receives a new handle, which the caller destroys
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: there is no such part
-kvmem_status kvmem_layout_get_part(const kvmem_layout *layout,
-                                   const char *name,
-                                   kvmem_layout **part,
-                                   kvmem_error **error);
+kvmem_status kvmem_layout_get_part(const kvmem_layout *layout, const char *name, kvmem_layout **part,
+    kvmem_error **error);
 
 /// Returns the name of one of the parts of a layout.
 ///
@@ -464,10 +440,8 @@ kvmem_status kvmem_layout_get_part(const kvmem_layout *layout,
 /// @param name receives the name as UTF-8 text; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
-kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout,
-                                        size_t index,
-                                        kvmem_blob **name,
-                                        kvmem_error **error);
+kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout, size_t index, kvmem_blob **name,
+    kvmem_error **error);
 
 /* ---- Growth, checksums ---- */
 
@@ -512,12 +486,8 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 /// timeout, the buffer and what it holds of the layout are released when the read ends; so is the layout, if
 /// a kernel still reads it: keep adopted memory until its release callback. Blocks of the host that are read
 /// in place are checked against the limit every 64 MiB.
-kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
-                                   const uint32_t *blocks,
-                                   size_t num_blocks,
-                                   uint64_t timeout_ns,
-                                   uint32_t *checksums,
-                                   kvmem_error **error);
+kvmem_status kvmem_layout_checksum(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
+    uint64_t timeout_ns, uint32_t *checksums, kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -43,7 +43,6 @@ extern "C" {
 
 /// Options of kvmem_agent_create.
 typedef struct kvmem_agent_options {
-    /// sizeof(kvmem_agent_options)
     size_t struct_size;
     /// KVMEM_AGENT_* flags.
     uint64_t flags;
@@ -72,17 +71,10 @@ typedef struct kvmem_agent_options {
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
 /// @param options options of the agent; NULL for the defaults
-/// @param agent receives the agent; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
+/// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
 ///           and NIXL's objects are destroyed
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
-///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns
-///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
-kvmem_status kvmem_agent_create(const char *name,
-                                const kvmem_agent_options *options,
-                                kvmem_agent **agent,
-                                kvmem_error **error);
+kvmem_status kvmem_agent_create(const char *name, const kvmem_agent_options *options, kvmem_agent **agent,
+    kvmem_error **error);
 
 /// Returns the name of an agent.
 ///
@@ -104,26 +96,18 @@ typedef struct kvmem_parameter {
 /// (files and GPU memory; requires libcufile and libcudart). Regions that are already registered are not
 /// registered with the new backend.
 ///
-/// @param agent an agent
-/// @param plugin name of the plugin
 /// @param parameters parameters that replace those of the plugin; NULL with count 0 for none. NIXL ignores
 ///        keys that the plugin does not have
-/// @param count number of parameters
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
+/// @return KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
 ///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
 ///           plugin OBJ would never end a request; the message has the parameter
 ///         KVMEM_STATUS_INVALID_STATE: the process exits, and NIXL's objects are destroyed
-///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns; it may exist later
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
 ///           what UCX logged, and the UCX_* variables of the environment
-kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
-                                        const char *plugin,
-                                        const kvmem_parameter *parameters,
-                                        size_t count,
-                                        kvmem_error **error);
+kvmem_status kvmem_agent_create_backend(kvmem_agent *agent, const char *plugin,
+    const kvmem_parameter *parameters, size_t count, kvmem_error **error);
 
 /// Destroys an agent handle. The agent ends when no registration, layout or transfer uses it.
 ///
@@ -133,8 +117,6 @@ kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
 /// log has a warning. Calls that wait in vain share these 10 s: each further one waits for 0.1 s, until NIXL
 /// destroys an agent again. A process that calls exit waits for agents that are being destroyed, for 10 s
 /// after the last of them began. Other agents are not destroyed.
-///
-/// @param agent an agent that no other call uses; NULL does nothing
 void kvmem_agent_destroy(kvmem_agent *agent);
 
 /* ---- Metadata of agents ---- */
@@ -144,9 +126,7 @@ void kvmem_agent_destroy(kvmem_agent *agent);
 /// Get it after all memory that peers will access is registered. The caller chooses how to send it.
 ///
 /// @param agent an agent with a backend that reaches peers
-/// @param metadata receives NIXL's bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NIXL: the agent has no such backend
+/// @return KVMEM_STATUS_NIXL: the agent has no such backend
 kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **metadata, kvmem_error **error);
 
 /// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
@@ -155,63 +135,45 @@ kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **met
 /// NIXL and UCX do not check all of the bytes. Damaged ones can end the process, so load metadata only from
 /// peers and channels that you trust.
 ///
-/// @param agent an agent
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
-/// @param size number of bytes
-/// @param name receives the name of the peer as text; the caller destroys the blob; may be NULL
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
+/// @param name receives the name of the peer as text; may be NULL
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
 ///           restarted; call kvmem_agent_invalidate_remote_metadata first. Or the agent itself has that name
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
-kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
-                                              const void *data,
-                                              size_t size,
-                                              kvmem_blob **name,
-                                              kvmem_error **error);
+kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent, const void *data, size_t size,
+    kvmem_blob **name, kvmem_error **error);
 
 /// Checks whether the metadata of a peer is loaded. Does not check whether the peer is alive.
 ///
-/// @param agent an agent
-/// @param name name of the peer
-/// @return KVMEM_STATUS_OK: it is loaded
-///         KVMEM_STATUS_NOT_FOUND: it is not loaded
+/// @return KVMEM_STATUS_NOT_FOUND: it is not loaded
 kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *name, kvmem_error **error);
 
 /// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
 /// now on, even after a peer of the same name is loaded.
 ///
-/// @param agent an agent
-/// @param name name of the peer
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded
+/// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
 /// A run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests. If the
 /// peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the requests.
 /// Another process of the same name can be loaded meanwhile.
-kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
-                                                    const char *name,
-                                                    kvmem_error **error);
+kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent, const char *name,
+    kvmem_error **error);
 
 /* ---- Layouts of peers ---- */
 
 /// Returns the name of the agent of a layout: the one that it was built with, or the peer.
 ///
-/// @param layout a layout
-/// @param name receives the name as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the layout has no agent
+/// @return KVMEM_STATUS_NOT_FOUND: the layout has no agent
 kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout, kvmem_blob **name, kvmem_error **error);
 
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.
 ///
 /// @param layout a layout in memory of this process that was built with an agent
-/// @param descriptor receives the bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, in several elastic
 ///           regions, or in a file, in objects or in block storage
@@ -222,20 +184,12 @@ kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descri
 ///
 /// @param agent the agent that will access the layout; the metadata of the layout's owner must be loaded
 /// @param data bytes of kvmem_layout_export
-/// @param size number of bytes
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a descriptor
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
+/// @return KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
 ///           same name, or does not cover the memory of the layout
 ///         KVMEM_STATUS_STALE: the metadata of another process is loaded under the name of the owner
 ///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended
-kvmem_status kvmem_layout_import(kvmem_agent *agent,
-                                 const void *data,
-                                 size_t size,
-                                 kvmem_layout **layout,
-                                 kvmem_error **error);
+kvmem_status kvmem_layout_import(kvmem_agent *agent, const void *data, size_t size, kvmem_layout **layout,
+    kvmem_error **error);
 
 /* ---- Owners that serve transfers ---- */
 
@@ -247,7 +201,6 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
 
 /// Options of kvmem_layout_serve.
 typedef struct kvmem_serve_options {
-    /// sizeof(kvmem_serve_options)
     size_t struct_size;
     /// KVMEM_SERVE_* flags.
     uint64_t flags;
@@ -270,43 +223,31 @@ typedef struct kvmem_serve_options {
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
 /// @param options options; NULL for the defaults
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
-///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, or in a file, in
 ///           objects or in block storage
-///         KVMEM_STATUS_CUDA: the driver cannot create the streams, events or memory for copies on the GPU
-///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
-///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
 ///
 /// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot make this
 /// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.
-kvmem_status kvmem_layout_serve(kvmem_layout *layout,
-                                const kvmem_serve_options *options,
-                                kvmem_error **error);
+kvmem_status kvmem_layout_serve(kvmem_layout *layout, const kvmem_serve_options *options,
+    kvmem_error **error);
 
 /* ---- Registrations ---- */
 
 /// Registers a region with an agent: with all its backends that accept the type of the memory. Backends that
 /// are created later do not get the region.
 ///
-/// @param region the region
-/// @param agent the agent
-/// @param registration receives the registration; the caller destroys it
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
 ///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
 ///           or consists of several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
-///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
-kvmem_status kvmem_region_register(kvmem_region *region,
-                                   kvmem_agent *agent,
-                                   kvmem_registration **registration,
-                                   kvmem_error **error);
+kvmem_status kvmem_region_register(kvmem_region *region, kvmem_agent *agent,
+    kvmem_registration **registration, kvmem_error **error);
 
 /// Properties of a registration, as NIXL knows them.
 typedef struct kvmem_registration_info {
@@ -324,39 +265,27 @@ typedef struct kvmem_registration_info {
 } kvmem_registration_info;
 
 /// Returns the properties of a registration.
-///
-/// @param registration a registration
-/// @param info receives the properties
 kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
-                                         kvmem_registration_info *info,
-                                         kvmem_error **error);
+    kvmem_registration_info *info, kvmem_error **error);
 
 /// Returns the name of an agent that a region is registered with.
 ///
-/// @param region a region
 /// @param index less than registration_count of kvmem_region_info
-/// @param name receives the name as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the index is too large
-kvmem_status kvmem_region_get_agent(const kvmem_region *region,
-                                    size_t index,
-                                    kvmem_blob **name,
-                                    kvmem_error **error);
+/// @return KVMEM_STATUS_NOT_FOUND: the index is too large
+kvmem_status kvmem_region_get_agent(const kvmem_region *region, size_t index, kvmem_blob **name,
+    kvmem_error **error);
 
 /// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters it too, but
 /// reports no failure.
 ///
 /// @param registration a registration; the handle stays valid and must be destroyed
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: layouts or transfers use the registration
+/// @return KVMEM_STATUS_BUSY: layouts or transfers use the registration
 ///         KVMEM_STATUS_INVALID_STATE: the region was already deregistered
 ///         KVMEM_STATUS_NIXL: NIXL failed; kvmem never frees the memory, because it may still be in use
 kvmem_status kvmem_registration_deregister(kvmem_registration *registration, kvmem_error **error);
 
 /// Destroys a registration handle. The region is deregistered when no layout or transfer uses the
 /// registration.
-///
-/// @param registration a registration that no other call uses; NULL does nothing
 void kvmem_registration_destroy(kvmem_registration *registration);
 
 /* ---- Notifications ---- */
@@ -376,10 +305,7 @@ typedef struct kvmem_notification {
 
 /// Sends a message to a peer.
 ///
-/// @param agent an agent
-/// @param remote name of a peer whose metadata is loaded
 /// @param data any bytes; NULL with size 0 for an empty message
-/// @param size number of bytes
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
 ///           requests of kvmem itself do
@@ -388,12 +314,8 @@ typedef struct kvmem_notification {
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended, or the connection to a peer on another
 ///           machine or in another PID namespace has failed; known only if a layout of the peer was imported
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_agent_notify(kvmem_agent *agent,
-                                const char *remote,
-                                const void *data,
-                                size_t size,
-                                kvmem_error **error);
+kvmem_status kvmem_agent_notify(kvmem_agent *agent, const char *remote, const void *data, size_t size,
+    kvmem_error **error);
 
 /// Returns all messages that an agent has received, and waits for one if there is none. Each message is
 /// returned once.
@@ -410,22 +332,16 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
 /// those that wait. The next call fails and reports how many were lost, and the call after it returns
 /// those that arrived later.
 ///
-/// @param agent an agent
-/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param notifications receives the messages, at least one; the caller destroys them
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
+/// @param notifications receives the messages, at least one
+/// @return KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
 ///           wait ends 100 ms after the timeout
 ///         KVMEM_STATUS_OUT_OF_MEMORY: messages were lost at this point, because too many waited; call again
 ///           for later ones, and have the peers repeat what the caller needs
-///         KVMEM_STATUS_NIXL
 ///
 /// Notes: NIXL itself keeps any number of messages until kvmem looks for them. It does so while a call waits,
 /// a queue is set, or the agent serves a layout, and if the agent has no progress thread.
-kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
-                                            uint64_t timeout_ns,
-                                            kvmem_notifications **notifications,
-                                            kvmem_error **error);
+kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent, uint64_t timeout_ns,
+    kvmem_notifications **notifications, kvmem_error **error);
 
 /// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
 ///
@@ -434,17 +350,13 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
 /// follows when messages arrive after that. If messages were lost, another completion follows when those
 /// before the loss have been taken.
 ///
-/// @param agent an agent
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
-/// @return KVMEM_STATUS_OK
 ///
 /// Notes: NIXL has no event for messages. While a queue is set, the thread of the agent looks for them, at
 /// most every 50 us, and every 500 us if none arrive. If another thread uses the agent then, that one looks.
-kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent,
-                                              kvmem_queue *queue,
-                                              uint64_t user_data,
-                                              kvmem_error **error);
+kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent, kvmem_queue *queue, uint64_t user_data,
+    kvmem_error **error);
 
 /// Returns the number of messages.
 ///
@@ -452,20 +364,10 @@ kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent,
 size_t kvmem_notifications_count(const kvmem_notifications *notifications);
 
 /// Returns one of the messages. They are in the order in which they have arrived.
-///
-/// @param notifications messages
-/// @param index less than the count
-/// @param notification receives the message
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications,
-                                     size_t index,
-                                     kvmem_notification *notification,
-                                     kvmem_error **error);
+kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications, size_t index,
+    kvmem_notification *notification, kvmem_error **error);
 
 /// Destroys messages.
-///
-/// @param notifications messages that no other call uses; NULL does nothing
 void kvmem_notifications_destroy(kvmem_notifications *notifications);
 
 /* ---- The NIXL library ---- */
@@ -485,9 +387,7 @@ kvmem_status kvmem_nixl_load(const char *path, kvmem_error **error);
 
 /// Returns the path of the file that NIXL was loaded from.
 ///
-/// @param path receives the path as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
+/// @return KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
 kvmem_status kvmem_nixl_get_path(kvmem_blob **path, kvmem_error **error);
 
 #ifdef __cplusplus

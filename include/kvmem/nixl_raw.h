@@ -3,7 +3,19 @@
  * telemetry, metadata by address. Generated from src/ffi; do not edit.
  * kvmem.h describes what all functions have in common.
  *
- * For an engine that computes addresses itself, or that uses a backend without layouts.
+ * For an engine that computes addresses itself, or that uses a backend without layouts:
+ *
+ *     kvmem_request_create(agent, KVMEM_REQUEST_READ, local, "peer", remote, count, NULL, &request, &error);
+ *     kvmem_request_post(request, NULL, 0, &error);
+ *     kvmem_request_wait(request, timeout_ns, &error);
+ *
+ * Statuses of all functions with kvmem_nixl_options:
+ * KVMEM_STATUS_NOT_FOUND: memory is not registered; the metadata of a peer is not loaded, or does not cover
+ *   its memory; or the agent has no backend of a given name.
+ * KVMEM_STATUS_STALE: the metadata of a peer was invalidated.
+ * KVMEM_STATUS_PEER_LOST: the process of a peer has ended; known only if a layout of the peer was imported.
+ * KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region is being deregistered, or was.
+ * KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none.
  */
 
 #ifndef KVMEM_NIXL_RAW_H
@@ -25,7 +37,6 @@ extern "C" {
 /// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
 /// field that it does not use; its comment lists the fields that it uses.
 typedef struct kvmem_nixl_options {
-    /// sizeof(kvmem_nixl_options)
     size_t struct_size;
     /// KVMEM_NIXL_* flags.
     uint64_t flags;
@@ -67,7 +78,6 @@ typedef struct kvmem_nixl_descriptor {
     uint64_t device_id;
     /// KVMEM_MEMORY_* value. All descriptors of an array have the same.
     uint32_t memory_type;
-    /// Must be 0.
     uint32_t reserved;
     /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
     /// file; NULL with size 0 for none.
@@ -84,58 +94,40 @@ typedef struct kvmem_nixl_descriptor {
 /// Returns the memory of a region as descriptors: one per span that is registered. Those of objects and block
 /// storage have the keys or the metadata, and are of the whole region, also if it is a view.
 ///
-/// @param region a region
 /// @param descriptors receives the descriptors, which refer to the region; their metadata is valid as long as
 ///        it. NULL with capacity 0 to get only their number
 /// @param capacity elements of descriptors
 /// @param count receives the number of descriptors of the region
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
+/// @return KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
 ///           message has the number
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory to list the objects
-kvmem_status kvmem_region_get_descriptors(const kvmem_region *region,
-                                          kvmem_nixl_descriptor *descriptors,
-                                          size_t capacity,
-                                          size_t *count,
-                                          kvmem_error **error);
+kvmem_status kvmem_region_get_descriptors(const kvmem_region *region, kvmem_nixl_descriptor *descriptors,
+    size_t capacity, size_t *count, kvmem_error **error);
 
 /* ---- Registered descriptors ---- */
 
 /// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
 /// agent alive, and the regions of its descriptors.
-///
-/// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
 typedef struct kvmem_segments kvmem_segments;
 
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
 ///
-/// @param agent an agent
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
-/// @param segments receives the registered descriptors; the caller destroys them
 /// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
 ///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is listed twice
-///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
-///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
-///           is given, and the loaded NIXL has none
-///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
+///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type
 ///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
 ///           has them now
-kvmem_status kvmem_segments_register(kvmem_agent *agent,
-                                     const kvmem_nixl_descriptor *descriptors,
-                                     size_t count,
-                                     const kvmem_nixl_options *options,
-                                     kvmem_segments **segments,
-                                     kvmem_error **error);
+kvmem_status kvmem_segments_register(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
+    size_t count, const kvmem_nixl_options *options, kvmem_segments **segments, kvmem_error **error);
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
 /// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
 /// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
 ///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
+/// @return KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
 ///         KVMEM_STATUS_NIXL: NIXL failed
@@ -145,16 +137,12 @@ kvmem_status kvmem_segments_deregister(kvmem_segments *segments, kvmem_error **e
 /// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
 /// deregisters them when it has ended. Wait for requests before this call. If NIXL does not return within
 /// call_timeout_ns of the agent, they stay registered: kvmem_segments_deregister reports that.
-///
-/// @param segments registered descriptors that no other call uses; NULL does nothing
 void kvmem_segments_destroy(kvmem_segments *segments);
 
 /* ---- Prepared lists of descriptors ---- */
 
 /// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive, and
 /// the regions of its descriptors.
-///
-/// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
 typedef struct kvmem_prepared kvmem_prepared;
 
 /// Prepares descriptors, for requests that choose from them by index.
@@ -165,28 +153,11 @@ typedef struct kvmem_prepared kvmem_prepared;
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
-/// @param prepared receives the prepared list; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the memory is not registered, its owner is not loaded or its loaded
-///           metadata does not cover the memory, or the agent has no backend of a given name
-///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region is being
-///           deregistered, or was
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_prepared_create(kvmem_agent *agent,
-                                   const char *owner,
-                                   const kvmem_nixl_descriptor *descriptors,
-                                   size_t count,
-                                   const kvmem_nixl_options *options,
-                                   kvmem_prepared **prepared,
-                                   kvmem_error **error);
+kvmem_status kvmem_prepared_create(kvmem_agent *agent, const char *owner,
+    const kvmem_nixl_descriptor *descriptors, size_t count, const kvmem_nixl_options *options,
+    kvmem_prepared **prepared, kvmem_error **error);
 
 /// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
-///
-/// @param prepared a prepared list that no other call uses; NULL does nothing
 void kvmem_prepared_destroy(kvmem_prepared *prepared);
 
 /* ---- Requests ---- */
@@ -194,8 +165,6 @@ void kvmem_prepared_destroy(kvmem_prepared *prepared);
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
 /// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
 /// is complete.
-///
-/// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
 typedef struct kvmem_request kvmem_request;
 
 /// From the remote side to the local side.
@@ -205,75 +174,39 @@ typedef struct kvmem_request kvmem_request;
 
 /// Creates a request on two arrays of descriptors, which correspond by index.
 ///
-/// @param agent an agent
-/// @param operation KVMEM_REQUEST_* value
 /// @param local memory of the agent, of one memory type
 /// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
 ///        itself for files and objects
 /// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
 /// @param count number of descriptors of each side, at least 1
 /// @param options all fields; NULL for the defaults
-/// @param request receives the request; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
-///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
-///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
-///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region of local is being
-///           deregistered, or was
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_request_create(kvmem_agent *agent,
-                                  uint32_t operation,
-                                  const kvmem_nixl_descriptor *local,
-                                  const char *owner,
-                                  const kvmem_nixl_descriptor *remote,
-                                  size_t count,
-                                  const kvmem_nixl_options *options,
-                                  kvmem_request **request,
-                                  kvmem_error **error);
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
+kvmem_status kvmem_request_create(kvmem_agent *agent, uint32_t operation, const kvmem_nixl_descriptor *local,
+    const char *owner, const kvmem_nixl_descriptor *remote, size_t count, const kvmem_nixl_options *options,
+    kvmem_request **request, kvmem_error **error);
 
 /// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
 /// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
 ///
-/// @param operation KVMEM_REQUEST_* value
 /// @param local a list that was prepared for the local side
 /// @param local_indices indices in that list
 /// @param remote a list that was prepared for the remote side, by the same agent
 /// @param remote_indices indices in that list, which correspond to those of the local side by position
 /// @param count number of indices of each side, at least 1
 /// @param options all fields; NULL for the defaults
-/// @param request receives the request; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
 ///           or sizes differ
-///         KVMEM_STATUS_OUT_OF_RANGE: an index is too large
-///         KVMEM_STATUS_NOT_FOUND: no backend has both sides, or the agent has no backend of a given name
-///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_request_make(uint32_t operation,
-                                const kvmem_prepared *local,
-                                const uint32_t *local_indices,
-                                const kvmem_prepared *remote,
-                                const uint32_t *remote_indices,
-                                size_t count,
-                                const kvmem_nixl_options *options,
-                                kvmem_request **request,
-                                kvmem_error **error);
+///         KVMEM_STATUS_NOT_FOUND: no backend has both sides
+kvmem_status kvmem_request_make(uint32_t operation, const kvmem_prepared *local,
+    const uint32_t *local_indices, const kvmem_prepared *remote, const uint32_t *remote_indices, size_t count,
+    const kvmem_nixl_options *options, kvmem_request **request, kvmem_error **error);
 
 /// Starts a run of a request. After the run has ended, the request can be posted again.
 ///
 /// The bytes of the notification are those of the options that the request was created with, unless this call
 /// has others.
 ///
-/// @param request a request
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
-/// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
 ///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
@@ -281,7 +214,6 @@ kvmem_status kvmem_request_make(uint32_t operation,
 ///           process that this request writes
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches limits could not be started
 ///
 /// The completion of the run can be in the queue before this call has returned. Destroy the request only
 /// after both.
@@ -289,14 +221,11 @@ kvmem_status kvmem_request_make(uint32_t operation,
 /// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
 /// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
 /// one by the thread of the agent.
-kvmem_status kvmem_request_post(kvmem_request *request,
-                                const void *notification,
-                                size_t size,
-                                kvmem_error **error);
+kvmem_status kvmem_request_post(kvmem_request *request, const void *notification, size_t size,
+    kvmem_error **error);
 
 /// Returns the state of the last run of a request. Never waits.
 ///
-/// @param request a request
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
@@ -307,8 +236,6 @@ kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **erro
 
 /// Waits for the end of the last run of a request.
 ///
-/// @param request a request
-/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
 ///           timeout_ns of its options; kvmem_request_poll distinguishes them
@@ -319,14 +246,10 @@ kvmem_status kvmem_request_wait(const kvmem_request *request, uint64_t timeout_n
 
 /// Returns the plugin of the backend that NIXL chose for a request.
 ///
-/// @param request a request
-/// @param plugin receives the name as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
-///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
-kvmem_status kvmem_request_get_backend(const kvmem_request *request,
-                                       kvmem_blob **plugin,
-                                       kvmem_error **error);
+/// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_request_get_backend(const kvmem_request *request, kvmem_blob **plugin,
+    kvmem_error **error);
 
 /// NIXL's estimate of the duration of a request.
 typedef struct kvmem_request_cost {
@@ -336,23 +259,18 @@ typedef struct kvmem_request_cost {
     uint64_t margin_ns;
     /// 0 if the backend has calculated it; other values are NIXL's.
     uint32_t method;
-    /// 0.
     uint32_t reserved;
 } kvmem_request_cost;
 
 /// Estimates how long a request takes.
 ///
-/// @param request a request
-/// @param cost receives the estimate
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+/// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
 ///
 /// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
 /// also for 1 MiB (NIXL 1.5).
-kvmem_status kvmem_request_estimate(const kvmem_request *request,
-                                    kvmem_request_cost *cost,
-                                    kvmem_error **error);
+kvmem_status kvmem_request_estimate(const kvmem_request *request, kvmem_request_cost *cost,
+    kvmem_error **error);
 
 /// NIXL's measurements of the last run of a request.
 typedef struct kvmem_request_telemetry {
@@ -371,23 +289,18 @@ typedef struct kvmem_request_telemetry {
 /// Returns NIXL's measurements of the last run of a request.
 ///
 /// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @param telemetry receives the measurements
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
 ///         KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
-///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
-kvmem_status kvmem_request_get_telemetry(const kvmem_request *request,
-                                         kvmem_request_telemetry *telemetry,
-                                         kvmem_error **error);
+///         KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_request_get_telemetry(const kvmem_request *request, kvmem_request_telemetry *telemetry,
+    kvmem_error **error);
 
 /// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
 /// run. The memory must stay valid until then.
 ///
 /// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
 /// uses the request: destroy it after both.
-///
-/// @param request a request that no other call uses; NULL does nothing
 void kvmem_request_destroy(kvmem_request *request);
 
 /* ---- Memory views ---- */
@@ -399,25 +312,16 @@ typedef struct kvmem_memory_view kvmem_memory_view;
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
-/// @param agent an agent
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
-/// @param view receives the view; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the metadata of an agent is not loaded, or memory is not registered
-///         KVMEM_STATUS_STALE: the metadata of an agent was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
+/// @return KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
 ///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has none on a host without a GPU
 ///
 /// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
 /// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
-kvmem_status kvmem_memory_view_create(kvmem_agent *agent,
-                                      const kvmem_nixl_descriptor *descriptors,
-                                      size_t count,
-                                      const kvmem_nixl_options *options,
-                                      kvmem_memory_view **view,
-                                      kvmem_error **error);
+kvmem_status kvmem_memory_view_create(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
+    size_t count, const kvmem_nixl_options *options, kvmem_memory_view **view, kvmem_error **error);
 
 /// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
 ///
@@ -425,8 +329,6 @@ kvmem_status kvmem_memory_view_create(kvmem_agent *agent,
 void *kvmem_memory_view_handle(const kvmem_memory_view *view);
 
 /// Destroys a memory view. No kernel may use it any more.
-///
-/// @param view a view that no other call uses; NULL does nothing
 void kvmem_memory_view_destroy(kvmem_memory_view *view);
 
 /* ---- Queries ---- */
@@ -442,31 +344,23 @@ typedef struct kvmem_query_result {
     size_t parameter_count;
     /// 1 if it exists, otherwise 0.
     uint32_t exists;
-    /// 0.
     uint32_t reserved;
 } kvmem_query_result;
 
 /// Queries a backend for the existence and the properties of files, objects or memory.
 ///
-/// @param agent an agent
 /// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
 ///        the key of each object
 /// @param count number of descriptors, at least 1
 /// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
-/// @param query receives a result per descriptor, in their order; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
+/// @param query receives a result per descriptor, in their order
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
 ///           count is 0, or a file has no metadata
-///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
-///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
-kvmem_status kvmem_agent_query(kvmem_agent *agent,
-                               const kvmem_nixl_descriptor *descriptors,
-                               size_t count,
-                               const kvmem_nixl_options *options,
-                               kvmem_query **query,
-                               kvmem_error **error);
+///         KVMEM_STATUS_NIXL: no backend accepts the memory type, or the backend cannot be queried
+kvmem_status kvmem_agent_query(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors, size_t count,
+    const kvmem_nixl_options *options, kvmem_query **query, kvmem_error **error);
 
 /// Returns the number of results.
 ///
@@ -474,20 +368,10 @@ kvmem_status kvmem_agent_query(kvmem_agent *agent,
 size_t kvmem_query_count(const kvmem_query *query);
 
 /// Returns a result.
-///
-/// @param query results
-/// @param index less than the count
-/// @param result receives the result
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_query_get(const kvmem_query *query,
-                             size_t index,
-                             kvmem_query_result *result,
-                             kvmem_error **error);
+kvmem_status kvmem_query_get(const kvmem_query *query, size_t index, kvmem_query_result *result,
+    kvmem_error **error);
 
 /// Destroys results.
-///
-/// @param query results that no other call uses; NULL does nothing
 void kvmem_query_destroy(kvmem_query *query);
 
 /* ---- Plugins, backends, connections ---- */
@@ -508,25 +392,18 @@ typedef struct kvmem_plugin {
     size_t parameter_count;
     /// The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
     uint32_t memory_types;
-    /// 0.
     uint32_t reserved;
 } kvmem_plugin;
 
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
 ///
-/// @param agent an agent
-/// @param plugins receives the list, sorted by name; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NIXL
+/// @param plugins receives the list, sorted by name
 kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins, kvmem_error **error);
 
 /// Lists the backends of an agent.
 ///
-/// @param agent an agent
-/// @param backends receives the list, sorted by name; the caller destroys it
-/// @return KVMEM_STATUS_OK: the list may be empty
-///         KVMEM_STATUS_NIXL
+/// @param backends receives the list, sorted by name
 kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
 
 /// Returns the number of plugins or backends of a list.
@@ -535,44 +412,32 @@ kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backen
 size_t kvmem_plugins_count(const kvmem_plugins *plugins);
 
 /// Returns a plugin or backend of a list.
-///
-/// @param plugins a list
-/// @param index less than the count
-/// @param plugin receives the plugin
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-kvmem_status kvmem_plugins_get(const kvmem_plugins *plugins,
-                               size_t index,
-                               kvmem_plugin *plugin,
-                               kvmem_error **error);
+kvmem_status kvmem_plugins_get(const kvmem_plugins *plugins, size_t index, kvmem_plugin *plugin,
+    kvmem_error **error);
 
 /// Destroys a list of plugins or backends.
-///
-/// @param plugins a list that no other call uses; NULL does nothing
 void kvmem_plugins_destroy(kvmem_plugins *plugins);
 
 /// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
 ///
-/// @param agent an agent
-/// @param remote name of a peer whose metadata is loaded
 /// @param options backends, custom_parameter, timeout_ns; NULL for all backends
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
-///           given name
-///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
+/// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_agent_connect(kvmem_agent *agent,
-                                 const char *remote,
-                                 const kvmem_nixl_options *options,
-                                 kvmem_error **error);
+kvmem_status kvmem_agent_connect(kvmem_agent *agent, const char *remote, const kvmem_nixl_options *options,
+    kvmem_error **error);
 
 /* ---- Metadata by address, and of some regions ---- */
+/* The listen thread of an agent exchanges metadata with that of a peer; both need one. `address` is an IPv4
+ * address or host name of the peer, such as "127.0.0.1" or "node7.example.com", and `port` its listen port, 1
+ * to 65535. A function with an address looks up the host, and connects to the address, because NIXL does not
+ * report a failed connection: without a timeout for at most 5 s and 1 s. It resets that connection, which the
+ * NIXL of the peer reports on its stderr. Statuses of all functions with an address:
+ * KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+ * KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known.
+ * KVMEM_STATUS_TIMED_OUT: the name servers have not found the host.
+ * KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached. */
 
 /// Requests the metadata of a peer from its listen thread.
 ///
@@ -584,53 +449,21 @@ kvmem_status kvmem_agent_connect(kvmem_agent *agent,
 /// all cases, call kvmem_agent_invalidate_remote_metadata first. While requests to the earlier process are in
 /// flight, only kvmem_agent_load_remote_metadata and directories can load its successor.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param name name of the peer
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, the port is
-///           not in 1 to 65535, or the name is the agent's own
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_BUSY: requests to an earlier process of that name are in flight
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
 ///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
 ///
 /// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
-/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
-/// kvmem may connect to it and reset the connection. The NIXL of the peer reports that on its stderr.
-kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
-                                               const char *name,
-                                               const char *address,
-                                               uint32_t port,
-                                               uint64_t timeout_ns,
-                                               kvmem_error **error);
+/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded.
+kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent, const char *name, const char *address,
+    uint32_t port, uint64_t timeout_ns, kvmem_error **error);
 
 /// Sends the metadata of an agent to the listen thread of a peer, which loads it.
 ///
-/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
+/// @param agent an agent with a backend that reaches peers
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
-///           is not in 1 to 65535
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
-///
-/// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
-/// does not report a failed connection. The NIXL of the peer reports the reset on its stderr.
-kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
-                                             const char *address,
-                                             uint32_t port,
-                                             kvmem_error **error);
+kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent, const char *address, uint32_t port,
+    kvmem_error **error);
 
 /// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
 ///
@@ -638,61 +471,26 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
 /// peer first loads the metadata of an empty list, or all metadata. Before it imports a layout, it also loads
 /// that of some host memory, or all metadata: these identify the agent.
 ///
-/// @param agent an agent
 /// @param descriptors registered memory, of one memory type; NULL with count 0 for none
-/// @param count number of descriptors
 /// @param options backends; NULL for all
-/// @param metadata receives NIXL's bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: memory is not registered, or the agent has no backend of a given name
-///         KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
-kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
-                                              const kvmem_nixl_descriptor *descriptors,
-                                              size_t count,
-                                              const kvmem_nixl_options *options,
-                                              kvmem_blob **metadata,
-                                              kvmem_error **error);
+/// @return KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
+kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
+    size_t count, const kvmem_nixl_options *options, kvmem_blob **metadata, kvmem_error **error);
 
 /// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
 /// metadata.
 ///
-/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param agent an agent with a backend that reaches peers
 /// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
 ///        information only
-/// @param count number of descriptors
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
-///           is not in 1 to 65535
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known, or memory is not
-///           registered
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
-                                               const kvmem_nixl_descriptor *descriptors,
-                                               size_t count,
-                                               const char *address,
-                                               uint32_t port,
-                                               kvmem_error **error);
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered
+kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
+    size_t count, const char *address, uint32_t port, kvmem_error **error);
 
 /// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
-///           is not in 1 to 65535
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
 ///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
 /// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
@@ -700,23 +498,17 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
 ///
 /// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
 /// which fail.
-kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent,
-                                                   const char *address,
-                                                   uint32_t port,
-                                                   kvmem_error **error);
+kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent, const char *address, uint32_t port,
+    kvmem_error **error);
 
 /// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
 ///
 /// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
 /// only if it has sent a notification, or a function was called with its name before.
 ///
-/// @param agent an agent
 /// @param count receives the number of peers; may be NULL
-/// @return KVMEM_STATUS_OK: also if there was none
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
-                                                        size_t *count,
-                                                        kvmem_error **error);
+kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent, size_t *count,
+    kvmem_error **error);
 
 /* ---- Layouts over descriptors of a peer ---- */
 
@@ -727,10 +519,7 @@ kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
 /// @param config shape of the blocks, as they are in the memory of the peer
 /// @param descriptors one descriptor per region of the layout, in their order, each at least as large
-/// @param count number of descriptors
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
 ///           not aligned, or two of them overlap in the bytes that the layout needs
 ///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
@@ -738,13 +527,9 @@ kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
 ///
 /// Notes: kvmem does not know the process of the owner. If the owner has ended, a transfer fails with
 /// KVMEM_STATUS_NIXL when NIXL detects it, and is in flight until then.
-kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
-                                        const char *owner,
-                                        const kvmem_layout_config *config,
-                                        const kvmem_nixl_descriptor *descriptors,
-                                        size_t count,
-                                        kvmem_layout **layout,
-                                        kvmem_error **error);
+kvmem_status kvmem_layout_create_remote(kvmem_agent *agent, const char *owner,
+    const kvmem_layout_config *config, const kvmem_nixl_descriptor *descriptors, size_t count,
+    kvmem_layout **layout, kvmem_error **error);
 
 /* ---- Telemetry of agents ---- */
 
@@ -778,15 +563,12 @@ typedef struct kvmem_agent_telemetry {
 /// Returns NIXL's measurements of an agent since it was created.
 ///
 /// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @param telemetry receives the sums
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
 ///
 /// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
 /// measures in microseconds.
-kvmem_status kvmem_agent_get_telemetry(kvmem_agent *agent,
-                                       kvmem_agent_telemetry *telemetry,
-                                       kvmem_error **error);
+kvmem_status kvmem_agent_get_telemetry(kvmem_agent *agent, kvmem_agent_telemetry *telemetry,
+    kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

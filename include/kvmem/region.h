@@ -24,8 +24,6 @@ extern "C" {
 /// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
 /// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
 /// destroyed in any order.
-///
-/// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 typedef struct kvmem_region kvmem_region;
 
 /// Host memory.
@@ -65,7 +63,6 @@ typedef struct kvmem_region kvmem_region;
 
 /// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
-    /// sizeof(kvmem_system_options)
     size_t struct_size;
     /// KVMEM_SYSTEM_* flags.
     uint64_t flags;
@@ -84,17 +81,13 @@ typedef struct kvmem_system_options {
 
 /// Allocates host memory. It is page-aligned and zeroed.
 ///
-/// @param options what to allocate
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
 ///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
 ///           KVMEM_SYSTEM_SHAREABLE
 ///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
-kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
-                                        kvmem_region **region,
-                                        kvmem_error **error);
+kvmem_status kvmem_region_create_system(const kvmem_system_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- Page-locked host memory ---- */
 
@@ -114,7 +107,6 @@ typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *
 
 /// Options of kvmem_region_create_pinned.
 typedef struct kvmem_pinned_options {
-    /// sizeof(kvmem_pinned_options)
     size_t struct_size;
     /// KVMEM_PINNED_* flags.
     uint64_t flags;
@@ -134,31 +126,23 @@ typedef struct kvmem_pinned_options {
     uint32_t numa_node;
     /// Threads that touch the pages; 0 for one per core, at most 8.
     uint32_t threads;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_pinned_options;
 
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
 /// all contexts. A failure leaves nothing allocated.
 ///
-/// @param options what to allocate
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
 ///           is checked before a page is touched; the message has the bytes requested and available
 ///         KVMEM_STATUS_CANCELLED: progress returned another value than 0
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
-                                        kvmem_region **region,
-                                        kvmem_error **error);
+kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- GPU memory ---- */
 
 /// Options of kvmem_region_create_device.
 typedef struct kvmem_device_options {
-    /// sizeof(kvmem_device_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
@@ -166,23 +150,15 @@ typedef struct kvmem_device_options {
     uint64_t size;
     /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     int32_t device;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_device_options;
 
 /// Allocates GPU memory. Its content is undefined.
 ///
-/// @param options what to allocate
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
+/// @return KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
 ///           free and in total
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
-                                        kvmem_region **region,
-                                        kvmem_error **error);
+kvmem_status kvmem_region_create_device(const kvmem_device_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- Memory of the caller ---- */
 
@@ -205,7 +181,6 @@ typedef void (*kvmem_release_callback)(void *user_data);
 
 /// Memory of the caller to adopt.
 typedef struct kvmem_adopt_options {
-    /// sizeof(kvmem_adopt_options)
     size_t struct_size;
     /// KVMEM_ADOPT_READ_ONLY or 0.
     uint64_t flags;
@@ -227,20 +202,14 @@ typedef struct kvmem_adopt_options {
 /// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
 /// exists.
 ///
-/// @param options the memory
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
 ///           PROT_WRITE
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
-///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for that list, or no thread for the release
-///           callback
 ///
 /// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
 /// per mapping of the process.
-kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
-                                     kvmem_region **region,
-                                     kvmem_error **error);
+kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
 /// called.
@@ -251,27 +220,20 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
 ///           another GPU
 ///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
 /// Notes: the memory is gone when its context is destroyed or reset; destroy the region before that.
 /// Otherwise, transfers, checksums, shares and registrations of the region fail with
 /// KVMEM_STATUS_INVALID_STATE before anything is accessed. A transfer in flight fails, and may destroy the
 /// primary context of the GPU. Handles can be destroyed as usual, and release is called.
-kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
-                                       int32_t device,
-                                       kvmem_region **region,
-                                       kvmem_error **error);
+kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options, int32_t device,
+    kvmem_region **region, kvmem_error **error);
 
 /// Part of a memory file to adopt.
 typedef struct kvmem_adopt_memfd_options {
-    /// sizeof(kvmem_adopt_memfd_options)
     size_t struct_size;
     /// KVMEM_ADOPT_* flags.
     uint64_t flags;
@@ -290,7 +252,6 @@ typedef struct kvmem_adopt_memfd_options {
     /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
     /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
     int32_t fd;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_adopt_memfd_options;
 
@@ -306,15 +267,11 @@ typedef struct kvmem_adopt_memfd_options {
 /// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
 /// region or an importer uses it.
 ///
-/// @param options the memory
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
 ///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
 ///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
-///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
-///           release callback
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space or huge pages
 ///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///
@@ -322,9 +279,8 @@ typedef struct kvmem_adopt_memfd_options {
 /// process that can open the file for writing can change the bytes, whatever a share grants.
 /// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
 /// reading with processes of another user.
-kvmem_status kvmem_region_adopt_memfd(const kvmem_adopt_memfd_options *options,
-                                      kvmem_region **region,
-                                      kvmem_error **error);
+kvmem_status kvmem_region_adopt_memfd(const kvmem_adopt_memfd_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- Information and destruction ---- */
 
@@ -381,9 +337,6 @@ typedef struct kvmem_region_info {
 } kvmem_region_info;
 
 /// Returns the properties of a region.
-///
-/// @param region a region
-/// @param info receives the properties
 kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
 
 /// Destroys a region handle. The memory is freed when nothing refers to it any more.
@@ -392,8 +345,6 @@ kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info
 /// finished its work. If that takes longer than 20 ms, a thread frees the memory, which stays allocated
 /// meanwhile; an allocation that finds no memory waits for what can be freed. To learn whether the GPU has
 /// finished invalidates captures in its primary context, as cudaFree does: see docs/streams.md.
-///
-/// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);
 
 /* ---- Files ---- */
@@ -415,7 +366,6 @@ void kvmem_region_destroy(kvmem_region *region);
 
 /// Options of kvmem_region_create_disk.
 typedef struct kvmem_disk_options {
-    /// sizeof(kvmem_disk_options)
     size_t struct_size;
     /// KVMEM_DISK_* flags.
     uint64_t flags;
@@ -437,37 +387,28 @@ typedef struct kvmem_disk_options {
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
 /// takes none.
 ///
-/// @param options what to create or open
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
+/// @return KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
 ///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
 ///         KVMEM_STATUS_BUSY: the file is already open for writing
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
 ///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
 ///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor; or the file is
-///           on tmpfs, and exceeds the memory of the machine or of the control group
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, or RLIMIT_FSIZE; or the file is on tmpfs, and
+///           exceeds the memory of the machine or of the control group
 ///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
-kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
-                                      kvmem_region **region,
-                                      kvmem_error **error);
+kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /// Returns the absolute path of the file of a disk region.
 ///
-/// @param region a region
-/// @param path receives the path as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
+/// @return KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
 ///           share, or was renamed or unlinked
 kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path, kvmem_error **error);
 
 /// Waits until the written data of a disk region is durable. Does nothing for other regions.
 ///
-/// @param region a region
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
+/// @return KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
 /* ---- GPU memory that grows and shrinks ---- */
@@ -478,7 +419,6 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
 /// Options of kvmem_region_create_elastic.
 typedef struct kvmem_elastic_options {
-    /// sizeof(kvmem_elastic_options)
     size_t struct_size;
     /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
     uint64_t flags;
@@ -490,27 +430,21 @@ typedef struct kvmem_elastic_options {
     uint64_t extent_size;
     /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     int32_t device;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_elastic_options;
 
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
 /// allocates it.
 ///
-/// @param options what to reserve
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
 ///           exceeds any address space
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
+///         KVMEM_STATUS_OUT_OF_RANGE: there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
 ///           control block, in which other processes see changes (64 bytes, and 4 per extent)
 ///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
 ///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
-                                         kvmem_region **region,
-                                         kvmem_error **error);
+kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
 /// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
@@ -519,14 +453,12 @@ kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region
 /// @param size bytes, at least 1; every extent that overlaps the range gets memory
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
 ///           if the process has the primary context of the GPU
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
 ///           again
-///         KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
 /// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
@@ -535,8 +467,7 @@ kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region, a multiple of the extent size
 /// @param size bytes, a multiple of the extent size
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
 ///           extents
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
@@ -545,7 +476,6 @@ kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
 ///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
 ///           memory stays mapped, and is used again if the extent is committed again
-///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_decommit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
 /// State of an elastic region.
@@ -563,36 +493,25 @@ typedef struct kvmem_elastic_info {
 /// Returns the state of an elastic region.
 ///
 /// @param region an elastic region, or a view of one
-/// @param info receives the state
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
-kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
-                                           kvmem_elastic_info *info,
-                                           kvmem_error **error);
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region, kvmem_elastic_info *info,
+    kvmem_error **error);
 
 /* ---- Views ---- */
 
 /// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
 /// a view of the region.
 ///
-/// @param region the parent
 /// @param offset bytes from the start of the parent
 /// @param size bytes, at least 1
-/// @param view receives the view; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0
-///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
-kvmem_status kvmem_region_create_view(const kvmem_region *region,
-                                      uint64_t offset,
-                                      uint64_t size,
-                                      kvmem_region **view,
-                                      kvmem_error **error);
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
+kvmem_status kvmem_region_create_view(const kvmem_region *region, uint64_t offset, uint64_t size,
+    kvmem_region **view, kvmem_error **error);
 
 /* ---- Objects and block storage ---- */
 
 /// Options of kvmem_region_create_object.
 typedef struct kvmem_object_options {
-    /// sizeof(kvmem_object_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
@@ -621,23 +540,18 @@ typedef struct kvmem_object_options {
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///
-/// @param options the objects
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
 ///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
 ///           are more than 2^63 - 1 bytes
 ///
 /// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
 /// descriptors of objects with such ids. Registering a region registers all of its objects, also for a layout
 /// over a view: an agent keeps about 600 bytes per object, and deregisters them when nothing uses them.
-kvmem_status kvmem_region_create_object(const kvmem_object_options *options,
-                                        kvmem_region **region,
-                                        kvmem_error **error);
+kvmem_status kvmem_region_create_object(const kvmem_object_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /// Options of kvmem_region_create_block.
 typedef struct kvmem_block_options {
-    /// sizeof(kvmem_block_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
@@ -665,14 +579,10 @@ typedef struct kvmem_block_options {
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
 ///
-/// @param options the part
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
 ///           power of two, or offset and size are not multiples of it
-kvmem_status kvmem_region_create_block(const kvmem_block_options *options,
-                                       kvmem_region **region,
-                                       kvmem_error **error);
+kvmem_status kvmem_region_create_block(const kvmem_block_options *options, kvmem_region **region,
+    kvmem_error **error);
 
 /* ---- Holders, owners, pages in memory ---- */
 
@@ -699,21 +609,15 @@ typedef struct kvmem_region_holders {
 
 /// Returns the number of references to a region, in this process and in others.
 ///
-/// @param region a region
-/// @param holders receives the numbers
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
+/// @return KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
 ///           report its importers, for example because a system call filter rejects F_OFD_GETLK
-kvmem_status kvmem_region_get_holders(const kvmem_region *region,
-                                      kvmem_region_holders *holders,
-                                      kvmem_error **error);
+kvmem_status kvmem_region_get_holders(const kvmem_region *region, kvmem_region_holders *holders,
+    kvmem_error **error);
 
 /// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
 /// region of this process is its own owner.
 ///
-/// @param region a region
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
+/// @return KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
 /// Resident memory of a region, in bytes.
@@ -730,18 +634,15 @@ typedef struct kvmem_region_residency {
 /// the whole underlying region.
 ///
 /// @param region a system or pinned region
-/// @param residency receives the figures
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
+/// @return KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
 ///           cannot be read
 ///
 /// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
 /// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with
 /// the region's may be included; no figure exceeds the size of the region.
-kvmem_status kvmem_region_get_residency(const kvmem_region *region,
-                                        kvmem_region_residency *residency,
-                                        kvmem_error **error);
+kvmem_status kvmem_region_get_residency(const kvmem_region *region, kvmem_region_residency *residency,
+    kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

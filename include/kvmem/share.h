@@ -27,8 +27,6 @@ extern "C" {
 ///
 /// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
 /// the memory allocated, and elastic extents that it carries cannot be decommitted.
-///
-/// Threads: all functions may use one share at the same time, except kvmem_share_destroy.
 typedef struct kvmem_share kvmem_share;
 
 /// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
@@ -59,14 +57,12 @@ typedef struct kvmem_share kvmem_share;
 
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
 typedef struct kvmem_share_options {
-    /// sizeof(kvmem_share_options)
     size_t struct_size;
     /// KVMEM_SHARE_* flags; 0 grants read and write access.
     uint64_t flags;
     /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
     /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     uint32_t transport;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_share_options;
 
@@ -80,21 +76,16 @@ typedef struct kvmem_share_options {
 ///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
 ///        been created exportable
 /// @param options access and transport; NULL for the defaults
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
 ///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, not by this transport, or not sealed; the
 ///           message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
 ///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
 ///           is to be sealed and was shared before: an adopted file to be written, other memory at all
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
 ///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
-///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
-kvmem_status kvmem_share_create_region(const kvmem_region *region,
-                                       const kvmem_share_options *options,
-                                       kvmem_share **share,
-                                       kvmem_error **error);
+///         KVMEM_STATUS_IO
+kvmem_status kvmem_share_create_region(const kvmem_region *region, const kvmem_share_options *options,
+    kvmem_share **share, kvmem_error **error);
 
 /// Creates a share of a layout: its shape, its regions, and the data for NIXL.
 ///
@@ -105,17 +96,13 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 ///
 /// @param layout a layout of this process
 /// @param options access and transport; NULL for the defaults
-/// @param share receives the share; the caller destroys it
 /// @return any status of kvmem_share_create_region, and
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
 ///           starts at an offset in its memory that is not a multiple of the layout's alignment
 ///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
 ///           the data for NIXL
-///         KVMEM_STATUS_NIXL
-kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
-                                       const kvmem_share_options *options,
-                                       kvmem_share **share,
-                                       kvmem_error **error);
+kvmem_status kvmem_share_create_layout(const kvmem_layout *layout, const kvmem_share_options *options,
+    kvmem_share **share, kvmem_error **error);
 
 /* ---- Sending and receiving ---- */
 
@@ -130,16 +117,12 @@ kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
-/// @param share a share
 /// @param fd the socket; send nothing else on it during the call
-/// @param timeout_ns nanoseconds to wait for the peer to read; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no
-///        limit
 /// @return KVMEM_STATUS_OK: the socket has accepted all of it
 ///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
 ///           buffer is too small
-///         KVMEM_STATUS_OUT_OF_MEMORY: the system has no memory for the message
 ///         KVMEM_STATUS_IO
 kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t timeout_ns, kvmem_error **error);
 
@@ -148,15 +131,7 @@ kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t tim
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
-/// @param timeout_ns nanoseconds to wait for the share; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no limit
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time
-///         KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_CORRUPT: the bytes are not a share
-///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process or the system has no free file
-///           descriptors
+/// @return KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
 ///           security policy
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
@@ -200,7 +175,6 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 
 /// Options of kvmem_share_open_region and kvmem_share_open_layout.
 typedef struct kvmem_open_options {
-    /// sizeof(kvmem_open_options)
     size_t struct_size;
     /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     uint64_t flags;
@@ -208,7 +182,6 @@ typedef struct kvmem_open_options {
     kvmem_agent *agent;
     /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     int32_t device;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_open_options;
 
@@ -223,15 +196,11 @@ typedef struct kvmem_open_options {
 /// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
 /// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
 ///
-/// @param share a share of a region
 /// @param options how to open it; NULL for the defaults
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
+/// @return KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
 ///           block would block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
-///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was
@@ -240,15 +209,11 @@ typedef struct kvmem_open_options {
 ///           driver does not open an IPC handle of another PID namespace
 ///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
 ///           after it was shared
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
-///           has not touched
+///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_OPEN_PIN also for pages that the owner has not touched
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, flags exclude each other, or `agent` or
 ///           flags of layouts are set
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_share_open_region(const kvmem_share *share,
-                                     const kvmem_open_options *options,
-                                     kvmem_region **region,
-                                     kvmem_error **error);
+kvmem_status kvmem_share_open_region(const kvmem_share *share, const kvmem_open_options *options,
+    kvmem_region **region, kvmem_error **error);
 
 /// Opens the layout of a share: maps its memory, or accesses it through NIXL.
 ///
@@ -259,24 +224,18 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one method, so no region is mapped unless all can be.
 ///
-/// @param share a share of a layout
 /// @param options how to open it; NULL for the defaults
-/// @param layout receives the layout; the caller destroys it
 /// @return any status of kvmem_share_open_region; for access through NIXL, any status of
 ///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an
 ///           agent
 ///         KVMEM_STATUS_UNSUPPORTED: the share carries no memory, and NIXL is not to be used; or
 ///           KVMEM_OPEN_REMOTE is set, and the share carries no NIXL metadata or KVMEM_OPEN_READ_ONLY is set
-kvmem_status kvmem_share_open_layout(const kvmem_share *share,
-                                     const kvmem_open_options *options,
-                                     kvmem_layout **layout,
-                                     kvmem_error **error);
+kvmem_status kvmem_share_open_layout(const kvmem_share *share, const kvmem_open_options *options,
+    kvmem_layout **layout, kvmem_error **error);
 
 /// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
 /// share. Regions and layouts that were opened from it stay open.
-///
-/// @param share a share that no other call uses; NULL does nothing
 void kvmem_share_destroy(kvmem_share *share);
 
 /* ---- Brokers ---- */
@@ -285,13 +244,10 @@ void kvmem_share_destroy(kvmem_share *share);
 ///
 /// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
 /// send its request in time, and present a token.
-///
-/// Threads: all functions may use one broker at the same time, except kvmem_broker_destroy.
 typedef struct kvmem_broker kvmem_broker;
 
 /// Options of kvmem_broker_create.
 typedef struct kvmem_broker_options {
-    /// sizeof(kvmem_broker_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
@@ -316,16 +272,12 @@ typedef struct kvmem_broker_options {
     /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
     /// client that was sent file descriptors counts until it has read them, or until its time to do so ends.
     uint32_t max_clients_per_user;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_broker_options;
 
 /// Creates a broker. It listens at its path when the call returns.
 ///
-/// @param options path, users and limits
-/// @param broker receives the broker; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
 ///           or mode does not let all users connect
 ///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
 ///           no number in this user namespace
@@ -333,11 +285,8 @@ typedef struct kvmem_broker_options {
 ///           is there
 ///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread could not be started, or the process has no free file
-///           descriptors
-kvmem_status kvmem_broker_create(const kvmem_broker_options *options,
-                                 kvmem_broker **broker,
-                                 kvmem_error **error);
+kvmem_status kvmem_broker_create(const kvmem_broker_options *options, kvmem_broker **broker,
+    kvmem_error **error);
 
 /// 256 random bits, with which a client fetches a share. Transmit them as a secret.
 typedef struct kvmem_token {
@@ -350,7 +299,6 @@ typedef struct kvmem_token {
 
 /// What a token grants.
 typedef struct kvmem_publish_options {
-    /// sizeof(kvmem_publish_options)
     size_t struct_size;
     /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     uint64_t flags;
@@ -364,42 +312,24 @@ typedef struct kvmem_publish_options {
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
 /// while it is published, even if its handle is destroyed.
 ///
-/// @param broker a broker
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
-/// @param share the share
 /// @param options rights and limits of the token; NULL for the defaults
-/// @param token receives the token
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
+/// @return KVMEM_STATUS_ALREADY_EXISTS: the name is in use
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
-kvmem_status kvmem_broker_publish(kvmem_broker *broker,
-                                  const char *name,
-                                  const kvmem_share *share,
-                                  const kvmem_publish_options *options,
-                                  kvmem_token *token,
-                                  kvmem_error **error);
+kvmem_status kvmem_broker_publish(kvmem_broker *broker, const char *name, const kvmem_share *share,
+    const kvmem_publish_options *options, kvmem_token *token, kvmem_error **error);
 
 /// Returns another token for a published share.
 ///
-/// @param broker a broker
-/// @param name the name of the published share
 /// @param options rights and limits of the token; NULL for the defaults
-/// @param token receives the token
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the name is not published
-kvmem_status kvmem_broker_grant(kvmem_broker *broker,
-                                const char *name,
-                                const kvmem_publish_options *options,
-                                kvmem_token *token,
-                                kvmem_error **error);
+/// @return KVMEM_STATUS_NOT_FOUND: the name is not published
+kvmem_status kvmem_broker_grant(kvmem_broker *broker, const char *name, const kvmem_publish_options *options,
+    kvmem_token *token, kvmem_error **error);
 
 /// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
 /// already opened stay open.
 ///
-/// @param broker a broker
-/// @param name the name of the published share
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the name is not published
+/// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
 /// Fetch read access only, even if write access is granted.
@@ -411,7 +341,6 @@ kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvme
 
 /// Options of kvmem_share_fetch.
 typedef struct kvmem_fetch_options {
-    /// sizeof(kvmem_fetch_options)
     size_t struct_size;
     /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     uint64_t flags;
@@ -425,16 +354,12 @@ typedef struct kvmem_fetch_options {
     uint64_t timeout_ns;
     /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     uint32_t broker_user;
-    /// Must be 0.
     uint32_t reserved;
 } kvmem_fetch_options;
 
 /// Fetches a share from a broker.
 ///
-/// @param options what to fetch, and from which broker
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
+/// @return KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
 ///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
 ///           is set and less is granted; or the broker runs as another user
 ///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
@@ -445,15 +370,11 @@ typedef struct kvmem_fetch_options {
 ///           descriptors are in transit to it
 ///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
 ///           request in time
-///         KVMEM_STATUS_CORRUPT: the reply is damaged
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
 ///         any status of kvmem_share_create_region: the broker cannot share the published object, for example
 ///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options, kvmem_share **share, kvmem_error **error);
 
 /// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
-///
-/// @param broker a broker that no other call uses; NULL does nothing
 void kvmem_broker_destroy(kvmem_broker *broker);
 
 /* ---- Information ---- */
@@ -483,14 +404,10 @@ typedef struct kvmem_share_info {
     /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
     /// transports.
     uint32_t transport;
-    /// 0.
     uint32_t reserved;
 } kvmem_share_info;
 
 /// Returns the properties of a share.
-///
-/// @param share a share
-/// @param info receives the properties
 kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
 
 /// Counts of a broker.
@@ -506,9 +423,6 @@ typedef struct kvmem_broker_info {
 } kvmem_broker_info;
 
 /// Returns the counts of a broker.
-///
-/// @param broker a broker
-/// @param info receives the counts
 kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info *info, kvmem_error **error);
 
 /* ---- Shares as bytes and file descriptors ---- */
@@ -526,35 +440,21 @@ const void *kvmem_share_data(const kvmem_share *share, size_t *size);
 /// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
 /// indices.
 ///
-/// @param share a share
 /// @param index less than num_fds of kvmem_share_info
 /// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
 ///        close it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t *fd, kvmem_error **error);
 
 /// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
 /// trust the bytes.
 ///
 /// @param data the bytes of kvmem_share_data; copied
-/// @param size size of the bytes
 /// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
 ///        own; NULL with num_fds 0
-/// @param num_fds number of file descriptors
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or name another number of
-///           file descriptors
-///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+/// @return KVMEM_STATUS_CORRUPT: the bytes name another number of file descriptors
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
-///         KVMEM_STATUS_OUT_OF_MEMORY: the process has no free file descriptors
-kvmem_status kvmem_share_create_received(const void *data,
-                                         size_t size,
-                                         const int32_t *fds,
-                                         size_t num_fds,
-                                         kvmem_share **share,
-                                         kvmem_error **error);
+kvmem_status kvmem_share_create_received(const void *data, size_t size, const int32_t *fds, size_t num_fds,
+    kvmem_share **share, kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -62,7 +62,6 @@ typedef struct kvmem_block_table {
 /// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
 /// end. Everything is copied.
 typedef struct kvmem_submit_options {
-    /// sizeof(kvmem_submit_options)
     size_t struct_size;
     /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
     const kvmem_block_pair *pairs;
@@ -129,7 +128,6 @@ typedef struct kvmem_submit_options {
 
 /// Options of kvmem_transfer_create and kvmem_transfer_start: what does not change from run to run.
 typedef struct kvmem_transfer_options {
-    /// sizeof(kvmem_transfer_options)
     size_t struct_size;
     /// KVMEM_TRANSFER_* flags.
     uint64_t flags;
@@ -184,7 +182,6 @@ typedef struct kvmem_transfer_options {
     /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
     /// throughput.
     uint32_t method;
-    /// Must be 0.
     uint32_t reserved;
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
@@ -222,11 +219,8 @@ typedef struct kvmem_transfer_options {
 ///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative), or the
 ///           requested method is not possible
 ///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none
-kvmem_status kvmem_transfer_create(const kvmem_layout *source,
-                                   const kvmem_layout *destination,
-                                   const kvmem_transfer_options *options,
-                                   kvmem_transfer **transfer,
-                                   kvmem_error **error);
+kvmem_status kvmem_transfer_create(const kvmem_layout *source, const kvmem_layout *destination,
+    const kvmem_transfer_options *options, kvmem_transfer **transfer, kvmem_error **error);
 
 /// Creates a transfer and starts its first run, in one call.
 ///
@@ -240,12 +234,9 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
 ///         no run has started, and the queue receives no completion
 /// @return any status of kvmem_transfer_create and kvmem_transfer_submit
-kvmem_status kvmem_transfer_start(const kvmem_layout *source,
-                                  const kvmem_layout *destination,
-                                  const kvmem_transfer_options *options,
-                                  const kvmem_submit_options *first,
-                                  kvmem_transfer **transfer,
-                                  kvmem_error **error);
+kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout *destination,
+    const kvmem_transfer_options *options, const kvmem_submit_options *first, kvmem_transfer **transfer,
+    kvmem_error **error);
 
 /// Prepares the blocks of the next run. Moves nothing.
 ///
@@ -276,9 +267,8 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 /// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
 /// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
 /// peer that is mapped here.
-kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer,
-                                    const kvmem_submit_options *options,
-                                    kvmem_error **error);
+kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit_options *options,
+    kvmem_error **error);
 
 /// Starts a run of a transfer, with new blocks or with those that were prepared or submitted last.
 ///
@@ -316,9 +306,8 @@ kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer,
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable. Runs of graphs, and requests on raw descriptors that write to
 /// files or peers, are not checked for blocks that an ended run may still write.
-kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
-                                   const kvmem_submit_options *options,
-                                   kvmem_error **error);
+kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_options *options,
+    kvmem_error **error);
 
 /// Returns the state of the last run. Never waits.
 ///
@@ -382,7 +371,6 @@ typedef struct kvmem_completion {
     uint64_t bytes;
     /// KVMEM_STATUS_OK, or how the run failed; kvmem_transfer_poll returns the message.
     kvmem_status status;
-    /// 0.
     uint32_t reserved;
 } kvmem_completion;
 
@@ -406,11 +394,8 @@ kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_err
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
 /// @param count receives the number of completions; may be 0
-kvmem_status kvmem_queue_poll(kvmem_queue *queue,
-                              kvmem_completion *completions,
-                              size_t capacity,
-                              size_t *count,
-                              kvmem_error **error);
+kvmem_status kvmem_queue_poll(kvmem_queue *queue, kvmem_completion *completions, size_t capacity,
+    size_t *count, kvmem_error **error);
 
 /// Removes completions from a queue, and waits for one if there is none.
 ///
@@ -421,12 +406,8 @@ kvmem_status kvmem_queue_poll(kvmem_queue *queue,
 /// @param count receives the number of completions, at least 1
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: no completion arrived in time
-kvmem_status kvmem_queue_wait(kvmem_queue *queue,
-                              uint64_t timeout_ns,
-                              kvmem_completion *completions,
-                              size_t capacity,
-                              size_t *count,
-                              kvmem_error **error);
+kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_completion *completions,
+    size_t capacity, size_t *count, kvmem_error **error);
 
 /// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are
 /// discarded.
@@ -446,9 +427,8 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 /// @param num_layers receives the number
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
-kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer,
-                                       uint64_t *num_layers,
-                                       kvmem_error **error);
+kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer, uint64_t *num_layers,
+    kvmem_error **error);
 
 /// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
 /// flight.
@@ -462,10 +442,8 @@ kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer,
 ///         KVMEM_STATUS_TIMED_OUT: the layers have not moved in time
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
-kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
-                                        uint64_t num_layers,
-                                        uint64_t timeout_ns,
-                                        kvmem_error **error);
+kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t num_layers,
+    uint64_t timeout_ns, kvmem_error **error);
 
 /* ---- Methods and information ---- */
 
@@ -484,7 +462,6 @@ typedef struct kvmem_transfer_info {
     uint64_t duration_ns;
     /// KVMEM_METHOD_* value.
     uint32_t method;
-    /// 0.
     uint32_t reserved;
 } kvmem_transfer_info;
 
@@ -494,9 +471,8 @@ typedef struct kvmem_transfer_info {
 /// @param info receives the properties
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
-kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
-                                     kvmem_transfer_info *info,
-                                     kvmem_error **error);
+kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_transfer_info *info,
+    kvmem_error **error);
 
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
 /// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
@@ -537,7 +513,6 @@ typedef struct kvmem_compared_method {
     /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
     /// bytes. Otherwise 0.
     uint32_t assumed;
-    /// 0.
     uint32_t reserved;
     /// Why the method is not used, or a remark on the one that is; may be empty. What does not fit is cut;
     /// kvmem_transfer_explain has all of it.
@@ -558,11 +533,8 @@ typedef struct kvmem_compared_method {
 /// @param count receives the number of methods that were compared, which may be more than `capacity`
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
-kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer,
-                                        kvmem_compared_method *methods,
-                                        size_t capacity,
-                                        size_t *count,
-                                        kvmem_error **error);
+kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer, kvmem_compared_method *methods,
+    size_t capacity, size_t *count, kvmem_error **error);
 
 /// Host memory: host threads copy by memcpy.
 #define KVMEM_METHOD_MEMCPY 1

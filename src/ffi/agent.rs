@@ -33,8 +33,6 @@ pub struct Named {
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
 /// memory is freed. nixl.h has its functions.
-///
-/// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.
 pub struct kvmem_registration {
     handle: Handle<Arc<Registration>>,
 }

@@ -52,10 +52,7 @@ options!(kvmem_broker_options);
 
 /// Creates a broker. It listens at its path when the call returns.
 ///
-/// @param options path, users and limits
-/// @param broker receives the broker; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
 ///           or mode does not let all users connect
 ///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
 ///           no number in this user namespace
@@ -63,8 +60,6 @@ options!(kvmem_broker_options);
 ///           is there
 ///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread could not be started, or the process has no free file
-///           descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_create(
     options: *const kvmem_broker_options,

@@ -52,10 +52,7 @@ options!(kvmem_fetch_options);
 
 /// Fetches a share from a broker.
 ///
-/// @param options what to fetch, and from which broker
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
+/// @return KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
 ///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
 ///           is set and less is granted; or the broker runs as another user
 ///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
@@ -66,8 +63,6 @@ options!(kvmem_fetch_options);
 ///           descriptors are in transit to it
 ///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
 ///           request in time
-///         KVMEM_STATUS_CORRUPT: the reply is damaged
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
 ///         any status of kvmem_share_create_region: the broker cannot share the published object, for example
 ///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 #[unsafe(no_mangle)]

@@ -23,9 +23,6 @@ pub struct kvmem_broker_info {
 }
 
 /// Returns the counts of a broker.
-///
-/// @param broker a broker
-/// @param info receives the counts
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_get_info(
     broker: *const kvmem_broker,
@@ -49,8 +46,6 @@ pub unsafe extern "C" fn kvmem_broker_get_info(
 }
 
 /// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
-///
-/// @param broker a broker that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
     // SAFETY: by contract.

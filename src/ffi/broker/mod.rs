@@ -13,8 +13,6 @@ use crate::share::broker::Broker;
 ///
 /// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
 /// send its request in time, and present a token.
-///
-/// Threads: all functions may use one broker at the same time, except kvmem_broker_destroy.
 pub struct kvmem_broker {
     handle: Handle<Broker>,
 }

@@ -49,13 +49,9 @@ options!(kvmem_publish_options);
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
 /// while it is published, even if its handle is destroyed.
 ///
-/// @param broker a broker
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
-/// @param share the share
 /// @param options rights and limits of the token; NULL for the defaults
-/// @param token receives the token
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
+/// @return KVMEM_STATUS_ALREADY_EXISTS: the name is in use
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_publish(
@@ -82,12 +78,8 @@ pub unsafe extern "C" fn kvmem_broker_publish(
 
 /// Returns another token for a published share.
 ///
-/// @param broker a broker
-/// @param name the name of the published share
 /// @param options rights and limits of the token; NULL for the defaults
-/// @param token receives the token
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the name is not published
+/// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_grant(
     broker: *mut kvmem_broker,
@@ -111,10 +103,7 @@ pub unsafe extern "C" fn kvmem_broker_grant(
 /// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
 /// already opened stay open.
 ///
-/// @param broker a broker
-/// @param name the name of the published share
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the name is not published
+/// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_unpublish(
     broker: *mut kvmem_broker,

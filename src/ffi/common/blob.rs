@@ -8,8 +8,7 @@ use crate::ffi::common::handle::destroy;
 use crate::ffi::common::handle::opaque;
 use crate::ffi::common::handle::peek;
 
-/// Bytes or text that kvmem created and the caller destroys. A blob never changes, so any threads may read it
-/// at the same time. A NUL follows the last byte, so that text can be used as a C string.
+/// Bytes or text that kvmem created. A NUL follows the last byte, so that text can be used as a C string.
 pub struct kvmem_blob {
     handle: Handle<Vec<u8>>,
 }
@@ -40,8 +39,6 @@ pub unsafe extern "C" fn kvmem_blob_size(blob: *const kvmem_blob) -> usize {
 }
 
 /// Destroys a blob.
-///
-/// @param blob a blob that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_blob_destroy(blob: *mut kvmem_blob) {
     // SAFETY: by contract.

@@ -95,10 +95,7 @@ pub unsafe extern "C" fn kvmem_error_message(error: *const kvmem_error, length: 
 
 /// Returns the native cause of an error.
 ///
-/// @param error an error
 /// @param cause receives the cause; its domain is KVMEM_DOMAIN_NONE if kvmem itself found the error
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_get_cause(
     error: *const kvmem_error,
@@ -115,8 +112,6 @@ pub unsafe extern "C" fn kvmem_error_get_cause(
 }
 
 /// Destroys an error.
-///
-/// @param error an error that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_destroy(error: *mut kvmem_error) {
     // SAFETY: by contract.

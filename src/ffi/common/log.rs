@@ -53,9 +53,7 @@ pub type kvmem_log_callback = Option<
 /// @param level least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
 /// @param callback the function to call; NULL removes the callback
 /// @param user_data passed to every call
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value
-///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
+/// @return KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
 ///
 /// Notes: messages that are still queued when the process ends are lost; remove the callback before. Remove a
 /// callback that is part of a shared object before dlclose. A forked child starts without a callback.

@@ -112,8 +112,6 @@ pub extern "C" fn kvmem_status_name(status: kvmem_status) -> *const c_char {
 }
 
 /// Returns the meaning of a status in one sentence. The string is static.
-///
-/// @param status any value
 #[unsafe(no_mangle)]
 pub extern "C" fn kvmem_status_message(status: kvmem_status) -> *const c_char {
     find(status).map_or("The status is unknown.\0", |(_, _, message)| message).as_ptr().cast()

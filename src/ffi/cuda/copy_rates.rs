@@ -35,14 +35,8 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 /// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
 /// the copy kernel, which the driver does not load while a kernel of the engine runs.
 ///
-/// @param device the GPU
-/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
-///         blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
-///         KVMEM_STATUS_CUDA: the GPU has no usable context
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+/// @param rates receives the rates, as opaque bytes with a version and a checksum
+/// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
 /// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
 /// included.
@@ -65,16 +59,9 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
 /// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
 /// method.
 ///
-/// @param device the GPU
 /// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
 ///        with size 0 discards the rates, so that they are measured when they are needed next
-/// @param size number of bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
     device: i32,
@@ -97,14 +84,9 @@ pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
 /// @param device the GPU that does the work: that of the destination, or the one that memory of another
 ///        process was opened for
 /// @param peer the other GPU. No context is created on it, unless the first cannot access it
-/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
-///         blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+/// @param rates receives the rates, as opaque bytes with a version and a checksum
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
 ///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
-///         KVMEM_STATUS_CUDA: the GPU has no usable context
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_peer_rates(
     device: i32,
@@ -128,9 +110,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_peer_rates(
 /// @param peer the other GPU
 /// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
 ///        the rates
-/// @param size number of bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
 ///         any other status of kvmem_cuda_set_copy_rates
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
@@ -153,11 +133,6 @@ pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
 /// measured.
 ///
 /// The rates between two GPUs are set for copies that either of them executes.
-///
-/// @param device the GPU
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_use_default_rates(
     device: i32,
@@ -191,12 +166,8 @@ pub struct kvmem_rates_info {
 /// Describes copy rates. Needs neither a GPU nor a driver.
 ///
 /// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
-/// @param size number of bytes
 /// @param info receives the summary; may be NULL
-/// @param text receives all rates as text for people; the caller destroys the blob; may be NULL
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+/// @param text receives all rates as text for people; may be NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_describe_rates(
     data: *const c_void,

@@ -22,12 +22,9 @@ pub struct kvmem_cuda_info {
 
 /// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @param info receives the version and the number of GPUs
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
+/// @return KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
 ///           says which
 ///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_info(
     info: *mut kvmem_cuda_info,
@@ -96,12 +93,6 @@ pub struct kvmem_cuda_device_info {
 ///
 /// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
 /// has no free memory, it takes the driver's attributes for the handles.
-///
-/// @param device the GPU
-/// @param info receives the properties
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     device: i32,
@@ -123,9 +114,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
 ///
 /// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
 /// @param device receives the ordinal in this process
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_find_device(
     uuid: *const u8,
@@ -147,9 +136,6 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
 /// @param device the GPU that maps the memory
 /// @param owner the GPU that the memory is located on
 /// @param can_access receives the result; true if both are the same GPU
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_can_access(
     device: i32,

@@ -39,12 +39,9 @@ pub struct kvmem_ipc_handle {
 /// handle does not synchronize: complete all writes before the other process reads.
 ///
 /// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
-/// @param handle receives the handle
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
 ///           memory
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_export(
     address: u64,
@@ -107,17 +104,13 @@ options!(kvmem_ipc_options);
 /// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
 /// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
 ///
-/// @param options the memory to open
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the region ends past the allocation
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the region ends past the allocation
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
 ///           memory of this process, or memory of another GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
 ///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory; or the driver has mapped
 ///           the memory for another GPU of this process, and maps it only once
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
     options: *const kvmem_ipc_options,

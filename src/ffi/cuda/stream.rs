@@ -48,8 +48,6 @@ pub struct CUstream_st {
 ///         KVMEM_STATUS_BUSY: the transfer is in flight (while a stream is captured, only if options is not
 ///           NULL), other transfers use the staging memory, or memory is in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
-///         KVMEM_STATUS_CUDA
 ///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
@@ -96,7 +94,6 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 ///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
 ///           stream does not wait
 ///         the status of the run: it has failed
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait_on_stream(
     transfer: *const kvmem_transfer,

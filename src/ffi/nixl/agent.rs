@@ -70,13 +70,8 @@ options!(kvmem_agent_options);
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
 /// @param options options of the agent; NULL for the defaults
-/// @param agent receives the agent; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
+/// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
 ///           and NIXL's objects are destroyed
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
-///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns
-///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create(
     name: *const c_char,
@@ -123,18 +118,13 @@ pub struct kvmem_parameter {
 /// (files and GPU memory; requires libcufile and libcudart). Regions that are already registered are not
 /// registered with the new backend.
 ///
-/// @param agent an agent
-/// @param plugin name of the plugin
 /// @param parameters parameters that replace those of the plugin; NULL with count 0 for none. NIXL ignores
 ///        keys that the plugin does not have
-/// @param count number of parameters
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
+/// @return KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
 ///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
 ///           plugin OBJ would never end a request; the message has the parameter
 ///         KVMEM_STATUS_INVALID_STATE: the process exits, and NIXL's objects are destroyed
-///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns; it may exist later
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
 ///           what UCX logged, and the UCX_* variables of the environment
@@ -174,8 +164,6 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
 /// log has a warning. Calls that wait in vain share these 10 s: each further one waits for 0.1 s, until NIXL
 /// destroys an agent again. A process that calls exit waits for agents that are being destroyed, for 10 s
 /// after the last of them began. Other agents are not destroyed.
-///
-/// @param agent an agent that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_destroy(agent: *mut kvmem_agent) {
     // SAFETY: by contract.

@@ -50,15 +50,12 @@ pub struct kvmem_nixl_descriptor {
 /// Returns the memory of a region as descriptors: one per span that is registered. Those of objects and block
 /// storage have the keys or the metadata, and are of the whole region, also if it is a view.
 ///
-/// @param region a region
 /// @param descriptors receives the descriptors, which refer to the region; their metadata is valid as long as
 ///        it. NULL with capacity 0 to get only their number
 /// @param capacity elements of descriptors
 /// @param count receives the number of descriptors of the region
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
+/// @return KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
 ///           message has the number
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory to list the objects
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_descriptors(
     region: *const kvmem_region,

@@ -34,11 +34,12 @@ use crate::transfer::QueueEntry;
 /// response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER, except
 /// kvmem_directory_wait_for and kvmem_directory_take_events.
 ///
+/// Calls fail with KVMEM_STATUS_TIMED_OUT if the directory does not respond, and with KVMEM_STATUS_IO or
+/// KVMEM_STATUS_PERMISSION_DENIED if the folder or the servers cannot be accessed.
+///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as
 /// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an
 /// entry: its permissions determine which processes can write to it.
-///
-/// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
 pub struct kvmem_directory {
     handle: Handle<Directory>,
 }
@@ -93,17 +94,13 @@ pub struct kvmem_named_layout {
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///
-/// @param options location and options of the directory
-/// @param directory receives the directory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
+/// @return KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
 ///           password or the prefix
 ///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
 ///           reason
 ///         KVMEM_STATUS_TIMED_OUT: etcd or the file system of the folder has not responded for 5 seconds
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
-///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
 ///
 /// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
 #[unsafe(no_mangle)]
@@ -219,13 +216,10 @@ unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
 /// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
 /// or damaged by another process, it is published again.
 ///
-/// @param directory a directory
 /// @param agent an agent with a backend that reaches peers
 /// @param layouts layouts of the agent; NULL with count 0 for none
 /// @param count number of layouts, at most 1024
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
 ///           agent
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
 ///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
@@ -294,15 +288,10 @@ unsafe fn exported<'a>(
 
 /// Removes an entry that was published with this directory handle.
 ///
-/// @param directory a directory
-/// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
+/// @return KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
 ///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
 ///           lease does
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_withdraw(
     directory: *const kvmem_directory,
@@ -322,17 +311,7 @@ pub unsafe extern "C" fn kvmem_directory_withdraw(
 ///
 /// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
 ///
-/// @param directory a directory
-/// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait for the response of the directory; KVMEM_TIMEOUT_FOREVER for no
-///        limit
-/// @param entry receives the entry; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+/// @return KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_look_up(
     directory: *const kvmem_directory,
@@ -372,16 +351,6 @@ unsafe fn found(
 /// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
 /// a timeout of 0.
 ///
-/// @param directory a directory
-/// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param entry receives the entry; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the agent was not published in time, or the directory does not respond
-///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
-///
 /// Notes: no events are reported for it, unless the agent is watched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_wait_for(
@@ -402,13 +371,9 @@ pub unsafe extern "C" fn kvmem_directory_wait_for(
 /// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
 /// kvmem_directory_entry_load with one deadline. Then import its layouts.
 ///
-/// @param directory a directory
 /// @param agent the agent that will access the memory of the peer
 /// @param peer name of the agent that the peer publishes
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param entry receives the entry; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
+/// @return KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
 ///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
 ///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
 ///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
@@ -448,16 +413,9 @@ pub unsafe extern "C" fn kvmem_directory_connect(
 
 /// Checks that an entry is still the current one of its agent.
 ///
-/// @param directory a directory
 /// @param entry an entry that was found in it
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
+/// @return KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_check(
     directory: *const kvmem_directory,
@@ -477,11 +435,8 @@ pub unsafe extern "C" fn kvmem_directory_check(
 /// Begins to watch an agent, or all agents. The first events report the current state, later events the
 /// changes.
 ///
-/// @param directory a directory
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+/// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
 ///
 /// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
@@ -501,11 +456,8 @@ pub unsafe extern "C" fn kvmem_directory_watch(
 /// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
 /// discarded.
 ///
-/// @param directory a directory
 /// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: it is not watched
+/// @return KVMEM_STATUS_NOT_FOUND: it is not watched
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
 ///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
 #[unsafe(no_mangle)]
@@ -531,12 +483,8 @@ unsafe fn nullable<'a>(name: *const c_char) -> Result<Option<&'a str>> {
 /// Changes of an agent that were not taken become one event: the difference between the last event that was
 /// taken and the current state. So memory is bounded, however many changes there are.
 ///
-/// @param directory a directory
-/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param events receives the events, at least one; the caller destroys them
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
-///         KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
+/// @param events receives the events, at least one
+/// @return KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_take_events(
     directory: *const kvmem_directory,
@@ -561,10 +509,8 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
 /// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
 /// when events arrive after that.
 ///
-/// @param directory a directory
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
-/// @return KVMEM_STATUS_OK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_report_events(
     directory: *const kvmem_directory,
@@ -588,8 +534,6 @@ pub unsafe extern "C" fn kvmem_directory_report_events(
 
 /// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
 /// seconds for that. Entries and events that were returned remain valid.
-///
-/// @param directory a directory that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_destroy(directory: *mut kvmem_directory) {
     // SAFETY: by contract.

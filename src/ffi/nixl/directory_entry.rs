@@ -93,10 +93,6 @@ pub struct kvmem_published_layout {
 }
 
 /// Returns the content of an entry.
-///
-/// @param entry an entry
-/// @param info receives the content
-/// @return KVMEM_STATUS_OK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_get_info(
     entry: *const kvmem_directory_entry,
@@ -123,11 +119,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_info(
 
 /// Returns one of the layouts of an entry.
 ///
-/// @param entry an entry
 /// @param index less than layout_count
-/// @param layout receives the layout
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
     entry: *const kvmem_directory_entry,
@@ -161,10 +153,8 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
 /// If the peer was restarted since its metadata was loaded, the old metadata is removed first: layouts
 /// that were imported before then fail with KVMEM_STATUS_STALE.
 ///
-/// @param entry an entry
 /// @param agent the agent that will access the memory
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
 ///           loaded; nothing has changed. Look the peer up again
 ///         KVMEM_STATUS_PEER_LOST: the process that published the entry has ended. That is found for a
@@ -192,12 +182,9 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
 /// @param entry an entry, which kvmem_directory_entry_load has loaded
 /// @param agent the agent that will access the layout
 /// @param name name under which the layout was published
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
+/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
 ///           not cover the memory of the layout
-///         KVMEM_STATUS_CORRUPT: the descriptor is damaged, malicious, or of another agent
-///         KVMEM_STATUS_VERSION_MISMATCH: the descriptor has a version that this library cannot read
+///         KVMEM_STATUS_CORRUPT: the descriptor is that of another agent
 ///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
@@ -240,8 +227,6 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
 }
 
 /// Destroys an entry.
-///
-/// @param entry an entry that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_destroy(entry: *mut kvmem_directory_entry) {
     // SAFETY: by contract.

@@ -124,12 +124,6 @@ pub unsafe extern "C" fn kvmem_directory_events_count(events: *const kvmem_direc
 }
 
 /// Returns one of the events. Those of one agent are in order.
-///
-/// @param events events
-/// @param index less than the count
-/// @param event receives the event
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_events_get(
     events: *const kvmem_directory_events,
@@ -162,8 +156,6 @@ pub unsafe extern "C" fn kvmem_directory_events_get(
 }
 
 /// Destroys events.
-///
-/// @param events events that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_events_destroy(events: *mut kvmem_directory_events) {
     // SAFETY: by contract.

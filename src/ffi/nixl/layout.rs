@@ -19,10 +19,7 @@ use crate::layout::Layout;
 
 /// Returns the name of the agent of a layout: the one that it was built with, or the peer.
 ///
-/// @param layout a layout
-/// @param name receives the name as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the layout has no agent
+/// @return KVMEM_STATUS_NOT_FOUND: the layout has no agent
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_agent(
     layout: *const kvmem_layout,
@@ -45,9 +42,7 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
 /// needs the metadata of the agent.
 ///
 /// @param layout a layout in memory of this process that was built with an agent
-/// @param descriptor receives the bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, in several elastic
 ///           regions, or in a file, in objects or in block storage
@@ -72,12 +67,7 @@ pub unsafe extern "C" fn kvmem_layout_export(
 ///
 /// @param agent the agent that will access the layout; the metadata of the layout's owner must be loaded
 /// @param data bytes of kvmem_layout_export
-/// @param size number of bytes
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a descriptor
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
+/// @return KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
 ///           same name, or does not cover the memory of the layout
 ///         KVMEM_STATUS_STALE: the metadata of another process is loaded under the name of the owner
 ///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended
@@ -107,10 +97,7 @@ pub unsafe extern "C" fn kvmem_layout_import(
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
 /// @param config shape of the blocks, as they are in the memory of the peer
 /// @param descriptors one descriptor per region of the layout, in their order, each at least as large
-/// @param count number of descriptors
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
 ///           not aligned, or two of them overlap in the bytes that the layout needs
 ///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors

@@ -32,9 +32,7 @@ pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut k
 
 /// Returns the path of the file that NIXL was loaded from.
 ///
-/// @param path receives the path as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
+/// @return KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_get_path(
     path: *mut *mut kvmem_blob,

@@ -22,9 +22,7 @@ use crate::nixl::{Command, ForListener};
 /// Get it after all memory that peers will access is registered. The caller chooses how to send it.
 ///
 /// @param agent an agent with a backend that reaches peers
-/// @param metadata receives NIXL's bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NIXL: the agent has no such backend
+/// @return KVMEM_STATUS_NIXL: the agent has no such backend
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     agent: *mut kvmem_agent,
@@ -48,12 +46,9 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
 /// NIXL and UCX do not check all of the bytes. Damaged ones can end the process, so load metadata only from
 /// peers and channels that you trust.
 ///
-/// @param agent an agent
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
-/// @param size number of bytes
-/// @param name receives the name of the peer as text; the caller destroys the blob; may be NULL
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
+/// @param name receives the name of the peer as text; may be NULL
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
 ///           restarted; call kvmem_agent_invalidate_remote_metadata first. Or the agent itself has that name
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
@@ -83,10 +78,7 @@ pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
 
 /// Checks whether the metadata of a peer is loaded. Does not check whether the peer is alive.
 ///
-/// @param agent an agent
-/// @param name name of the peer
-/// @return KVMEM_STATUS_OK: it is loaded
-///         KVMEM_STATUS_NOT_FOUND: it is not loaded
+/// @return KVMEM_STATUS_NOT_FOUND: it is not loaded
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     agent: *mut kvmem_agent,
@@ -106,10 +98,7 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 /// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
 /// now on, even after a peer of the same name is loaded.
 ///
-/// @param agent an agent
-/// @param name name of the peer
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded
+/// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
 /// A run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests. If the
@@ -141,25 +130,12 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 /// all cases, call kvmem_agent_invalidate_remote_metadata first. While requests to the earlier process are in
 /// flight, only kvmem_agent_load_remote_metadata and directories can load its successor.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param name name of the peer
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, the port is
-///           not in 1 to 65535, or the name is the agent's own
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_BUSY: requests to an earlier process of that name are in flight
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
 ///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
 ///
 /// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
-/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
-/// kvmem may connect to it and reset the connection. The NIXL of the peer reports that on its stderr.
+/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
     agent: *mut kvmem_agent,
@@ -181,21 +157,8 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
 
 /// Sends the metadata of an agent to the listen thread of a peer, which loads it.
 ///
-/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
+/// @param agent an agent with a backend that reaches peers
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
-///           is not in 1 to 65535
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
-///
-/// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
-/// does not report a failed connection. The NIXL of the peer reports the reset on its stderr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     agent: *mut kvmem_agent,
@@ -218,14 +181,9 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
 /// peer first loads the metadata of an empty list, or all metadata. Before it imports a layout, it also loads
 /// that of some host memory, or all metadata: these identify the agent.
 ///
-/// @param agent an agent
 /// @param descriptors registered memory, of one memory type; NULL with count 0 for none
-/// @param count number of descriptors
 /// @param options backends; NULL for all
-/// @param metadata receives NIXL's bytes; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: memory is not registered, or the agent has no backend of a given name
-///         KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
+/// @return KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     agent: *mut kvmem_agent,
@@ -252,22 +210,11 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
 /// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
 /// metadata.
 ///
-/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param agent an agent with a backend that reaches peers
 /// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
 ///        information only
-/// @param count number of descriptors
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
-///           is not in 1 to 65535
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known, or memory is not
-///           registered
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
     agent: *mut kvmem_agent,
@@ -290,18 +237,7 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
 
 /// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
-/// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
-///           is not in 1 to 65535
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
-///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
-///         KVMEM_STATUS_NIXL
 ///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
 /// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
@@ -331,10 +267,7 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
 /// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
 /// only if it has sent a notification, or a function was called with its name before.
 ///
-/// @param agent an agent
 /// @param count receives the number of peers; may be NULL
-/// @return KVMEM_STATUS_OK: also if there was none
-///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_all_remote_metadata(
     agent: *mut kvmem_agent,

@@ -47,10 +47,7 @@ pub struct kvmem_notification {
 
 /// Sends a message to a peer.
 ///
-/// @param agent an agent
-/// @param remote name of a peer whose metadata is loaded
 /// @param data any bytes; NULL with size 0 for an empty message
-/// @param size number of bytes
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
 ///           requests of kvmem itself do
@@ -59,7 +56,6 @@ pub struct kvmem_notification {
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended, or the connection to a peer on another
 ///           machine or in another PID namespace has failed; known only if a layout of the peer was imported
-///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_notify(
     agent: *mut kvmem_agent,
@@ -96,15 +92,11 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// those that wait. The next call fails and reports how many were lost, and the call after it returns
 /// those that arrived later.
 ///
-/// @param agent an agent
-/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
-/// @param notifications receives the messages, at least one; the caller destroys them
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
+/// @param notifications receives the messages, at least one
+/// @return KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
 ///           wait ends 100 ms after the timeout
 ///         KVMEM_STATUS_OUT_OF_MEMORY: messages were lost at this point, because too many waited; call again
 ///           for later ones, and have the peers repeat what the caller needs
-///         KVMEM_STATUS_NIXL
 ///
 /// Notes: NIXL itself keeps any number of messages until kvmem looks for them. It does so while a call waits,
 /// a queue is set, or the agent serves a layout, and if the agent has no progress thread.
@@ -133,10 +125,8 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
 /// follows when messages arrive after that. If messages were lost, another completion follows when those
 /// before the loss have been taken.
 ///
-/// @param agent an agent
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
-/// @return KVMEM_STATUS_OK
 ///
 /// Notes: NIXL has no event for messages. While a queue is set, the thread of the agent looks for them, at
 /// most every 50 us, and every 500 us if none arrive. If another thread uses the agent then, that one looks.
@@ -170,12 +160,6 @@ pub unsafe extern "C" fn kvmem_notifications_count(notifications: *const kvmem_n
 }
 
 /// Returns one of the messages. They are in the order in which they have arrived.
-///
-/// @param notifications messages
-/// @param index less than the count
-/// @param notification receives the message
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_notifications_get(
     notifications: *const kvmem_notifications,
@@ -205,8 +189,6 @@ pub unsafe extern "C" fn kvmem_notifications_get(
 }
 
 /// Destroys messages.
-///
-/// @param notifications messages that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_notifications_destroy(notifications: *mut kvmem_notifications) {
     // SAFETY: by contract.

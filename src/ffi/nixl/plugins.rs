@@ -52,10 +52,7 @@ pub struct kvmem_plugin {
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
 ///
-/// @param agent an agent
-/// @param plugins receives the list, sorted by name; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NIXL
+/// @param plugins receives the list, sorted by name
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_plugins(
     agent: *mut kvmem_agent,
@@ -74,10 +71,7 @@ pub unsafe extern "C" fn kvmem_agent_get_plugins(
 
 /// Lists the backends of an agent.
 ///
-/// @param agent an agent
-/// @param backends receives the list, sorted by name; the caller destroys it
-/// @return KVMEM_STATUS_OK: the list may be empty
-///         KVMEM_STATUS_NIXL
+/// @param backends receives the list, sorted by name
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_backends(
     agent: *mut kvmem_agent,
@@ -104,12 +98,6 @@ pub unsafe extern "C" fn kvmem_plugins_count(plugins: *const kvmem_plugins) -> u
 }
 
 /// Returns a plugin or backend of a list.
-///
-/// @param plugins a list
-/// @param index less than the count
-/// @param plugin receives the plugin
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_plugins_get(
     plugins: *const kvmem_plugins,
@@ -141,8 +129,6 @@ pub unsafe extern "C" fn kvmem_plugins_get(
 }
 
 /// Destroys a list of plugins or backends.
-///
-/// @param plugins a list that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
     // SAFETY: by contract.
@@ -152,19 +138,10 @@ pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
 /// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
 ///
-/// @param agent an agent
-/// @param remote name of a peer whose metadata is loaded
 /// @param options backends, custom_parameter, timeout_ns; NULL for all backends
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
-///           given name
-///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
+/// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_connect(
     agent: *mut kvmem_agent,

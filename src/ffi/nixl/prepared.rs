@@ -16,8 +16,6 @@ use crate::raw::Prepared;
 
 /// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive, and
 /// the regions of its descriptors.
-///
-/// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
 pub struct kvmem_prepared {
     handle: Handle<Arc<Prepared>>,
 }
@@ -31,17 +29,6 @@ opaque!(kvmem_prepared, Arc<Prepared>, "prepared");
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
-/// @param prepared receives the prepared list; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the memory is not registered, its owner is not loaded or its loaded
-///           metadata does not cover the memory, or the agent has no backend of a given name
-///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region is being
-///           deregistered, or was
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_prepared_create(
     agent: *mut kvmem_agent,
@@ -66,8 +53,6 @@ pub unsafe extern "C" fn kvmem_prepared_create(
 }
 
 /// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
-///
-/// @param prepared a prepared list that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_prepared_destroy(prepared: *mut kvmem_prepared) {
     // SAFETY: by contract.

@@ -38,19 +38,16 @@ pub struct kvmem_query_result {
 
 /// Queries a backend for the existence and the properties of files, objects or memory.
 ///
-/// @param agent an agent
 /// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
 ///        the key of each object
 /// @param count number of descriptors, at least 1
 /// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
-/// @param query receives a result per descriptor, in their order; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
+/// @param query receives a result per descriptor, in their order
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
 ///           count is 0, or a file has no metadata
-///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
-///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
+///         KVMEM_STATUS_NIXL: no backend accepts the memory type, or the backend cannot be queried
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_query(
     agent: *mut kvmem_agent,
@@ -87,12 +84,6 @@ pub unsafe extern "C" fn kvmem_query_count(query: *const kvmem_query) -> usize {
 }
 
 /// Returns a result.
-///
-/// @param query results
-/// @param index less than the count
-/// @param result receives the result
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_query_get(
     query: *const kvmem_query,
@@ -119,8 +110,6 @@ pub unsafe extern "C" fn kvmem_query_get(
 }
 
 /// Destroys results.
-///
-/// @param query results that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_query_destroy(query: *mut kvmem_query) {
     // SAFETY: by contract.

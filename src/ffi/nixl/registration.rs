@@ -15,16 +15,12 @@ use crate::region::Registration;
 /// Registers a region with an agent: with all its backends that accept the type of the memory. Backends that
 /// are created later do not get the region.
 ///
-/// @param region the region
-/// @param agent the agent
-/// @param registration receives the registration; the caller destroys it
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
 ///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
 ///           or consists of several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
-///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(
@@ -62,9 +58,6 @@ pub struct kvmem_registration_info {
 }
 
 /// Returns the properties of a registration.
-///
-/// @param registration a registration
-/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_get_info(
     registration: *const kvmem_registration,
@@ -91,11 +84,8 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
 
 /// Returns the name of an agent that a region is registered with.
 ///
-/// @param region a region
 /// @param index less than registration_count of kvmem_region_info
-/// @param name receives the name as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the index is too large
+/// @return KVMEM_STATUS_NOT_FOUND: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_agent(
     region: *const kvmem_region,
@@ -120,8 +110,7 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
 /// reports no failure.
 ///
 /// @param registration a registration; the handle stays valid and must be destroyed
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: layouts or transfers use the registration
+/// @return KVMEM_STATUS_BUSY: layouts or transfers use the registration
 ///         KVMEM_STATUS_INVALID_STATE: the region was already deregistered
 ///         KVMEM_STATUS_NIXL: NIXL failed; kvmem never frees the memory, because it may still be in use
 #[unsafe(no_mangle)]
@@ -135,8 +124,6 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
 
 /// Destroys a registration handle. The region is deregistered when no layout or transfer uses the
 /// registration.
-///
-/// @param registration a registration that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_destroy(registration: *mut kvmem_registration) {
     // SAFETY: by contract.

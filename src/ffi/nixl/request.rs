@@ -25,8 +25,6 @@ use crate::raw::Request;
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
 /// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
 /// is complete.
-///
-/// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
 pub struct kvmem_request {
     handle: Handle<Request>,
 }
@@ -39,26 +37,13 @@ pub const KVMEM_REQUEST_WRITE: u32 = 2;
 
 /// Creates a request on two arrays of descriptors, which correspond by index.
 ///
-/// @param agent an agent
-/// @param operation KVMEM_REQUEST_* value
 /// @param local memory of the agent, of one memory type
 /// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
 ///        itself for files and objects
 /// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
 /// @param count number of descriptors of each side, at least 1
 /// @param options all fields; NULL for the defaults
-/// @param request receives the request; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
-///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
-///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
-///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region of local is being
-///           deregistered, or was
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_create(
     agent: *mut kvmem_agent,
@@ -90,24 +75,15 @@ pub unsafe extern "C" fn kvmem_request_create(
 /// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
 /// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
 ///
-/// @param operation KVMEM_REQUEST_* value
 /// @param local a list that was prepared for the local side
 /// @param local_indices indices in that list
 /// @param remote a list that was prepared for the remote side, by the same agent
 /// @param remote_indices indices in that list, which correspond to those of the local side by position
 /// @param count number of indices of each side, at least 1
 /// @param options all fields; NULL for the defaults
-/// @param request receives the request; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
 ///           or sizes differ
-///         KVMEM_STATUS_OUT_OF_RANGE: an index is too large
-///         KVMEM_STATUS_NOT_FOUND: no backend has both sides, or the agent has no backend of a given name
-///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
-///         KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_NOT_FOUND: no backend has both sides
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_make(
     operation: u32,
@@ -142,9 +118,7 @@ pub unsafe extern "C" fn kvmem_request_make(
 /// The bytes of the notification are those of the options that the request was created with, unless this call
 /// has others.
 ///
-/// @param request a request
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
-/// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
 ///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
@@ -152,7 +126,6 @@ pub unsafe extern "C" fn kvmem_request_make(
 ///           process that this request writes
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches limits could not be started
 ///
 /// The completion of the run can be in the queue before this call has returned. Destroy the request only
 /// after both.
@@ -179,7 +152,6 @@ pub unsafe extern "C" fn kvmem_request_post(
 
 /// Returns the state of the last run of a request. Never waits.
 ///
-/// @param request a request
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
@@ -204,8 +176,6 @@ pub unsafe extern "C" fn kvmem_request_poll(
 
 /// Waits for the end of the last run of a request.
 ///
-/// @param request a request
-/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
 ///           timeout_ns of its options; kvmem_request_poll distinguishes them
@@ -228,11 +198,8 @@ pub unsafe extern "C" fn kvmem_request_wait(
 
 /// Returns the plugin of the backend that NIXL chose for a request.
 ///
-/// @param request a request
-/// @param plugin receives the name as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
-///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+/// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NOT_FOUND
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_get_backend(
     request: *const kvmem_request,
@@ -265,10 +232,7 @@ pub struct kvmem_request_cost {
 
 /// Estimates how long a request takes.
 ///
-/// @param request a request
-/// @param cost receives the estimate
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+/// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
 ///
 /// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
@@ -314,12 +278,10 @@ pub struct kvmem_request_telemetry {
 /// Returns NIXL's measurements of the last run of a request.
 ///
 /// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @param telemetry receives the measurements
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
 ///         KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
-///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+///         KVMEM_STATUS_NOT_FOUND
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_get_telemetry(
     request: *const kvmem_request,
@@ -348,8 +310,6 @@ pub unsafe extern "C" fn kvmem_request_get_telemetry(
 ///
 /// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
 /// uses the request: destroy it after both.
-///
-/// @param request a request that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_destroy(request: *mut kvmem_request) {
     // SAFETY: by contract.

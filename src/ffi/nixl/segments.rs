@@ -12,8 +12,6 @@ use crate::raw::Segments;
 
 /// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
 /// agent alive, and the regions of its descriptors.
-///
-/// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
 pub struct kvmem_segments {
     handle: Handle<Segments>,
 }
@@ -21,17 +19,12 @@ opaque!(kvmem_segments, Segments, "segments");
 
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
 ///
-/// @param agent an agent
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
-/// @param segments receives the registered descriptors; the caller destroys them
 /// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
 ///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is listed twice
-///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
-///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
-///           is given, and the loaded NIXL has none
-///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
+///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type
 ///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
 ///           has them now
 #[unsafe(no_mangle)]
@@ -60,8 +53,7 @@ pub unsafe extern "C" fn kvmem_segments_register(
 /// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
 ///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
+/// @return KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
 ///         KVMEM_STATUS_NIXL: NIXL failed
@@ -78,8 +70,6 @@ pub unsafe extern "C" fn kvmem_segments_deregister(
 /// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
 /// deregisters them when it has ended. Wait for requests before this call. If NIXL does not return within
 /// call_timeout_ns of the agent, they stay registered: kvmem_segments_deregister reports that.
-///
-/// @param segments registered descriptors that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_segments_destroy(segments: *mut kvmem_segments) {
     // SAFETY: by contract.

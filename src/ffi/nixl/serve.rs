@@ -46,16 +46,11 @@ options!(kvmem_serve_options);
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
 /// @param options options; NULL for the defaults
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
-///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, or in a file, in
 ///           objects or in block storage
-///         KVMEM_STATUS_CUDA: the driver cannot create the streams, events or memory for copies on the GPU
-///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
-///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
 ///
 /// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot make this
 /// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.

@@ -43,9 +43,7 @@ pub struct kvmem_agent_telemetry {
 /// Returns NIXL's measurements of an agent since it was created.
 ///
 /// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @param telemetry receives the sums
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
 ///
 /// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
 /// measures in microseconds.

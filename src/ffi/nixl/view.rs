@@ -22,15 +22,10 @@ opaque!(kvmem_memory_view, View, "view");
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
-/// @param agent an agent
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
-/// @param view receives the view; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the metadata of an agent is not loaded, or memory is not registered
-///         KVMEM_STATUS_STALE: the metadata of an agent was invalidated
-///         KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
+/// @return KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
 ///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has none on a host without a GPU
 ///
 /// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
@@ -67,8 +62,6 @@ pub unsafe extern "C" fn kvmem_memory_view_handle(view: *const kvmem_memory_view
 }
 
 /// Destroys a memory view. No kernel may use it any more.
-///
-/// @param view a view that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_memory_view_destroy(view: *mut kvmem_memory_view) {
     // SAFETY: by contract.

@@ -56,14 +56,9 @@ options!(kvmem_adopt_options);
 /// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
 /// exists.
 ///
-/// @param options the memory
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
 ///           PROT_WRITE
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
-///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for that list, or no thread for the release
-///           callback
 ///
 /// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
 /// per mapping of the process.
@@ -101,14 +96,10 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
 ///           another GPU
 ///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
 /// Notes: the memory is gone when its context is destroyed or reset; destroy the region before that.
 /// Otherwise, transfers, checksums, shares and registrations of the region fail with

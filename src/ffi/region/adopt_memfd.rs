@@ -55,15 +55,11 @@ options!(kvmem_adopt_memfd_options);
 /// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
 /// region or an importer uses it.
 ///
-/// @param options the memory
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
 ///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
 ///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
-///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
-///           release callback
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space or huge pages
 ///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///

@@ -47,10 +47,7 @@ options!(kvmem_block_options);
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
 ///
-/// @param options the part
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
 ///           power of two, or offset and size are not multiples of it
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_block(

@@ -57,17 +57,14 @@ options!(kvmem_disk_options);
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
 /// takes none.
 ///
-/// @param options what to create or open
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
+/// @return KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
 ///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
 ///         KVMEM_STATUS_BUSY: the file is already open for writing
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
 ///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
 ///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor; or the file is
-///           on tmpfs, and exceeds the memory of the machine or of the control group
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, or RLIMIT_FSIZE; or the file is on tmpfs, and
+///           exceeds the memory of the machine or of the control group
 ///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
@@ -89,10 +86,7 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
 
 /// Returns the absolute path of the file of a disk region.
 ///
-/// @param region a region
-/// @param path receives the path as text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
+/// @return KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
 ///           share, or was renamed or unlinked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_path(
@@ -113,9 +107,7 @@ pub unsafe extern "C" fn kvmem_region_get_path(
 
 /// Waits until the written data of a disk region is durable. Does nothing for other regions.
 ///
-/// @param region a region
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
+/// @return KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_sync(
     region: *const kvmem_region,

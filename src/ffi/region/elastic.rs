@@ -39,17 +39,13 @@ options!(kvmem_elastic_options);
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
 /// allocates it.
 ///
-/// @param options what to reserve
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
 ///           exceeds any address space
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
+///         KVMEM_STATUS_OUT_OF_RANGE: there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
 ///           control block, in which other processes see changes (64 bytes, and 4 per extent)
 ///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
 ///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_elastic(
     options: *const kvmem_elastic_options,
@@ -73,14 +69,12 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region
 /// @param size bytes, at least 1; every extent that overlaps the range gets memory
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
 ///           if the process has the primary context of the GPU
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
 ///           again
-///         KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_commit(
     region: *mut kvmem_region,
@@ -98,8 +92,7 @@ pub unsafe extern "C" fn kvmem_region_commit(
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region, a multiple of the extent size
 /// @param size bytes, a multiple of the extent size
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
 ///           extents
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
@@ -108,7 +101,6 @@ pub unsafe extern "C" fn kvmem_region_commit(
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
 ///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
 ///           memory stays mapped, and is used again if the extent is committed again
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_decommit(
     region: *mut kvmem_region,
@@ -137,9 +129,7 @@ pub struct kvmem_elastic_info {
 /// Returns the state of an elastic region.
 ///
 /// @param region an elastic region, or a view of one
-/// @param info receives the state
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_elastic_info(
     region: *const kvmem_region,

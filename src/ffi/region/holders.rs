@@ -33,10 +33,7 @@ pub struct kvmem_region_holders {
 
 /// Returns the number of references to a region, in this process and in others.
 ///
-/// @param region a region
-/// @param holders receives the numbers
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
+/// @return KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
 ///           report its importers, for example because a system call filter rejects F_OFD_GETLK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_holders(
@@ -65,9 +62,7 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
 /// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
 /// region of this process is its own owner.
 ///
-/// @param region a region
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
+/// @return KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_check_owner(
     region: *const kvmem_region,
@@ -83,8 +78,6 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
 /// finished its work. If that takes longer than 20 ms, a thread frees the memory, which stays allocated
 /// meanwhile; an allocation that finds no memory waits for what can be freed. To learn whether the GPU has
 /// finished invalidates captures in its primary context, as cudaFree does: see docs/streams.md.
-///
-/// @param region a region that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_destroy(region: *mut kvmem_region) {
     // SAFETY: by contract.

@@ -64,9 +64,6 @@ pub struct kvmem_region_info {
 }
 
 /// Returns the properties of a region.
-///
-/// @param region a region
-/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_info(
     region: *const kvmem_region,
@@ -99,9 +96,7 @@ pub struct kvmem_region_residency {
 /// the whole underlying region.
 ///
 /// @param region a system or pinned region
-/// @param residency receives the figures
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
+/// @return KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
 ///           cannot be read
 ///

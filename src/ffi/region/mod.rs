@@ -20,8 +20,6 @@ use crate::region::{HandledRegion, Tier};
 /// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
 /// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
 /// destroyed in any order.
-///
-/// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 pub struct kvmem_region {
     handle: Handle<HandledRegion>,
 }

@@ -46,10 +46,7 @@ options!(kvmem_object_options);
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///
-/// @param options the objects
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
 ///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
 ///           are more than 2^63 - 1 bytes
 ///

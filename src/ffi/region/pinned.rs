@@ -59,15 +59,10 @@ options!(kvmem_pinned_options);
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
 /// all contexts. A failure leaves nothing allocated.
 ///
-/// @param options what to allocate
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
 ///           is checked before a page is touched; the message has the bytes requested and available
 ///         KVMEM_STATUS_CANCELLED: progress returned another value than 0
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_pinned(
     options: *const kvmem_pinned_options,

@@ -52,10 +52,7 @@ options!(kvmem_system_options);
 
 /// Allocates host memory. It is page-aligned and zeroed.
 ///
-/// @param options what to allocate
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
 ///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
 ///           KVMEM_SYSTEM_SHAREABLE

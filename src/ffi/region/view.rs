@@ -11,13 +11,9 @@ use crate::region::Region;
 /// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
 /// a view of the region.
 ///
-/// @param region the parent
 /// @param offset bytes from the start of the parent
 /// @param size bytes, at least 1
-/// @param view receives the view; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0
-///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_view(
     region: *const kvmem_region,

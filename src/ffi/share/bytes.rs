@@ -38,12 +38,9 @@ pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut 
 /// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
 /// indices.
 ///
-/// @param share a share
 /// @param index less than num_fds of kvmem_share_info
 /// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
 ///        close it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_get_fd(
     share: *const kvmem_share,
@@ -72,17 +69,10 @@ pub unsafe extern "C" fn kvmem_share_get_fd(
 /// trust the bytes.
 ///
 /// @param data the bytes of kvmem_share_data; copied
-/// @param size size of the bytes
 /// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
 ///        own; NULL with num_fds 0
-/// @param num_fds number of file descriptors
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or name another number of
-///           file descriptors
-///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+/// @return KVMEM_STATUS_CORRUPT: the bytes name another number of file descriptors
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
-///         KVMEM_STATUS_OUT_OF_MEMORY: the process has no free file descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_received(
     data: *const c_void,

@@ -67,17 +67,14 @@ options!(kvmem_share_options);
 ///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
 ///        been created exportable
 /// @param options access and transport; NULL for the defaults
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
 ///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, not by this transport, or not sealed; the
 ///           message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
 ///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
 ///           is to be sealed and was shared before: an adopted file to be written, other memory at all
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
 ///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
-///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_region(
     region: *const kvmem_region,
@@ -104,13 +101,11 @@ pub unsafe extern "C" fn kvmem_share_create_region(
 ///
 /// @param layout a layout of this process
 /// @param options access and transport; NULL for the defaults
-/// @param share receives the share; the caller destroys it
 /// @return any status of kvmem_share_create_region, and
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
 ///           starts at an offset in its memory that is not a multiple of the layout's alignment
 ///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
 ///           the data for NIXL
-///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(
     layout: *const kvmem_layout,

@@ -46,9 +46,6 @@ pub struct kvmem_share_info {
 }
 
 /// Returns the properties of a share.
-///
-/// @param share a share
-/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_get_info(
     share: *const kvmem_share,
@@ -67,8 +64,6 @@ pub unsafe extern "C" fn kvmem_share_get_info(
 
 /// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
 /// share. Regions and layouts that were opened from it stay open.
-///
-/// @param share a share that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
     // SAFETY: by contract.

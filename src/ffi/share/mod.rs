@@ -16,8 +16,6 @@ use crate::share::Share;
 ///
 /// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
 /// the memory allocated, and elastic extents that it carries cannot be decommitted.
-///
-/// Threads: all functions may use one share at the same time, except kvmem_share_destroy.
 pub struct kvmem_share {
     handle: Handle<Arc<Share>>,
 }

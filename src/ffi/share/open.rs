@@ -81,15 +81,11 @@ options!(kvmem_open_options);
 /// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
 /// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
 ///
-/// @param share a share of a region
 /// @param options how to open it; NULL for the defaults
-/// @param region receives the region; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
+/// @return KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
 ///           block would block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
-///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was
@@ -98,11 +94,9 @@ options!(kvmem_open_options);
 ///           driver does not open an IPC handle of another PID namespace
 ///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
 ///           after it was shared
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
-///           has not touched
+///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_OPEN_PIN also for pages that the owner has not touched
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, flags exclude each other, or `agent` or
 ///           flags of layouts are set
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_region(
     share: *const kvmem_share,
@@ -130,9 +124,7 @@ pub unsafe extern "C" fn kvmem_share_open_region(
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one method, so no region is mapped unless all can be.
 ///
-/// @param share a share of a layout
 /// @param options how to open it; NULL for the defaults
-/// @param layout receives the layout; the caller destroys it
 /// @return any status of kvmem_share_open_region; for access through NIXL, any status of
 ///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an

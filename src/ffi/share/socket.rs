@@ -26,16 +26,12 @@ use crate::share::{Share, socket};
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
-/// @param share a share
 /// @param fd the socket; send nothing else on it during the call
-/// @param timeout_ns nanoseconds to wait for the peer to read; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no
-///        limit
 /// @return KVMEM_STATUS_OK: the socket has accepted all of it
 ///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
 ///           buffer is too small
-///         KVMEM_STATUS_OUT_OF_MEMORY: the system has no memory for the message
 ///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_send(
@@ -58,15 +54,7 @@ pub unsafe extern "C" fn kvmem_share_send(
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
-/// @param timeout_ns nanoseconds to wait for the share; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no limit
-/// @param share receives the share; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time
-///         KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_CORRUPT: the bytes are not a share
-///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process or the system has no free file
-///           descriptors
+/// @return KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
 ///           security policy
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types

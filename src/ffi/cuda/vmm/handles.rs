@@ -26,10 +26,8 @@ pub struct kvmem_fabric_handle {
 ///
 /// @param memory memory that was created with KVMEM_VMM_POSIX_FD
 /// @param fd receives the file descriptor; the caller closes it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
+/// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     memory: *const kvmem_vmm_memory,
@@ -50,11 +48,8 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
 /// handle does not keep the memory allocated.
 ///
 /// @param memory memory that was created with KVMEM_VMM_FABRIC
-/// @param handle receives the handle
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
+/// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     memory: *const kvmem_vmm_memory,
@@ -82,13 +77,10 @@ pub const KVMEM_VMM_ANY_DEVICE: i32 = -1;
 ///        so a wrong size fails only in kvmem_vmm_mapping_create
 /// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
 ///        host memory
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
 ///           is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is located neither on a GPU nor on a NUMA node
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     fd: i32,
@@ -112,16 +104,12 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
 /// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
 /// exported again.
 ///
-/// @param handle the handle
 /// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
 /// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
 ///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
 ///           GPU nor on a NUMA node
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     handle: *const kvmem_fabric_handle,
@@ -145,10 +133,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
 /// engine unmaps and releases it. It can be exported by the handle types that it was created with.
 ///
 /// @param address any address in the mapping
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_retain(
     address: u64,

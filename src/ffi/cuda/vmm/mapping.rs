@@ -15,8 +15,6 @@ use crate::ffi::cuda::vmm::range::kvmem_vmm_range;
 
 /// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
 /// destroyed in any order.
-///
-/// Threads: all functions may use one mapping at the same time, except kvmem_vmm_mapping_destroy.
 pub struct kvmem_vmm_mapping {
     handle: Handle<Arc<DeviceMapping>>,
 }
@@ -31,16 +29,11 @@ pub const KVMEM_ACCESS_READ_WRITE: u32 = 3;
 
 /// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
-/// @param range the range
 /// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
-/// @param memory the memory
-/// @param mapping receives the mapping; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
 ///           a wrong size
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
 ///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     range: *mut kvmem_vmm_range,
@@ -61,14 +54,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
 
 /// Sets the access of a GPU to a mapping.
 ///
-/// @param mapping a mapping
-/// @param device the GPU
-/// @param access a KVMEM_ACCESS_* value
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: access is not a KVMEM_ACCESS_* value
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
-///         KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
     mapping: *mut kvmem_vmm_mapping,
@@ -91,13 +77,6 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
 }
 
 /// Returns the access of a GPU to a mapping.
-///
-/// @param mapping a mapping
-/// @param device the GPU
-/// @param access receives a KVMEM_ACCESS_* value
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
     mapping: *const kvmem_vmm_mapping,
@@ -120,10 +99,6 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
 }
 
 /// Returns the address and size of a mapping.
-///
-/// @param mapping a mapping
-/// @param address receives the first address
-/// @param size receives the size in bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     mapping: *const kvmem_vmm_mapping,
@@ -141,8 +116,6 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
 }
 
 /// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
-///
-/// @param mapping a mapping that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_destroy(mapping: *mut kvmem_vmm_mapping) {
     // SAFETY: by contract.

@@ -13,8 +13,6 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
 /// Physical memory without an address.
-///
-/// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
     handle: Handle<Arc<PhysicalMemory>>,
 }
@@ -56,13 +54,8 @@ pub const KVMEM_GRANULARITY_RECOMMENDED: u32 = 1;
 
 /// Returns a granularity of VMM memory.
 ///
-/// @param options properties of the memory
 /// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
-/// @param granularity receives the granularity in bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OUT_OF_RANGE: id is negative
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_get_granularity(
     options: *const kvmem_vmm_options,
@@ -87,16 +80,12 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
 
 /// Creates VMM memory.
 ///
-/// @param options properties of the memory
-/// @param memory receives the memory; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message has the bytes
-///           requested and in total, and the free bytes if the process has the primary context of the GPU
-///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///         KVMEM_STATUS_OUT_OF_RANGE: id is negative
+///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
+///           free bytes if the process has the primary context of the GPU
+///         KVMEM_STATUS_CUDA: the driver does not support a handle type on this machine
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_create(
     options: *const kvmem_vmm_options,
@@ -114,8 +103,6 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
 }
 
 /// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
-///
-/// @param memory memory that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_destroy(memory: *mut kvmem_vmm_memory) {
     // SAFETY: by contract.

@@ -11,8 +11,6 @@ use crate::ffi::common::pointer::write_span;
 use crate::ffi::common::status::kvmem_status;
 
 /// A reserved range of device addresses. It has no memory until memory is mapped into it.
-///
-/// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 pub struct kvmem_vmm_range {
     handle: Handle<Arc<AddressRange>>,
 }
@@ -23,12 +21,8 @@ opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 /// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
 ///        completely
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
-/// @param range receives the range; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
 ///           is not a power of two
-///         KVMEM_STATUS_OUT_OF_MEMORY: there are no addresses
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_create(
     size: u64,
@@ -47,10 +41,6 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
 }
 
 /// Returns the address and size of a range.
-///
-/// @param range a range
-/// @param address receives the first address
-/// @param size receives the size in bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     range: *const kvmem_vmm_range,
@@ -68,8 +58,6 @@ pub unsafe extern "C" fn kvmem_vmm_range_get_span(
 }
 
 /// Destroys a range handle. The addresses are freed when nothing is mapped there.
-///
-/// @param range a range that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_destroy(range: *mut kvmem_vmm_range) {
     // SAFETY: by contract.
