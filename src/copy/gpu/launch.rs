@@ -5,7 +5,7 @@
 use super::direction::CopyDirection;
 use crate::base::error::Result;
 use crate::base::lists;
-use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer, MAX_LAYERS};
+use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -68,20 +68,6 @@ fn tile(stretch: u64, most: u64) -> (u32, u32) {
 /// would leave most tiles of the others empty.
 pub fn typical_length(runs: usize, blocks: u64) -> u32 {
     u32::try_from(blocks / (runs as u64).max(1)).unwrap_or(u32::MAX).max(1)
-}
-
-/// The launches for layers, as many for each as one takes; `None` if `blocks` returns it.
-pub fn launches(
-    layers: impl Iterator<Item = Layer>,
-    blocks: impl Fn(&[Layer]) -> Option<Blocks>,
-) -> Result<Option<Vec<Blocks>>> {
-    let layers = lists::collect(layers)?;
-    let mut all = Vec::new();
-    for each in layers.chunks(MAX_LAYERS) {
-        let Some(blocks) = blocks(each) else { return Ok(None) };
-        lists::push(&mut all, blocks)?;
-    }
-    Ok(Some(all))
 }
 
 /// Adds runs to a list, cut to `most` blocks, and at destinations that are multiples of `every`.

@@ -20,3 +20,4 @@ pub(crate) mod rows;
 pub(crate) mod gpu_sides;
 pub(crate) mod staged_axes;
 pub(crate) mod transpose;
+pub(crate) mod unit_launches;

@@ -4,7 +4,8 @@
 
 use super::launch::{LaunchShape, max_tile};
 use super::rows::{RowLoops, RowShape};
-use crate::base::error::{Error, Result, Status};
+use super::unit_launches::countable;
+use crate::base::error::Result;
 use crate::base::lists;
 use crate::cuda::kernel::{Blocks, KernelRun, Layer};
 use crate::plan::{Loop, Matrix};
@@ -65,14 +66,11 @@ impl Launches {
             let shape = RowShape { unit_size, rows, block_strides, max_blocks: 1 };
             shape.blocks(&layer, 0, first_run, alike.len())
         });
-        let outers = u32::try_from(first.rows);
-        let outers = outers.map_err(|_| {
-            Error::new(Status::Unsupported, format!("{} rows are more than one launch takes", first.rows))
-        })?;
+        let outers = countable(first.rows)?;
         let blocks = as_rows.unwrap_or_else(|| {
             LaunchShape {
                 unit_size,
-                outers: outers.into(),
+                outers,
                 block_strides,
                 outer_strides: first.strides,
                 max_blocks: 1,

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a kernel accesses, as far as its duration depends on it. Pure.
 
-use crate::copy::gpu::launch::typical_length;
-use crate::copy::gpu::rows::RowLoops;
-use crate::copy::gpu::transpose::TransposedLoops;
-use crate::plan::{Loop, Plan, PlanPart};
+use crate::copy::gpu::unit_launches::{UnitLoops, iterations};
+use crate::plan::{Plan, PlanPart};
 
 /// The accesses of a copy by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +35,11 @@ impl KernelAccess {
     }
 
     fn from_part(part: &PlanPart<'_>) -> Self {
-        let transposed = transposed_moves(part);
-        let moves = transposed.or_else(|| row_moves(part)).unwrap_or_else(|| part.max_moves());
+        let loops = UnitLoops::from_part(part);
+        let transposed = transposed_moves(&loops, part.blocks());
+        let moves = transposed.or_else(|| row_moves(&loops, part.blocks()));
         Self {
-            moves,
+            moves: moves.unwrap_or_else(|| part.max_moves()),
             spans: [0, 1].map(|side| part.max_spans_on(side)),
             transposed: if transposed.is_some() { part.bytes() } else { 0 },
         }
@@ -55,24 +54,16 @@ impl KernelAccess {
     }
 }
 
-fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
-    let grid = part.grid();
-    let max_blocks = typical_length(part.runs().len(), part.blocks()).into();
-    let (loops, listed) =
-        TransposedLoops::from_loops(grid.unit_size, part.loops(), grid.strides, max_blocks)?;
-    let times = if loops.are_joined() { part.blocks().div_ceil(max_blocks) } else { part.blocks() };
-    let moves = loops.moves(grid.unit_size, max_blocks);
+fn transposed_moves(units: &UnitLoops<'_>, blocks: u64) -> Option<u64> {
+    let (loops, listed) = units.transposed()?;
+    let max_blocks = units.max_blocks.into();
+    let times = if loops.are_joined() { blocks.div_ceil(max_blocks) } else { blocks };
+    let moves = loops.moves(units.unit_size, max_blocks);
     Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
 }
 
-fn row_moves(part: &PlanPart<'_>) -> Option<u64> {
-    let grid = part.grid();
-    let (rows, outside) =
-        RowLoops::from_loops(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
-    let lanes = iterations(&part.loops()[..outside]);
-    rows.moves(grid.unit_size).map(|moves| moves.saturating_mul(lanes).saturating_mul(part.blocks()))
-}
-
-fn iterations(loops: &[Loop]) -> u64 {
-    loops.iter().map(|each| each.count).product()
+fn row_moves(units: &UnitLoops<'_>, blocks: u64) -> Option<u64> {
+    let (rows, listed) = units.rows()?;
+    let moves = rows.moves(units.unit_size)?;
+    Some(moves.saturating_mul(iterations(listed)).saturating_mul(blocks))
 }

@@ -48,8 +48,8 @@ pub fn chunks(
             let own = chunking.runs(&runs[first_run..], &ranges);
             let own = first_run + own.start..first_run + own.end;
             let gather = Gather::new(&blocks.axes, &ranges);
-            let sizes = [max_blocks.into(), max_tile, alignment];
-            let launches = gather.launches(&chunking.part, &own, to_host, sizes)?;
+            let launches =
+                gather.launches(&chunking.part, own, to_host, max_blocks, [max_tile, alignment])?;
             lists::push(&mut chunks, Chunk { launches, copies: chunking.copies(&ranges)? })?;
         }
     }
