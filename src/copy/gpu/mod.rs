@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod checker;
+pub mod copies_in_flight;
 pub(crate) mod prepared_runs;
 pub mod device;
 pub(crate) mod direction;

@@ -205,7 +205,7 @@ impl DeviceState {
     }
 
     /// Whether new transfers may use it: the driver has not failed here, and the device was not reset.
-    fn is_usable(&self) -> bool {
+    pub fn is_usable(&self) -> bool {
         self.is_sound() && self.context.ensure_alive().is_ok()
     }
 

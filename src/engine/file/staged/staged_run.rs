@@ -10,6 +10,7 @@ use super::staging_ring::StagingRing;
 use crate::base::disposal;
 use crate::base::error::Error;
 use crate::base::leak;
+use crate::cuda::ending::is_fatal;
 use crate::engine::file::planned::{Counts, Pieces};
 use crate::run::{Run, Stop, cancelled};
 
@@ -50,7 +51,7 @@ impl StagedRun {
     /// Prevents further chunks from beginning if the caller cancelled the run.
     pub fn fail_if_cancelled(&mut self) {
         if !self.has_begun_all() && self.run.is_cancelled() {
-            self.fail(cancelled());
+            self.fail(&cancelled());
         }
     }
 
@@ -65,8 +66,13 @@ impl StagedRun {
     }
 
     /// Prevents further chunks from beginning.
-    pub fn fail(&mut self, error: Error) {
-        self.failure.get_or_insert(error);
+    pub fn fail(&mut self, error: &Error) {
+        if self.failure.is_none() {
+            if is_fatal(error) {
+                self.ring.device.retire();
+            }
+            self.failure = Some(error.clone());
+        }
     }
 
     /// Drops everything before the end is reported. Freeing the ring may wait for the device, so another
@@ -88,7 +94,7 @@ impl StagedRun {
 
     /// Ends a run that has not begun.
     pub fn reject(mut self, error: Error) {
-        self.fail(error);
+        self.fail(&error);
         self.end();
     }
 
@@ -96,7 +102,7 @@ impl StagedRun {
     /// resources are intentionally leaked.
     pub fn abandon(self, error: Error) {
         let Self { prepared, ring, run, .. } = self;
-        ring.retire();
+        ring.device.retire();
         leak::intentionally((prepared, ring));
         run.abandon(error);
     }

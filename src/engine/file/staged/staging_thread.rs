@@ -10,10 +10,10 @@ use super::super::work::{Ending, Work};
 use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
 use super::staged_run::StagedRun;
-use super::staging_ring::{SLOTS, StagingRing};
+use super::staging_ring::SLOTS;
 use crate::base::error::{Error, Result};
+use crate::copy::gpu::copies_in_flight::CopiesInFlight;
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
-use crate::cuda::ending::{is_fatal, is_over};
 
 /// How long the thread polls the GPU without progress before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(200);
@@ -40,17 +40,14 @@ pub struct StagingSession {
 }
 
 /// The state of a slot.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 enum Slot {
     #[default]
     Free,
     /// The file is read to it, or written from it.
     AtFile(RunNumber),
     /// The GPU copies from or to it.
-    AtDevice(RunNumber),
-    /// A copy failed to start, or its event failed. Copies that were started may still run. `behind` is set if the slot's event
-    /// was recorded behind them; otherwise the whole stream is waited for, which other runs may keep busy.
-    Failing { index: RunNumber, behind: bool },
+    AtDevice(RunNumber, CopiesInFlight<()>),
 }
 
 /// A number that no other run of the session has.
@@ -99,9 +96,7 @@ impl StagingSession {
     }
 
     fn rest(&self, inbox: &Inbox, progress: Instant) {
-        let at_device =
-            self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(_) | Slot::Failing { .. }));
-        match at_device {
+        match self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(..))) {
             false => inbox.sleep(LONG),
             true if progress.elapsed() < SPIN => std::thread::yield_now(),
             true => inbox.sleep(SLEEP),
@@ -161,100 +156,58 @@ impl StagingSession {
 
     /// Starts a chunk's copies.
     fn copy(&mut self, slot: usize, index: RunNumber) {
-        let outcome = self.enqueue(slot, index);
-        self.slots[slot] = match outcome {
-            Ok(()) => Slot::AtDevice(index),
-            Err(error) => {
-                let behind = self.record_behind(slot, index);
-                self.fail(index, error);
-                Slot::Failing { index, behind }
-            }
-        };
-    }
-
-    /// Records the event of a slot behind the copies that were started. Returns whether that worked.
-    fn record_behind(&self, slot: usize, index: RunNumber) -> bool {
-        let Some(StagedRun { ring, .. }) = self.runs.get(&index) else { return false };
-        ring.stream.activate().and_then(|on| on.record(&ring.copied[slot])).is_ok()
-    }
-
-    fn enqueue(&mut self, slot: usize, index: RunNumber) -> Result<()> {
-        let Some(StagedRun { prepared, ring, .. }) = self.runs.get(&index) else { return Ok(()) };
-        self.copies.clear();
-        for copy in self.chunks[slot].on_device(ring.slot(slot), !prepared.writes()) {
-            self.copies.push(copy)?;
-        }
+        let Some(StagedRun { prepared, ring, .. }) = self.runs.get(&index) else { return };
+        let copies = &mut self.copies;
+        copies.clear();
+        let listed = self.chunks[slot]
+            .on_device(ring.slot(slot), !prepared.writes())
+            .try_for_each(|copy| copies.push(copy));
         // Bytes from the file are already in the slot, so the driver may read them at submission.
         let reading = if prepared.writes() { SourceOrder::Stream } else { SourceOrder::Any };
-        let on = ring.stream.activate()?;
-        // SAFETY: the plan checked the GPU's spans against their layout, which the run holds. Only this chunk uses the slot
-        // until the copies have completed.
-        unsafe { on.copy_all(&self.copies, reading, EngineLoad::Idle)? };
-        on.record(&ring.copied[slot])
+        let started = listed.and_then(|()| {
+            // SAFETY: the plan checked the GPU's spans against their layout, which the run holds. Only this chunk uses the slot
+            // until the copies have completed.
+            CopiesInFlight::start(&ring.device, None, (), |on| unsafe {
+                on.copy_all(copies, reading, EngineLoad::Idle)
+            })
+        });
+        match started {
+            Ok(copies) => {
+                self.slots[slot] = Slot::AtDevice(index, copies);
+                self.note_failure(slot);
+            }
+            Err(error) => self.free_slot(slot, index, Err(error)),
+        }
     }
 
-    /// Handles slots whose copies have completed or failed. Returns whether there were any.
+    /// Prevents further chunks of a run whose copies have failed, of which some may still be in progress.
+    fn note_failure(&mut self, slot: usize) {
+        if let Slot::AtDevice(index, copies) = &self.slots[slot]
+            && let (Some(run), Some(error)) = (self.runs.get_mut(index), copies.failure())
+        {
+            run.fail(error);
+        }
+    }
+
+    /// Handles slots whose copies have ended. Returns whether there were any.
     fn poll(&mut self) -> bool {
         let mut any = false;
         for slot in 0..SLOTS {
-            let mut failure = None;
-            let (index, done) = match self.slots[slot] {
-                Slot::AtDevice(index) => {
-                    (index, self.query(index, &mut failure, |ring| ring.copied[slot].is_done()))
-                }
-                Slot::Failing { index, behind } => {
-                    let is_done = |ring: &StagingRing| match behind {
-                        true => ring.copied[slot].is_done(),
-                        false => ring.stream.is_done(),
-                    };
-                    (index, self.query(index, &mut failure, is_done))
-                }
-                _ => continue,
-            };
-            let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
-            match failure {
-                // Events may be wrong after a failure of the device, so the thread waits for the whole stream.
-                Some(error) if !is_failing => {
-                    self.slots[slot] = Slot::Failing { index, behind: false };
-                    self.fail(index, error);
-                }
-                _ if done => self.copied(slot, index),
-                _ => continue,
+            let Slot::AtDevice(index, copies) = &mut self.slots[slot] else { continue };
+            let (index, ended) = (*index, copies.is_done().then(|| copies.failure().cloned()));
+            self.note_failure(slot);
+            match ended {
+                None => continue,
+                Some(None) if self.writes(index) => self.transfer(slot, index),
+                Some(failure) => self.free_slot(slot, index, failure.map_or(Ok(()), Err)),
             }
             any = true;
         }
         any
     }
 
-    fn query(
-        &self,
-        index: RunNumber,
-        failure: &mut Option<Error>,
-        is_done: impl Fn(&StagingRing) -> Result<bool>,
-    ) -> bool {
-        let run = self.runs.get(&index);
-        run.is_none_or(|run| is_over(|| is_done(&run.ring), failure))
-    }
-
     fn writes(&self, index: RunNumber) -> bool {
         self.runs.get(&index).is_some_and(|run| run.prepared.writes())
-    }
-
-    fn copied(&mut self, slot: usize, index: RunNumber) {
-        let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
-        match self.writes(index) && !is_failing {
-            true => self.transfer(slot, index),
-            false => self.free_slot(slot, index, Ok(())),
-        }
-    }
-
-    fn fail(&mut self, index: RunNumber, error: Error) {
-        if let Some(run) = self.runs.get_mut(&index) {
-            if is_fatal(&error) {
-                run.ring.retire();
-            }
-            run.fail(error);
-        }
     }
 
     /// Frees the slot of a chunk that has ended.
@@ -264,7 +217,7 @@ impl StagingSession {
             run.in_slots -= 1;
             match outcome {
                 Ok(()) => run.count(self.chunks[slot].size),
-                Err(error) => run.fail(error),
+                Err(error) => run.fail(&error),
             }
         }
         self.end_if_over(index);

@@ -12,7 +12,8 @@ use crate::base::guarded::guarded;
 use crate::base::lists;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
-use crate::copy::gpu::row_copier::{RowCopier, RowsInFlight};
+use crate::copy::gpu::copies_in_flight::CopiesInFlight;
+use crate::copy::gpu::row_copier::RowCopier;
 use crate::copy::host::poison::Poison;
 use crate::nixl::MemoryType;
 use crate::plan::Matrix;
@@ -30,7 +31,7 @@ enum Life {
 }
 
 struct OnDevice {
-    rows: RowsInFlight<Option<LinearCopy>>,
+    rows: CopiesInFlight<Option<LinearCopy>>,
     begun: Instant,
     /// Computes the checksums afterwards, if the copy has any.
     copier: Arc<RowCopier>,
@@ -130,7 +131,7 @@ impl OnDevice {
         }
         let seconds = self.begun.elapsed().as_secs_f64();
         let checked = self.rows.take_held().flatten().filter(|linear| linear.check.is_some());
-        Some(match (self.rows.failure(), checked) {
+        Some(match (self.rows.failure().cloned(), checked) {
             (Some(error), _) => Life::Ended(Err(copying(error))),
             (None, None) => Life::Ended(Ok(EndedCopy { seconds, checksums: Checksums::default() })),
             (None, linear) => {
