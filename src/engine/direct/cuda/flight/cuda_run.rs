@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
 use crate::base::leak;
 use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::device::resource::{Acquired, Resource};
+use crate::copy::gpu::device::resource::Resource;
 use crate::copy::gpu::device::run_counter::CountedRun;
 use crate::copy::gpu::device::run_resources::RunResources;
 use crate::cuda::context::is_lost;
@@ -77,20 +77,10 @@ impl CudaRun {
         self.resources_needed().any(|resource| self.device.waiting.has(resource))
     }
 
-    /// Takes all resources, or returns the one that is in use. A failure becomes the outcome of the run.
-    pub fn take(&mut self) -> std::result::Result<(), Resource> {
-        let taken = guarded(|| self.tasks.take(&self.device)).and_then(|taken| taken);
-        self.keep(taken)
-    }
-
-    /// Takes all resources before other runs that wait, and beyond the usual limits.
-    pub fn take_urgently(&mut self) -> std::result::Result<(), Resource> {
-        let taken = guarded(|| self.tasks.take_urgently(&self.device)).and_then(|taken| taken);
-        self.keep(taken)
-    }
-
-    fn keep(&mut self, taken: Acquired<RunResources>) -> std::result::Result<(), Resource> {
-        match taken {
+    /// Takes all resources, or returns the one that is in use. If `is_urgent`, it does so before other runs that wait, and beyond the
+    /// usual limits. A failure becomes the outcome of the run.
+    pub fn take(&mut self, is_urgent: bool) -> std::result::Result<(), Resource> {
+        match guarded(|| self.tasks.take(&self.device, is_urgent)).and_then(|taken| taken) {
             Ok(Ok(resources)) => self.resources = Some(resources),
             Ok(Err(resource)) => {
                 self.wait_for(Some(resource));

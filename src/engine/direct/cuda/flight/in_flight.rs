@@ -92,7 +92,7 @@ impl InFlight {
     /// Starts a run that no other thread knows yet, so that nothing is locked. If a resource is in use, the watcher
     /// starts it later.
     fn started_now(spares: &Spares<Self>, mut run: CudaRun) -> Arc<Self> {
-        if run.take().is_err() {
+        if run.take(false).is_err() {
             return Self::with(spares, State::Waiting(run), true);
         }
         run.start();
@@ -136,7 +136,7 @@ impl InFlight {
             self.end(run, Err(cancelled));
             return Ok(true);
         }
-        if let Err(resource) = run.take() {
+        if let Err(resource) = run.take(false) {
             self.settle(State::Waiting(run));
             return Err(resource);
         }
@@ -233,7 +233,7 @@ impl InFlight {
     }
 
     fn start_urgently(&self, mut run: CudaRun) -> Result<CudaRun> {
-        if run.take_urgently().is_err() {
+        if run.take(true).is_err() {
             self.settle(State::Waiting(run));
             fail!(Busy, "the run has not begun: it waits for staging memory that other transfers use");
         }

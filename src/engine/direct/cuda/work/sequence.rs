@@ -97,32 +97,19 @@ impl TaskSequence {
         [Some(Resource::Stream), one, other].into_iter().flatten()
     }
 
-    /// Takes all resources of a run, or returns the one that is in use.
-    pub fn take(&self, device: &DeviceState) -> Acquired<RunResources> {
+    /// Takes all resources of a run, or returns the one that is in use. If `is_urgent`, a stream is about to wait for the run: it
+    /// exceeds the usual limits then, because a resource may be freed only after that wait. Staging memory is never exceeded.
+    pub fn take(&self, device: &DeviceState, is_urgent: bool) -> Acquired<RunResources> {
         let sharer = self.sharer()?;
-        let Some(stream) = device.stream()? else { return Ok(Err(Resource::Stream)) };
+        let stream = if is_urgent { Some(device.one_more_stream()?) } else { device.stream()? };
+        let Some(stream) = stream else { return Ok(Err(Resource::Stream)) };
         let staging = match sharer.staging(device)? {
             Ok(staging) => staging,
             Err(resource) => return Ok(Err(resource)),
         };
-        let slot = match sharer.put(device) {
-            Ok(slot) => slot,
-            Err(resource) => return Ok(Err(resource)),
-        };
-        self.with_layers(device, RunResources::own(stream, slot, staging)).map(Ok)
-    }
-
-    /// Takes all resources of a run that a stream is about to wait for. Exceeds the usual limits, because a resource may be
-    /// freed only after that wait. Staging memory is never exceeded, so it may be in use.
-    pub fn take_urgently(&self, device: &DeviceState) -> Acquired<RunResources> {
-        let sharer = self.sharer()?;
-        let staging = match sharer.staging(device)? {
-            Ok(staging) => staging,
-            Err(resource) => return Ok(Err(resource)),
-        };
-        let stream = device.one_more_stream()?;
-        let slot = sharer.put_now(device)?;
-        self.with_layers(device, RunResources::own(stream, slot, staging)).map(Ok)
+        let slot = if is_urgent { Ok(sharer.put_now(device)?) } else { sharer.put(device) };
+        let with_layers = |slot| self.with_layers(device, RunResources::own(stream, slot, staging));
+        slot.map(with_layers).map_or_else(|resource| Ok(Err(resource)), |taken| taken.map(Ok))
     }
 
     /// Takes all resources of a run on a stream of the caller. Fails if one is in use, because the run can't wait.
