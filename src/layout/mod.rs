@@ -23,7 +23,6 @@ mod memory;
 mod order;
 mod part;
 mod placement;
-mod prepared_list;
 mod raw_layout;
 mod regions;
 mod remote_elastic;

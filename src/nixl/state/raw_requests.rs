@@ -16,9 +16,7 @@ use crate::nixl::descriptors::Descriptors;
 use crate::nixl::new_request::{NewRequest, RequestSource};
 use crate::nixl::raw_descriptors::CostEstimate;
 use crate::nixl::remote::Connecting;
-use crate::nixl::request_handle::{
-    ListId, ObjectRequest, RawSpans, RequestId, RequestSide, RequestState, Span,
-};
+use crate::nixl::request_handle::{ListId, RawSpans, RequestId, RequestSide, RequestState, Span};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -56,8 +54,7 @@ impl AgentState {
                 let is_object = new.remote.memory_type() == MemoryType::Object;
                 let objects =
                     new.remote.entries().iter().filter(|_| is_object).map(|object| object.device_id);
-                let details = (ObjectRequest::from_devices(objects), &new.options);
-                let made = self.new_request_from_lists(new.operation, sides.0, sides.1, details);
+                let made = self.make_request(new.operation, sides.0, sides.1, objects, &new.options);
                 (made.map_err(|error| explain(error, &side))?, side)
             }
         };
@@ -69,7 +66,7 @@ impl AgentState {
         Ok((id, side, storage))
     }
 
-    /// Like [`Self::prepare_list`], with options.
+    /// Prepares a list, and names the descriptor that NIXL does not find.
     pub fn prepare_raw(
         &mut self,
         side: &RequestSide,
@@ -98,7 +95,7 @@ impl AgentState {
         options: &CallOptions,
     ) -> Result<ListId> {
         let spans = list.spans().skip(range.start).take(range.len());
-        self.new_list(side, (list.memory_type(), spans), options)
+        self.prepare_list(side, (list.memory_type(), spans), options)
     }
 
     /// Adds to NOT_FOUND of a list which descriptor is the first that NIXL does not find. NIXL does not report it: parts of the

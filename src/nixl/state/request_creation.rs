@@ -16,7 +16,7 @@ use crate::nixl::sys;
 
 impl AgentState {
     /// Resolves a list once, for requests that choose from it by index.
-    pub(super) fn new_list(
+    pub fn prepare_list(
         &mut self,
         side: &RequestSide,
         (memory_type, spans): (MemoryType, impl Iterator<Item = Span>),
@@ -42,14 +42,15 @@ impl AgentState {
         Ok(id)
     }
 
-    /// A request over indices of two prepared lists, of which the remote one may have `objects`. NIXL merges runs of consecutive
-    /// indices.
-    pub(super) fn new_request_from_lists(
+    /// A request over indices of two prepared lists; `objects` are the device ids of the objects that it is for. NIXL merges runs of
+    /// consecutive indices.
+    pub fn make_request(
         &mut self,
         operation: Operation,
         (local, local_indices): (ListId, &[i32]),
         (remote, remote_indices): (ListId, &[i32]),
-        (objects, options): (Option<ObjectRequest>, &CallOptions),
+        objects: impl IntoIterator<Item = u64>,
+        options: &CallOptions,
     ) -> Result<RequestId> {
         let stale = || {
             let message = "a prepared list was released, because the metadata of its peer was invalidated, or its memory \
@@ -83,7 +84,7 @@ impl AgentState {
         })
         .map_err(|error| self.explain_missing(&side, true, error))?;
         let parts = if memory_type == MemoryType::Block { remote_indices.len() } else { 0 };
-        Ok(self.keep(request, operation, side, (objects, parts)))
+        Ok(self.keep(request, operation, side, (ObjectRequest::from_devices(objects), parts)))
     }
 
     /// A request over spans that are listed for it alone.

@@ -21,16 +21,6 @@ const SETTLING: [&str; 1] = [gusli::PLUGIN];
 const SINGLE_USE: [&str; 1] = [gusli::PLUGIN];
 
 impl AgentState {
-    /// Resolves a list once, for requests that choose from it by index.
-    pub fn prepare_list(
-        &mut self,
-        side: &RequestSide,
-        memory_type: MemoryType,
-        spans: impl Iterator<Item = Span>,
-    ) -> Result<ListId> {
-        self.new_list(side, (memory_type, spans), &CallOptions::default())
-    }
-
     /// Whether a list still exists: those of a peer go when it is invalidated.
     pub fn has_list(&self, id: ListId) -> bool {
         self.lists.contains_key(&id)
@@ -45,16 +35,6 @@ impl AgentState {
                 log!(Warn, "release a prepared list: {}", sys::status_name(status));
             }
         }
-    }
-
-    /// A request over indices of two prepared lists. NIXL merges runs of consecutive indices.
-    pub fn make_request(
-        &mut self,
-        operation: Operation,
-        local: (ListId, &[i32]),
-        remote: (ListId, &[i32]),
-    ) -> Result<RequestId> {
-        self.new_request_from_lists(operation, local, remote, (None, &CallOptions::default()))
     }
 
     /// A request over spans listed for it alone.

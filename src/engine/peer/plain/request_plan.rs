@@ -9,8 +9,7 @@ use crate::base::error::{Result, ensure};
 use crate::base::lists;
 use crate::base::sorting::sort_by_id;
 use crate::layout::{Layout, Unit};
-use crate::nixl::AgentState;
-use crate::nixl::{MemoryType, Operation, RequestId, Span};
+use crate::nixl::{AgentState, CallOptions, MemoryType, Operation, RequestId, Span};
 use crate::plan::{BlockRun, Move, Plan, Slots};
 
 /// Maximum number of units in the prepared list of a layout, which needs about 100 bytes per unit.
@@ -110,7 +109,13 @@ impl RequestPlan {
                 let local = self.local.prepared_list(state, unit)?;
                 let remote = self.remote.prepared_list(state, unit)?;
                 let [here, there] = &list.units;
-                state.make_request(self.operation(), (local, here), (remote, there))?
+                state.make_request(
+                    self.operation(),
+                    (local, here),
+                    (remote, there),
+                    [],
+                    &CallOptions::default(),
+                )?
             }
             None => self.over_spans(state, &list.spans)?,
         };
