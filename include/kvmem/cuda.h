@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: the CUDA driver: transfers on streams, devices, IPC handles, virtual memory management (VMM), copy
- * rates. Generated from src/ffi; do not edit.
- * kvmem.h describes what all functions have in common.
+/* kvmem: the CUDA driver: transfers on streams, devices, copy rates, IPC handles, virtual memory management
+ * (VMM). Generated from src/ffi; do not edit. kvmem.h describes what all functions have in common.
+ *
+ *     kvmem_transfer_submit_on_stream(transfer, &blocks, stream, &error);
  *
  * A GPU is an ordinal, in the order of CUDA_VISIBLE_DEVICES. Ordinals differ between processes, UUIDs do not.
  * VMM memory is memory of cuMemCreate, which is mapped with cuMemMap.
@@ -136,16 +137,6 @@ typedef struct kvmem_cuda_device_info {
     uint8_t uuid[16];
     /// Size of its memory in bytes.
     uint64_t total_memory;
-    /// KVMEM_CUDA_* flags.
-    uint64_t capabilities;
-    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
-    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
-    uint64_t minimum_granularity;
-    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
-    uint64_t recommended_granularity;
-    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
-    /// have no bit; use kvmem_cuda_can_access.
-    uint64_t can_access;
     /// Major number of the compute capability: 9 of 9.0.
     uint32_t compute_capability_major;
     /// Minor number of the compute capability: 0 of 9.0.
@@ -154,6 +145,16 @@ typedef struct kvmem_cuda_device_info {
     uint32_t multiprocessors;
     /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     int32_t numa_node;
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
+    uint64_t can_access;
+    /// KVMEM_CUDA_* flags.
+    uint64_t capabilities;
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
+    uint64_t minimum_granularity;
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
+    uint64_t recommended_granularity;
 } kvmem_cuda_device_info;
 
 /// Returns the properties of a GPU.
@@ -176,6 +177,99 @@ kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_
 /// @param owner the GPU that the memory is located on
 /// @param can_access receives the result; true if both are the same GPU
 kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
+
+/* ---- Copy rates ---- */
+
+/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
+#define KVMEM_RATES_DEFAULT 0
+/// Measured by the process that saved them.
+#define KVMEM_RATES_MEASURED 1
+/// Set by the caller of the process that saved them.
+#define KVMEM_RATES_LOADED 2
+
+/// Returns the copy rates of a GPU, by which transfers select their method. Keep them in a file, and set them
+/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same methods.
+///
+/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
+/// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
+/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
+/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
+/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
+/// number.
+///
+/// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
+/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
+/// the copy kernel, which the driver does not load while a kernel of the engine runs.
+///
+/// @param rates receives the rates, as opaque bytes with a version and a checksum
+/// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
+///
+/// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
+/// included.
+kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
+
+/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
+/// method.
+///
+/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
+///        with size 0 discards the rates, so that they are measured when they are needed next
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
+kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
+
+/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
+/// 16 MiB of the memory of each.
+///
+/// @param device the GPU that does the work: that of the destination, or the one that memory of another
+///        process was opened for
+/// @param peer the other GPU. No context is created on it, unless the first cannot access it
+/// @param rates receives the rates, as opaque bytes with a version and a checksum
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
+///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
+kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
+
+/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
+///
+/// @param device the GPU that does the work
+/// @param peer the other GPU
+/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
+///        the rates
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
+///         any other status of kvmem_cuda_set_copy_rates
+kvmem_status kvmem_cuda_set_peer_rates(int32_t device, int32_t peer, const void *data, size_t size,
+    kvmem_error **error);
+
+/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
+/// measured.
+///
+/// The rates between two GPUs are set for copies that either of them executes.
+kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
+
+/// Summary of copy rates.
+typedef struct kvmem_rates_info {
+    /// UUID of the GPU; for rates between two, of the one that does the work.
+    uint8_t uuid[16];
+    /// UUID of the other GPU; zeroes for rates of one GPU.
+    uint8_t peer_uuid[16];
+    /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
+    double read_bytes_per_second;
+    /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
+    double write_bytes_per_second;
+    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
+    double launch_ns;
+    /// KVMEM_RATES_* value.
+    uint32_t source;
+    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
+    /// Between GPUs without peer access these are the rates of kernels.
+    uint32_t num_defaults;
+} kvmem_rates_info;
+
+/// Describes copy rates. Needs neither a GPU nor a driver.
+///
+/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
+/// @param info receives the summary; may be NULL
+/// @param text receives all rates as text for people; may be NULL
+kvmem_status kvmem_cuda_describe_rates(const void *data, size_t size, kvmem_rates_info *info,
+    kvmem_blob **text, kvmem_error **error);
 
 /* ---- IPC handles ---- */
 
@@ -213,24 +307,24 @@ kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_
 /// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 typedef struct kvmem_ipc_options {
     size_t struct_size;
-    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
-    uint64_t flags;
     /// The driver's handle.
     uint8_t handle[64];
-    /// Offset of the region in the allocation, in bytes; 0 by default.
-    uint64_t offset;
     /// Size of the region in bytes, at least 1.
     uint64_t size;
+    /// Offset of the region in the allocation, in bytes; 0 by default.
+    uint64_t offset;
+    /// The GPU that the memory is located on.
+    int32_t device;
+    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
+    int32_t for_device;
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
+    uint64_t flags;
     /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
     /// allocation. 0 (default): not compared.
     uint64_t base_size;
     /// Number of the allocation, as exported: detects a handle that is already open here and then named
     /// another allocation. 0 (default): not compared.
     uint64_t buffer_id;
-    /// The GPU that the memory is located on.
-    int32_t device;
-    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
-    int32_t for_device;
 } kvmem_ipc_options;
 
 /// Opens GPU memory of another process as a region.
@@ -271,14 +365,14 @@ typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 /// Properties of VMM memory. They are fixed for the life of the memory.
 typedef struct kvmem_vmm_options {
     size_t struct_size;
-    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
-    uint64_t flags;
     /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     uint64_t size;
     /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     uint32_t location;
     /// The GPU, or the number of the NUMA node; 0 by default.
     int32_t id;
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
+    uint64_t flags;
 } kvmem_vmm_options;
 
 /// The granularity that sizes and offsets must be multiples of.
@@ -431,99 +525,6 @@ kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping, uint64
 
 /// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
-
-/* ---- Copy rates ---- */
-
-/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
-#define KVMEM_RATES_DEFAULT 0
-/// Measured by the process that saved them.
-#define KVMEM_RATES_MEASURED 1
-/// Set by the caller of the process that saved them.
-#define KVMEM_RATES_LOADED 2
-
-/// Returns the copy rates of a GPU, by which transfers select their method. Keep them in a file, and set them
-/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same methods.
-///
-/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
-/// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
-/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
-/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
-/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
-/// number.
-///
-/// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
-/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
-/// the copy kernel, which the driver does not load while a kernel of the engine runs.
-///
-/// @param rates receives the rates, as opaque bytes with a version and a checksum
-/// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
-///
-/// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
-/// included.
-kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
-
-/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
-/// method.
-///
-/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
-///        with size 0 discards the rates, so that they are measured when they are needed next
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
-kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
-
-/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
-/// 16 MiB of the memory of each.
-///
-/// @param device the GPU that does the work: that of the destination, or the one that memory of another
-///        process was opened for
-/// @param peer the other GPU. No context is created on it, unless the first cannot access it
-/// @param rates receives the rates, as opaque bytes with a version and a checksum
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
-///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
-kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
-
-/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
-///
-/// @param device the GPU that does the work
-/// @param peer the other GPU
-/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
-///        the rates
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
-///         any other status of kvmem_cuda_set_copy_rates
-kvmem_status kvmem_cuda_set_peer_rates(int32_t device, int32_t peer, const void *data, size_t size,
-    kvmem_error **error);
-
-/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
-/// measured.
-///
-/// The rates between two GPUs are set for copies that either of them executes.
-kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
-
-/// Summary of copy rates.
-typedef struct kvmem_rates_info {
-    /// UUID of the GPU; for rates between two, of the one that does the work.
-    uint8_t uuid[16];
-    /// UUID of the other GPU; zeroes for rates of one GPU.
-    uint8_t peer_uuid[16];
-    /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
-    double read_bytes_per_second;
-    /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
-    double write_bytes_per_second;
-    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
-    double launch_ns;
-    /// KVMEM_RATES_* value.
-    uint32_t source;
-    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
-    /// Between GPUs without peer access these are the rates of kernels.
-    uint32_t num_defaults;
-} kvmem_rates_info;
-
-/// Describes copy rates. Needs neither a GPU nor a driver.
-///
-/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
-/// @param info receives the summary; may be NULL
-/// @param text receives all rates as text for people; may be NULL
-kvmem_status kvmem_cuda_describe_rates(const void *data, size_t size, kvmem_rates_info *info,
-    kvmem_blob **text, kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -3,8 +3,12 @@
  * Generated from src/ffi; do not edit.
  * kvmem.h describes what all functions have in common.
  *
- * A process publishes its agent and named layouts with kvmem_directory_publish. A peer finds it with
- * kvmem_directory_wait_for, and imports a layout with kvmem_directory_entry_import_layout.
+ * A process publishes its agent and named layouts, and a peer finds them and imports one:
+ *
+ *     kvmem_directory_publish(directory, agent, &named, 1, timeout_ns, &error);
+ *
+ *     kvmem_directory_connect(directory, agent, "owner", timeout_ns, &entry, &error);
+ *     kvmem_directory_entry_import_layout(entry, agent, "cache", &layout, &error);
  */
 
 #ifndef KVMEM_DIRECTORY_H
@@ -34,13 +38,6 @@ extern "C" {
 /// entry: its permissions determine which processes can write to it.
 typedef struct kvmem_directory kvmem_directory;
 
-/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
-/// time.
-typedef struct kvmem_directory_entry kvmem_directory_entry;
-
-/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
-typedef struct kvmem_directory_events kvmem_directory_events;
-
 /// Options of kvmem_directory_create.
 typedef struct kvmem_directory_options {
     size_t struct_size;
@@ -55,6 +52,14 @@ typedef struct kvmem_directory_options {
     /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
     /// folder.
     const char *prefix;
+    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
+    /// 0, because the kernel reports the end of a process.
+    uint32_t lease_seconds;
+    uint32_t reserved;
+    /// Name of the user in etcd; NULL for none.
+    const char *user;
+    /// Password of the user, which is never part of a message or of the log. Required with user.
+    const char *password;
     /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
     /// Required for https, otherwise NULL.
     const char *ca_file;
@@ -63,23 +68,7 @@ typedef struct kvmem_directory_options {
     const char *certificate_file;
     /// Path of a file with the key of that certificate, in PEM; NULL for none.
     const char *key_file;
-    /// Name of the user in etcd; NULL for none.
-    const char *user;
-    /// Password of the user, which is never part of a message or of the log. Required with user.
-    const char *password;
-    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
-    /// 0, because the kernel reports the end of a process.
-    uint32_t lease_seconds;
-    uint32_t reserved;
 } kvmem_directory_options;
-
-/// A layout to publish.
-typedef struct kvmem_named_layout {
-    /// Name, unique among the layouts of the agent.
-    const char *name;
-    /// A layout that was built with the agent, as for kvmem_layout_export.
-    const kvmem_layout *layout;
-} kvmem_named_layout;
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///
@@ -94,6 +83,20 @@ typedef struct kvmem_named_layout {
 /// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
 kvmem_status kvmem_directory_create(const kvmem_directory_options *options, kvmem_directory **directory,
     kvmem_error **error);
+
+/// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
+/// seconds for that. Entries and events that were returned remain valid.
+void kvmem_directory_destroy(kvmem_directory *directory);
+
+/* ---- Publishing ---- */
+
+/// A layout to publish.
+typedef struct kvmem_named_layout {
+    /// Name, unique among the layouts of the agent.
+    const char *name;
+    /// A layout that was built with the agent, as for kvmem_layout_export.
+    const kvmem_layout *layout;
+} kvmem_named_layout;
 
 /// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
 /// of another process: a restarted agent replaces its predecessor.
@@ -128,6 +131,36 @@ kvmem_status kvmem_directory_publish(const kvmem_directory *directory, kvmem_age
 kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory, const char *agent,
     uint64_t timeout_ns, kvmem_error **error);
 
+/* ---- Finding ---- */
+
+/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
+/// time.
+typedef struct kvmem_directory_entry kvmem_directory_entry;
+
+/// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
+/// kvmem_directory_entry_load with one deadline. Then import its layouts.
+///
+/// @param agent the agent that will access the memory of the peer
+/// @param peer name of the agent that the peer publishes
+/// @return KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
+///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
+///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
+///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
+kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_agent *agent, const char *peer,
+    uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
+
+/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
+///
+/// @param entry an entry, which kvmem_directory_entry_load has loaded
+/// @param agent the agent that will access the layout
+/// @param name name under which the layout was published
+/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
+///           not cover the memory of the layout
+///         KVMEM_STATUS_CORRUPT: the descriptor is that of another agent
+///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
+kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry, kvmem_agent *agent,
+    const char *name, kvmem_layout **layout, kvmem_error **error);
+
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///
 /// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
@@ -143,18 +176,6 @@ kvmem_status kvmem_directory_look_up(const kvmem_directory *directory, const cha
 kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory, const char *agent,
     uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
-/// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
-/// kvmem_directory_entry_load with one deadline. Then import its layouts.
-///
-/// @param agent the agent that will access the memory of the peer
-/// @param peer name of the agent that the peer publishes
-/// @return KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
-///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
-///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
-///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
-kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_agent *agent, const char *peer,
-    uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
-
 /// Checks that an entry is still the current one of its agent.
 ///
 /// @param entry an entry that was found in it
@@ -162,56 +183,6 @@ kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_age
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
 kvmem_status kvmem_directory_check(const kvmem_directory *directory, const kvmem_directory_entry *entry,
     uint64_t timeout_ns, kvmem_error **error);
-
-/// Begins to watch an agent, or all agents. The first events report the current state, later events the
-/// changes.
-///
-/// @param agent name of the agent, which need not be published yet; NULL for all agents
-/// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
-///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
-///
-/// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
-/// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
-/// listed within the timeout, or 10 seconds.
-kvmem_status kvmem_directory_watch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
-    kvmem_error **error);
-
-/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
-/// discarded.
-///
-/// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
-/// @return KVMEM_STATUS_NOT_FOUND: it is not watched
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
-///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
-kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
-    kvmem_error **error);
-
-/// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
-///
-/// Changes of an agent that were not taken become one event: the difference between the last event that was
-/// taken and the current state. So memory is bounded, however many changes there are.
-///
-/// @param events receives the events, at least one
-/// @return KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
-kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint64_t timeout_ns,
-    kvmem_directory_events **events, kvmem_error **error);
-
-/// Has a queue report that a directory has events, so that no thread needs to wait for them.
-///
-/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
-/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
-/// when events arrive after that.
-///
-/// @param queue the queue, which replaces the one before; NULL ends the reports
-/// @param user_data user_data of the completions
-kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,
-    uint64_t user_data, kvmem_error **error);
-
-/// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
-/// seconds for that. Entries and events that were returned remain valid.
-void kvmem_directory_destroy(kvmem_directory *directory);
-
-/* ---- Entries ---- */
 
 /// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
 typedef struct kvmem_directory_entry_info {
@@ -266,22 +237,57 @@ kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry
 kvmem_status kvmem_directory_entry_load(const kvmem_directory_entry *entry, kvmem_agent *agent,
     kvmem_error **error);
 
-/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
-///
-/// @param entry an entry, which kvmem_directory_entry_load has loaded
-/// @param agent the agent that will access the layout
-/// @param name name under which the layout was published
-/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
-///           not cover the memory of the layout
-///         KVMEM_STATUS_CORRUPT: the descriptor is that of another agent
-///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
-kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry, kvmem_agent *agent,
-    const char *name, kvmem_layout **layout, kvmem_error **error);
-
 /// Destroys an entry.
 void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
 
 /* ---- Events ---- */
+
+/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
+typedef struct kvmem_directory_events kvmem_directory_events;
+
+/// Begins to watch an agent, or all agents. The first events report the current state, later events the
+/// changes.
+///
+/// @param agent name of the agent, which need not be published yet; NULL for all agents
+/// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///
+/// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
+/// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
+/// listed within the timeout, or 10 seconds.
+kvmem_status kvmem_directory_watch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
+    kvmem_error **error);
+
+/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
+/// discarded.
+///
+/// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
+/// @return KVMEM_STATUS_NOT_FOUND: it is not watched
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
+///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
+    kvmem_error **error);
+
+/// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
+///
+/// Changes of an agent that were not taken become one event: the difference between the last event that was
+/// taken and the current state. So memory is bounded, however many changes there are.
+///
+/// @param events receives the events, at least one
+/// @return KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
+kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint64_t timeout_ns,
+    kvmem_directory_events **events, kvmem_error **error);
+
+/// Has a queue report that a directory has events, so that no thread needs to wait for them.
+///
+/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
+/// when events arrive after that.
+///
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,
+    uint64_t user_data, kvmem_error **error);
 
 /// An agent has an entry, and had none.
 #define KVMEM_DIRECTORY_PUBLISHED 1
@@ -313,6 +319,12 @@ void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
 typedef struct kvmem_directory_event {
+    /// KVMEM_DIRECTORY_* value.
+    uint32_t kind;
+    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
+    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
+    kvmem_status status;
     /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
     /// KVMEM_DIRECTORY_FULL.
     const char *agent;
@@ -323,12 +335,6 @@ typedef struct kvmem_directory_event {
     /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
     /// reported; empty for other kinds.
     const char *message;
-    /// KVMEM_DIRECTORY_* value.
-    uint32_t kind;
-    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
-    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
-    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
-    kvmem_status status;
 } kvmem_directory_event;
 
 /// Returns the number of events.

@@ -3,10 +3,18 @@
  * Generated from src/ffi; do not edit.
  * kvmem.h describes what all functions have in common.
  *
- * To move blocks from a peer, both processes create an agent with a backend, such as "UCX", and build their
- * layouts with it. The owner sends its metadata (kvmem_agent_get_local_metadata) and its layout
- * (kvmem_layout_export) to the peer, by any connection or by a directory (directory.h). The peer loads the
- * metadata and imports the layout, which is then the source or destination of its transfers.
+ * To move blocks from a peer, both processes create an agent with a backend, and build their layouts with it.
+ * The owner sends its metadata and its layout to the peer, by any connection or by a directory (directory.h).
+ * The peer imports the layout, which is then the source or destination of its transfers:
+ *
+ *     kvmem_agent_create("owner", NULL, &agent, &error);
+ *     kvmem_agent_create_backend(agent, "UCX", NULL, 0, &error);
+ *     kvmem_agent_get_local_metadata(agent, &metadata, &error);
+ *     kvmem_layout_export(layout, &descriptor, &error);
+ *
+ *     kvmem_agent_load_remote_metadata(agent, metadata, metadata_size, NULL, &error);
+ *     kvmem_layout_import(agent, descriptor, descriptor_size, &layout, &error);
+ *
  * nixl_raw.h has requests on raw descriptors, memory views, queries, plugins, telemetry, metadata by address.
  */
 
@@ -46,6 +54,15 @@ typedef struct kvmem_agent_options {
     size_t struct_size;
     /// KVMEM_AGENT_* flags.
     uint64_t flags;
+    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
+    /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
+    /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
+    /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
+    /// views. It does not undo a backend or a loaded peer. NIXL may use memory that the call was to register
+    /// or deregister until then: kvmem frees its own memory, and calls release of adopted memory, after that.
+    /// Do not free other memory before the agent is destroyed.
+    /// A call that destroys several registrations waits so long for the first, and not for the others.
+    uint64_t call_timeout_ns;
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     uint64_t progress_delay_us;
     /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
@@ -56,15 +73,6 @@ typedef struct kvmem_agent_options {
     uint32_t listen_port;
     /// KVMEM_SYNC_* value.
     uint32_t sync_mode;
-    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
-    /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
-    /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
-    /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
-    /// views. It does not undo a backend or a loaded peer. NIXL may use memory that the call was to register
-    /// or deregister until then: kvmem frees its own memory, and calls release of adopted memory, after that.
-    /// Do not free other memory before the agent is destroyed.
-    /// A call that destroys several registrations waits so long for the first, and not for the others.
-    uint64_t call_timeout_ns;
 } kvmem_agent_options;
 
 /// Creates an agent. Loads NIXL if it is not loaded.

@@ -40,19 +40,10 @@ typedef struct kvmem_nixl_options {
     size_t struct_size;
     /// KVMEM_NIXL_* flags.
     uint64_t flags;
-    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
-    /// of the agent.
-    const char *const *backends;
-    /// Number of backends.
-    size_t backend_count;
     /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
     const void *notification;
     /// Number of those bytes.
     size_t notification_size;
-    /// Bytes that the backend understands; NULL with size 0 for none.
-    const void *custom_parameter;
-    /// Number of those bytes.
-    size_t custom_parameter_size;
     /// Receives a completion for each run of a request; may be NULL.
     kvmem_queue *queue;
     /// user_data of the completions.
@@ -62,6 +53,15 @@ typedef struct kvmem_nixl_options {
     /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
     /// posted by the thread of the agent, which has to wake up first.
     uint64_t timeout_ns;
+    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
+    /// of the agent.
+    const char *const *backends;
+    /// Number of backends.
+    size_t backend_count;
+    /// Bytes that the backend understands; NULL with size 0 for none.
+    const void *custom_parameter;
+    /// Number of those bytes.
+    size_t custom_parameter_size;
 } kvmem_nixl_options;
 
 /* ---- Descriptors ---- */
@@ -102,6 +102,81 @@ typedef struct kvmem_nixl_descriptor {
 ///           message has the number
 kvmem_status kvmem_region_get_descriptors(const kvmem_region *region, kvmem_nixl_descriptor *descriptors,
     size_t capacity, size_t *count, kvmem_error **error);
+
+/* ---- Requests ---- */
+
+/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
+/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
+/// is complete.
+typedef struct kvmem_request kvmem_request;
+
+/// From the remote side to the local side.
+#define KVMEM_REQUEST_READ 1
+/// From the local side to the remote side.
+#define KVMEM_REQUEST_WRITE 2
+
+/// Creates a request on two arrays of descriptors, which correspond by index.
+///
+/// @param local memory of the agent, of one memory type
+/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
+///        itself for files and objects
+/// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
+/// @param count number of descriptors of each side, at least 1
+/// @param options all fields; NULL for the defaults
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
+kvmem_status kvmem_request_create(kvmem_agent *agent, uint32_t operation, const kvmem_nixl_descriptor *local,
+    const char *owner, const kvmem_nixl_descriptor *remote, size_t count, const kvmem_nixl_options *options,
+    kvmem_request **request, kvmem_error **error);
+
+/// Starts a run of a request. After the run has ended, the request can be posted again.
+///
+/// The bytes of the notification are those of the options that the request was created with, unless this call
+/// has others.
+///
+/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
+///           a run of another request or transfer that has ended may still write to the memory of this
+///           process that this request writes
+///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///
+/// The completion of the run can be in the queue before this call has returned. Destroy the request only
+/// after both.
+///
+/// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
+/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
+/// one by the thread of the agent.
+kvmem_status kvmem_request_post(kvmem_request *request, const void *notification, size_t size,
+    kvmem_error **error);
+
+/// Returns the state of the last run of a request. Never waits.
+///
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
+
+/// Waits for the end of the last run of a request.
+///
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
+///           timeout_ns of its options; kvmem_request_poll distinguishes them
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+kvmem_status kvmem_request_wait(const kvmem_request *request, uint64_t timeout_ns, kvmem_error **error);
+
+/// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
+/// run. The memory must stay valid until then.
+///
+/// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
+/// uses the request: destroy it after both.
+void kvmem_request_destroy(kvmem_request *request);
 
 /* ---- Registered descriptors ---- */
 
@@ -160,31 +235,6 @@ kvmem_status kvmem_prepared_create(kvmem_agent *agent, const char *owner,
 /// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
 void kvmem_prepared_destroy(kvmem_prepared *prepared);
 
-/* ---- Requests ---- */
-
-/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
-/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
-/// is complete.
-typedef struct kvmem_request kvmem_request;
-
-/// From the remote side to the local side.
-#define KVMEM_REQUEST_READ 1
-/// From the local side to the remote side.
-#define KVMEM_REQUEST_WRITE 2
-
-/// Creates a request on two arrays of descriptors, which correspond by index.
-///
-/// @param local memory of the agent, of one memory type
-/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
-///        itself for files and objects
-/// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
-/// @param count number of descriptors of each side, at least 1
-/// @param options all fields; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
-kvmem_status kvmem_request_create(kvmem_agent *agent, uint32_t operation, const kvmem_nixl_descriptor *local,
-    const char *owner, const kvmem_nixl_descriptor *remote, size_t count, const kvmem_nixl_options *options,
-    kvmem_request **request, kvmem_error **error);
-
 /// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
 /// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
 ///
@@ -201,48 +251,7 @@ kvmem_status kvmem_request_make(uint32_t operation, const kvmem_prepared *local,
     const uint32_t *local_indices, const kvmem_prepared *remote, const uint32_t *remote_indices, size_t count,
     const kvmem_nixl_options *options, kvmem_request **request, kvmem_error **error);
 
-/// Starts a run of a request. After the run has ended, the request can be posted again.
-///
-/// The bytes of the notification are those of the options that the request was created with, unless this call
-/// has others.
-///
-/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
-/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
-///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
-///           a run of another request or transfer that has ended may still write to the memory of this
-///           process that this request writes
-///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
-///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///
-/// The completion of the run can be in the queue before this call has returned. Destroy the request only
-/// after both.
-///
-/// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
-/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
-/// one by the thread of the agent.
-kvmem_status kvmem_request_post(kvmem_request *request, const void *notification, size_t size,
-    kvmem_error **error);
-
-/// Returns the state of the last run of a request. Never waits.
-///
-/// @return KVMEM_STATUS_OK: the run has succeeded
-///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
-///         KVMEM_STATUS_INVALID_STATE: the request was not posted
-///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
-///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
-///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
-kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
-
-/// Waits for the end of the last run of a request.
-///
-/// @return KVMEM_STATUS_OK: the run has succeeded
-///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
-///           timeout_ns of its options; kvmem_request_poll distinguishes them
-///         KVMEM_STATUS_INVALID_STATE: the request was not posted
-///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
-///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
-kvmem_status kvmem_request_wait(const kvmem_request *request, uint64_t timeout_ns, kvmem_error **error);
+/* ---- Backend, estimate and measurements of a request ---- */
 
 /// Returns the plugin of the backend that NIXL chose for a request.
 ///
@@ -295,13 +304,6 @@ typedef struct kvmem_request_telemetry {
 ///         KVMEM_STATUS_NOT_FOUND
 kvmem_status kvmem_request_get_telemetry(const kvmem_request *request, kvmem_request_telemetry *telemetry,
     kvmem_error **error);
-
-/// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
-/// run. The memory must stay valid until then.
-///
-/// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
-/// uses the request: destroy it after both.
-void kvmem_request_destroy(kvmem_request *request);
 
 /* ---- Memory views ---- */
 

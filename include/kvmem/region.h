@@ -64,10 +64,10 @@ typedef struct kvmem_region kvmem_region;
 /// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
     size_t struct_size;
+    /// Bytes, at least 1.
+    uint64_t size;
     /// KVMEM_SYSTEM_* flags.
     uint64_t flags;
-    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
-    uint64_t size;
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
     /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
     /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
@@ -108,17 +108,10 @@ typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *
 /// Options of kvmem_region_create_pinned.
 typedef struct kvmem_pinned_options {
     size_t struct_size;
+    /// Bytes, at least 1.
+    uint64_t size;
     /// KVMEM_PINNED_* flags.
     uint64_t flags;
-    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
-    uint64_t size;
-    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
-    /// page locks fails; kvmem splits its own copies there.
-    uint64_t chunk_size;
-    /// Called between chunks; may be NULL. Not called for a layout.
-    kvmem_progress_callback progress;
-    /// Passed to progress.
-    void *user_data;
     /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
     /// GPU while it has free pages.
     int32_t device;
@@ -127,6 +120,13 @@ typedef struct kvmem_pinned_options {
     /// Threads that touch the pages; 0 for one per core, at most 8.
     uint32_t threads;
     uint32_t reserved;
+    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
+    /// page locks fails; kvmem splits its own copies there.
+    uint64_t chunk_size;
+    /// Called between chunks; may be NULL. Not called for a layout.
+    kvmem_progress_callback progress;
+    /// Passed to progress.
+    void *user_data;
 } kvmem_pinned_options;
 
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
@@ -144,13 +144,13 @@ kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options, kvm
 /// Options of kvmem_region_create_device.
 typedef struct kvmem_device_options {
     size_t struct_size;
-    /// Must be 0.
-    uint64_t flags;
-    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
+    /// Bytes, at least 1.
     uint64_t size;
-    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
+    /// GPU.
     int32_t device;
     uint32_t reserved;
+    /// Must be 0.
+    uint64_t flags;
 } kvmem_device_options;
 
 /// Allocates GPU memory. Its content is undefined.
@@ -182,13 +182,13 @@ typedef void (*kvmem_release_callback)(void *user_data);
 /// Memory of the caller to adopt.
 typedef struct kvmem_adopt_options {
     size_t struct_size;
-    /// KVMEM_ADOPT_READ_ONLY or 0.
-    uint64_t flags;
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
+    /// KVMEM_ADOPT_READ_ONLY or 0.
+    uint64_t flags;
     /// Called when kvmem no longer uses the memory; may be NULL.
     kvmem_release_callback release;
     /// Passed to release.
@@ -232,56 +232,6 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options, kvmem_r
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options, int32_t device,
     kvmem_region **region, kvmem_error **error);
 
-/// Part of a memory file to adopt.
-typedef struct kvmem_adopt_memfd_options {
-    size_t struct_size;
-    /// KVMEM_ADOPT_* flags.
-    uint64_t flags;
-    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
-    uint64_t offset;
-    /// Bytes, at least 1. The part must be within the file.
-    uint64_t size;
-    /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
-    /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
-    void *address;
-    /// Called when kvmem no longer uses the memory; may be NULL.
-    kvmem_release_callback release;
-    /// Passed to release.
-    void *user_data;
-    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
-    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
-    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
-    int32_t fd;
-    uint32_t reserved;
-} kvmem_adopt_memfd_options;
-
-/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
-/// fails, release is not called.
-///
-/// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
-/// kvmem_share_create_layout share it: importers map the same pages.
-///
-/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
-/// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
-/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
-/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
-/// region or an importer uses it.
-///
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
-///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
-///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
-///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
-///         KVMEM_STATUS_OUT_OF_MEMORY: no address space or huge pages
-///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
-///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
-///
-/// Notes: importers receive the file, and can access all of it, whatever part was adopted and shared. Any
-/// process that can open the file for writing can change the bytes, whatever a share grants.
-/// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
-/// reading with processes of another user.
-kvmem_status kvmem_region_adopt_memfd(const kvmem_adopt_memfd_options *options, kvmem_region **region,
-    kvmem_error **error);
-
 /* ---- Information and destruction ---- */
 
 /// kvmem allocated it.
@@ -314,13 +264,6 @@ typedef struct kvmem_region_info {
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
-    /// for object; the system's page size for others.
-    uint64_t memory_page_size;
-    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
-    uint64_t alignment;
-    /// KVMEM_REGION_* flags.
-    uint64_t flags;
     /// KVMEM_TIER_* value.
     uint32_t tier;
     /// KVMEM_ORIGIN_* value.
@@ -330,6 +273,13 @@ typedef struct kvmem_region_info {
     int32_t device;
     /// NUMA node of the pages; -1 for any.
     int32_t numa_node;
+    /// KVMEM_REGION_* flags.
+    uint64_t flags;
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
+    /// for object; the system's page size for others.
+    uint64_t memory_page_size;
+    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
+    uint64_t alignment;
     /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
     int32_t fd;
     /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
@@ -367,15 +317,14 @@ void kvmem_region_destroy(kvmem_region *region);
 /// Options of kvmem_region_create_disk.
 typedef struct kvmem_disk_options {
     size_t struct_size;
-    /// KVMEM_DISK_* flags.
-    uint64_t flags;
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. Must be 0 in the options of a
-    /// layout, which computes it.
-    uint64_t size;
     /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
     /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
     /// the process.
     const char *path;
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file.
+    uint64_t size;
+    /// KVMEM_DISK_* flags.
+    uint64_t flags;
     /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
     const char *directory;
 } kvmem_disk_options;
@@ -420,17 +369,16 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// Options of kvmem_region_create_elastic.
 typedef struct kvmem_elastic_options {
     size_t struct_size;
+    /// Maximum size in bytes, rounded up to whole extents.
+    uint64_t size;
     /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
     uint64_t flags;
-    /// Maximum size in bytes, rounded up to whole extents. Must be 0 in the options of a layout, which
-    /// computes it.
-    uint64_t size;
-    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
-    /// duration of growth. Must be 0 in the options of a layout, which computes it.
-    uint64_t extent_size;
-    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
+    /// GPU.
     int32_t device;
     uint32_t reserved;
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
+    /// duration of growth.
+    uint64_t extent_size;
 } kvmem_elastic_options;
 
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
@@ -508,13 +456,63 @@ kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region, kvmem_ela
 kvmem_status kvmem_region_create_view(const kvmem_region *region, uint64_t offset, uint64_t size,
     kvmem_region **view, kvmem_error **error);
 
+/* ---- Memory files of the caller ---- */
+
+/// Part of a memory file to adopt.
+typedef struct kvmem_adopt_memfd_options {
+    size_t struct_size;
+    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
+    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
+    int32_t fd;
+    uint32_t reserved;
+    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
+    uint64_t offset;
+    /// Bytes, at least 1. The part must be within the file.
+    uint64_t size;
+    /// KVMEM_ADOPT_* flags.
+    uint64_t flags;
+    /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
+    /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    void *address;
+    /// Called when kvmem no longer uses the memory; may be NULL.
+    kvmem_release_callback release;
+    /// Passed to release.
+    void *user_data;
+} kvmem_adopt_memfd_options;
+
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
+/// fails, release is not called.
+///
+/// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
+/// kvmem_share_create_layout share it: importers map the same pages.
+///
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
+/// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
+/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
+/// region or an importer uses it.
+///
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
+///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
+///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space or huge pages
+///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///
+/// Notes: importers receive the file, and can access all of it, whatever part was adopted and shared. Any
+/// process that can open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
+/// reading with processes of another user.
+kvmem_status kvmem_region_adopt_memfd(const kvmem_adopt_memfd_options *options, kvmem_region **region,
+    kvmem_error **error);
+
 /* ---- Objects and block storage ---- */
 
 /// Options of kvmem_region_create_object.
 typedef struct kvmem_object_options {
     size_t struct_size;
-    /// Must be 0.
-    uint64_t flags;
     /// Prefix of all keys, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
     /// "model/0000000001" and so on. It has no control characters. No segment before a slash is empty, "." or
     /// "..": NIXL's plugin would remove it from the key.
@@ -523,6 +521,8 @@ typedef struct kvmem_object_options {
     uint64_t object_size;
     /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
     uint64_t count;
+    /// Must be 0.
+    uint64_t flags;
 } kvmem_object_options;
 
 /// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
@@ -553,8 +553,6 @@ kvmem_status kvmem_region_create_object(const kvmem_object_options *options, kvm
 /// Options of kvmem_region_create_block.
 typedef struct kvmem_block_options {
     size_t struct_size;
-    /// Must be 0.
-    uint64_t flags;
     /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
     uint64_t device_id;
     /// Bytes from the start of the device.
@@ -568,6 +566,8 @@ typedef struct kvmem_block_options {
     const void *metadata;
     /// Number of bytes of metadata.
     size_t metadata_size;
+    /// Must be 0.
+    uint64_t flags;
 } kvmem_block_options;
 
 /// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the

@@ -249,8 +249,6 @@ typedef struct kvmem_broker kvmem_broker;
 /// Options of kvmem_broker_create.
 typedef struct kvmem_broker_options {
     size_t struct_size;
-    /// Must be 0.
-    uint64_t flags;
     /// Path of the socket, at most 107 bytes. A relative path begins in the present working directory, also
     /// after that has changed. If it is a socket of the same user on which no process listens, the broker
     /// replaces it.
@@ -260,10 +258,6 @@ typedef struct kvmem_broker_options {
     const uint32_t *users;
     /// Number of user ids.
     size_t num_users;
-    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
-    uint64_t client_timeout_ns;
-    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
-    uint64_t max_bytes_per_user;
     /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
     /// connect.
     uint32_t mode;
@@ -273,6 +267,12 @@ typedef struct kvmem_broker_options {
     /// client that was sent file descriptors counts until it has read them, or until its time to do so ends.
     uint32_t max_clients_per_user;
     uint32_t reserved;
+    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
+    uint64_t max_bytes_per_user;
+    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
+    uint64_t client_timeout_ns;
+    /// Must be 0.
+    uint64_t flags;
 } kvmem_broker_options;
 
 /// Creates a broker. It listens at its path when the call returns.
@@ -342,8 +342,6 @@ kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvme
 /// Options of kvmem_share_fetch.
 typedef struct kvmem_fetch_options {
     size_t struct_size;
-    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
-    uint64_t flags;
     /// Path of the broker's socket, at most 107 bytes.
     const char *path;
     /// Name of the published share.
@@ -352,6 +350,8 @@ typedef struct kvmem_fetch_options {
     const kvmem_token *token;
     /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
     uint64_t timeout_ns;
+    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
+    uint64_t flags;
     /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     uint32_t broker_user;
     uint32_t reserved;
@@ -386,25 +386,25 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 
 /// Properties of a share.
 typedef struct kvmem_share_info {
-    /// Size of its bytes (kvmem_share_data).
-    uint64_t size;
-    /// Number of its file descriptors.
-    uint64_t num_fds;
-    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
-    uint64_t memory_size;
-    /// Process id of the owner, in the owner's PID namespace.
-    uint32_t pid;
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     uint32_t object;
-    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
-    uint32_t tier;
-    /// 1 if importers may only read, otherwise 0.
-    uint32_t read_only;
     /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
     /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
     /// transports.
     uint32_t transport;
+    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
+    uint32_t tier;
+    /// 1 if importers may only read, otherwise 0.
+    uint32_t read_only;
+    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
+    uint64_t memory_size;
+    /// Process id of the owner, in the owner's PID namespace.
+    uint32_t pid;
     uint32_t reserved;
+    /// Size of its bytes (kvmem_share_data).
+    uint64_t size;
+    /// Number of its file descriptors.
+    uint64_t num_fds;
 } kvmem_share_info;
 
 /// Returns the properties of a share.

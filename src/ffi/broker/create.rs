@@ -22,8 +22,6 @@ use crate::share::broker::{Broker, BrokerConfig};
 pub struct kvmem_broker_options {
     /// sizeof(kvmem_broker_options)
     pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
     /// Path of the socket, at most 107 bytes. A relative path begins in the present working directory, also
     /// after that has changed. If it is a socket of the same user on which no process listens, the broker
     /// replaces it.
@@ -33,10 +31,6 @@ pub struct kvmem_broker_options {
     pub users: *const u32,
     /// Number of user ids.
     pub num_users: usize,
-    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
-    pub client_timeout_ns: u64,
-    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
-    pub max_bytes_per_user: u64,
     /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
     /// connect.
     pub mode: u32,
@@ -47,6 +41,12 @@ pub struct kvmem_broker_options {
     pub max_clients_per_user: u32,
     /// Must be 0.
     pub reserved: u32,
+    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
+    pub max_bytes_per_user: u64,
+    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
+    pub client_timeout_ns: u64,
+    /// Must be 0.
+    pub flags: u64,
 }
 options!(kvmem_broker_options);
 

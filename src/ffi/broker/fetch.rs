@@ -33,8 +33,6 @@ pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 pub struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     pub struct_size: usize,
-    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
-    pub flags: u64,
     /// Path of the broker's socket, at most 107 bytes.
     pub path: *const c_char,
     /// Name of the published share.
@@ -43,6 +41,8 @@ pub struct kvmem_fetch_options {
     pub token: *const kvmem_token,
     /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
     pub timeout_ns: u64,
+    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
+    pub flags: u64,
     /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     pub broker_user: u32,
     /// Must be 0.

@@ -69,16 +69,6 @@ pub struct kvmem_cuda_device_info {
     pub uuid: [u8; 16],
     /// Size of its memory in bytes.
     pub total_memory: u64,
-    /// KVMEM_CUDA_* flags.
-    pub capabilities: u64,
-    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
-    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
-    pub minimum_granularity: u64,
-    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
-    pub recommended_granularity: u64,
-    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
-    /// have no bit; use kvmem_cuda_can_access.
-    pub can_access: u64,
     /// Major number of the compute capability: 9 of 9.0.
     pub compute_capability_major: u32,
     /// Minor number of the compute capability: 0 of 9.0.
@@ -87,6 +77,16 @@ pub struct kvmem_cuda_device_info {
     pub multiprocessors: u32,
     /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     pub numa_node: i32,
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
+    pub can_access: u64,
+    /// KVMEM_CUDA_* flags.
+    pub capabilities: u64,
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
+    pub minimum_granularity: u64,
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
+    pub recommended_granularity: u64,
 }
 
 /// Returns the properties of a GPU.

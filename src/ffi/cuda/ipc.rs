@@ -75,24 +75,24 @@ pub const KVMEM_IPC_FOR_DEVICE: u64 = 1;
 pub struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     pub struct_size: usize,
-    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
-    pub flags: u64,
     /// The driver's handle.
     pub handle: [u8; 64],
-    /// Offset of the region in the allocation, in bytes; 0 by default.
-    pub offset: u64,
     /// Size of the region in bytes, at least 1.
     pub size: u64,
+    /// Offset of the region in the allocation, in bytes; 0 by default.
+    pub offset: u64,
+    /// The GPU that the memory is located on.
+    pub device: i32,
+    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
+    pub for_device: i32,
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
+    pub flags: u64,
     /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
     /// allocation. 0 (default): not compared.
     pub base_size: u64,
     /// Number of the allocation, as exported: detects a handle that is already open here and then named
     /// another allocation. 0 (default): not compared.
     pub buffer_id: u64,
-    /// The GPU that the memory is located on.
-    pub device: i32,
-    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
-    pub for_device: i32,
 }
 options!(kvmem_ipc_options);
 

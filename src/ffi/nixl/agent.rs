@@ -44,6 +44,15 @@ pub struct kvmem_agent_options {
     pub struct_size: usize,
     /// KVMEM_AGENT_* flags.
     pub flags: u64,
+    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
+    /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
+    /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
+    /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
+    /// views. It does not undo a backend or a loaded peer. NIXL may use memory that the call was to register
+    /// or deregister until then: kvmem frees its own memory, and calls release of adopted memory, after that.
+    /// Do not free other memory before the agent is destroyed.
+    /// A call that destroys several registrations waits so long for the first, and not for the others.
+    pub call_timeout_ns: u64,
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     pub progress_delay_us: u64,
     /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
@@ -54,15 +63,6 @@ pub struct kvmem_agent_options {
     pub listen_port: u32,
     /// KVMEM_SYNC_* value.
     pub sync_mode: u32,
-    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
-    /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
-    /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
-    /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
-    /// views. It does not undo a backend or a loaded peer. NIXL may use memory that the call was to register
-    /// or deregister until then: kvmem frees its own memory, and calls release of adopted memory, after that.
-    /// Do not free other memory before the agent is destroyed.
-    /// A call that destroys several registrations waits so long for the first, and not for the others.
-    pub call_timeout_ns: u64,
 }
 options!(kvmem_agent_options);
 

@@ -62,6 +62,15 @@ pub struct kvmem_directory_options {
     /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
     /// folder.
     pub prefix: *const c_char,
+    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
+    /// 0, because the kernel reports the end of a process.
+    pub lease_seconds: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Name of the user in etcd; NULL for none.
+    pub user: *const c_char,
+    /// Password of the user, which is never part of a message or of the log. Required with user.
+    pub password: *const c_char,
     /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
     /// Required for https, otherwise NULL.
     pub ca_file: *const c_char,
@@ -70,15 +79,6 @@ pub struct kvmem_directory_options {
     pub certificate_file: *const c_char,
     /// Path of a file with the key of that certificate, in PEM; NULL for none.
     pub key_file: *const c_char,
-    /// Name of the user in etcd; NULL for none.
-    pub user: *const c_char,
-    /// Password of the user, which is never part of a message or of the log. Required with user.
-    pub password: *const c_char,
-    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
-    /// 0, because the kernel reports the end of a process.
-    pub lease_seconds: u32,
-    /// Must be 0.
-    pub reserved: u32,
 }
 options!(kvmem_directory_options);
 

@@ -52,6 +52,12 @@ pub const KVMEM_DIRECTORY_FULL: u32 = 10;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_directory_event {
+    /// KVMEM_DIRECTORY_* value.
+    pub kind: u32,
+    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
+    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
+    pub status: kvmem_status,
     /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
     /// KVMEM_DIRECTORY_FULL.
     pub agent: *const c_char,
@@ -62,12 +68,6 @@ pub struct kvmem_directory_event {
     /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
     /// reported; empty for other kinds.
     pub message: *const c_char,
-    /// KVMEM_DIRECTORY_* value.
-    pub kind: u32,
-    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
-    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
-    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
-    pub status: kvmem_status,
 }
 
 impl Events {

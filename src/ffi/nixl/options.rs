@@ -31,19 +31,10 @@ pub struct kvmem_nixl_options {
     pub struct_size: usize,
     /// KVMEM_NIXL_* flags.
     pub flags: u64,
-    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
-    /// of the agent.
-    pub backends: *const *const c_char,
-    /// Number of backends.
-    pub backend_count: usize,
     /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
     pub notification: *const c_void,
     /// Number of those bytes.
     pub notification_size: usize,
-    /// Bytes that the backend understands; NULL with size 0 for none.
-    pub custom_parameter: *const c_void,
-    /// Number of those bytes.
-    pub custom_parameter_size: usize,
     /// Receives a completion for each run of a request; may be NULL.
     pub queue: *mut kvmem_queue,
     /// user_data of the completions.
@@ -53,6 +44,15 @@ pub struct kvmem_nixl_options {
     /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
     /// posted by the thread of the agent, which has to wake up first.
     pub timeout_ns: u64,
+    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
+    /// of the agent.
+    pub backends: *const *const c_char,
+    /// Number of backends.
+    pub backend_count: usize,
+    /// Bytes that the backend understands; NULL with size 0 for none.
+    pub custom_parameter: *const c_void,
+    /// Number of those bytes.
+    pub custom_parameter_size: usize,
 }
 options!(kvmem_nixl_options);
 

@@ -35,13 +35,13 @@ pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 pub struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     pub struct_size: usize,
-    /// KVMEM_ADOPT_READ_ONLY or 0.
-    pub flags: u64,
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
     pub address: *mut c_void,
     /// Bytes, at least 1.
     pub size: u64,
+    /// KVMEM_ADOPT_READ_ONLY or 0.
+    pub flags: u64,
     /// Called when kvmem no longer uses the memory; may be NULL.
     pub release: kvmem_release_callback,
     /// Passed to release.

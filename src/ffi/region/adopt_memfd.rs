@@ -21,12 +21,18 @@ use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
 pub struct kvmem_adopt_memfd_options {
     /// sizeof(kvmem_adopt_memfd_options)
     pub struct_size: usize,
-    /// KVMEM_ADOPT_* flags.
-    pub flags: u64,
+    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
+    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
+    pub fd: i32,
+    /// Must be 0.
+    pub reserved: u32,
     /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
     pub offset: u64,
     /// Bytes, at least 1. The part must be within the file.
     pub size: u64,
+    /// KVMEM_ADOPT_* flags.
+    pub flags: u64,
     /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
     /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
     pub address: *mut c_void,
@@ -34,12 +40,6 @@ pub struct kvmem_adopt_memfd_options {
     pub release: kvmem_release_callback,
     /// Passed to release.
     pub user_data: *mut c_void,
-    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
-    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
-    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
-    pub fd: i32,
-    /// Must be 0.
-    pub reserved: u32,
 }
 options!(kvmem_adopt_memfd_options);
 

@@ -20,8 +20,6 @@ use crate::region::{BlockStorageConfig, Region};
 pub struct kvmem_block_options {
     /// sizeof(kvmem_block_options)
     pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
     /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
     pub device_id: u64,
     /// Bytes from the start of the device.
@@ -35,6 +33,8 @@ pub struct kvmem_block_options {
     pub metadata: *const c_void,
     /// Number of bytes of metadata.
     pub metadata_size: usize,
+    /// Must be 0.
+    pub flags: u64,
 }
 options!(kvmem_block_options);
 

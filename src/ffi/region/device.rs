@@ -16,14 +16,14 @@ use crate::region::{DeviceConfig, OwnedDevice, Region};
 pub struct kvmem_device_options {
     /// sizeof(kvmem_device_options)
     pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
-    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
+    /// Bytes, at least 1.
     pub size: u64,
-    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
+    /// GPU.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
+    /// Must be 0.
+    pub flags: u64,
 }
 options!(kvmem_device_options);
 

@@ -36,15 +36,14 @@ pub const KVMEM_DISK_NO_LOCK: u64 = 32;
 pub struct kvmem_disk_options {
     /// sizeof(kvmem_disk_options)
     pub struct_size: usize,
-    /// KVMEM_DISK_* flags.
-    pub flags: u64,
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. Must be 0 in the options of a
-    /// layout, which computes it.
-    pub size: u64,
     /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
     /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
     /// the process.
     pub path: *const c_char,
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file.
+    pub size: u64,
+    /// KVMEM_DISK_* flags.
+    pub flags: u64,
     /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
     pub directory: *const c_char,
 }

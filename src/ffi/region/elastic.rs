@@ -21,18 +21,17 @@ pub const KVMEM_ELASTIC_FABRIC: u64 = 1;
 pub struct kvmem_elastic_options {
     /// sizeof(kvmem_elastic_options)
     pub struct_size: usize,
+    /// Maximum size in bytes, rounded up to whole extents.
+    pub size: u64,
     /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
     pub flags: u64,
-    /// Maximum size in bytes, rounded up to whole extents. Must be 0 in the options of a layout, which
-    /// computes it.
-    pub size: u64,
-    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
-    /// duration of growth. Must be 0 in the options of a layout, which computes it.
-    pub extent_size: u64,
-    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
+    /// GPU.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
+    /// duration of growth.
+    pub extent_size: u64,
 }
 options!(kvmem_elastic_options);
 

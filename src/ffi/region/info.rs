@@ -41,13 +41,6 @@ pub struct kvmem_region_info {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
-    /// for object; the system's page size for others.
-    pub memory_page_size: u64,
-    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
-    pub alignment: u64,
-    /// KVMEM_REGION_* flags.
-    pub flags: u64,
     /// KVMEM_TIER_* value.
     pub tier: u32,
     /// KVMEM_ORIGIN_* value.
@@ -57,6 +50,13 @@ pub struct kvmem_region_info {
     pub device: i32,
     /// NUMA node of the pages; -1 for any.
     pub numa_node: i32,
+    /// KVMEM_REGION_* flags.
+    pub flags: u64,
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
+    /// for object; the system's page size for others.
+    pub memory_page_size: u64,
+    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
+    pub alignment: u64,
     /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
     pub fd: i32,
     /// Agents that the region is registered with; kvmem_region_get_agent returns their names.

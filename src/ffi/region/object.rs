@@ -18,8 +18,6 @@ use crate::region::{ObjectConfig, Region};
 pub struct kvmem_object_options {
     /// sizeof(kvmem_object_options)
     pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
     /// Prefix of all keys, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
     /// "model/0000000001" and so on. It has no control characters. No segment before a slash is empty, "." or
     /// "..": NIXL's plugin would remove it from the key.
@@ -28,6 +26,8 @@ pub struct kvmem_object_options {
     pub object_size: u64,
     /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
     pub count: u64,
+    /// Must be 0.
+    pub flags: u64,
 }
 options!(kvmem_object_options);
 

@@ -33,17 +33,10 @@ pub type kvmem_progress_callback =
 pub struct kvmem_pinned_options {
     /// sizeof(kvmem_pinned_options)
     pub struct_size: usize,
+    /// Bytes, at least 1.
+    pub size: u64,
     /// KVMEM_PINNED_* flags.
     pub flags: u64,
-    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
-    pub size: u64,
-    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
-    /// page locks fails; kvmem splits its own copies there.
-    pub chunk_size: u64,
-    /// Called between chunks; may be NULL. Not called for a layout.
-    pub progress: kvmem_progress_callback,
-    /// Passed to progress.
-    pub user_data: *mut c_void,
     /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
     /// GPU while it has free pages.
     pub device: i32,
@@ -53,6 +46,13 @@ pub struct kvmem_pinned_options {
     pub threads: u32,
     /// Must be 0.
     pub reserved: u32,
+    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
+    /// page locks fails; kvmem splits its own copies there.
+    pub chunk_size: u64,
+    /// Called between chunks; may be NULL. Not called for a layout.
+    pub progress: kvmem_progress_callback,
+    /// Passed to progress.
+    pub user_data: *mut c_void,
 }
 options!(kvmem_pinned_options);
 

@@ -34,10 +34,10 @@ pub const KVMEM_SYSTEM_WRITE_SEALED: u64 = 32;
 pub struct kvmem_system_options {
     /// sizeof(kvmem_system_options)
     pub struct_size: usize,
+    /// Bytes, at least 1.
+    pub size: u64,
     /// KVMEM_SYSTEM_* flags.
     pub flags: u64,
-    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
-    pub size: u64,
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
     /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
     /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot

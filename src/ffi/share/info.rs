@@ -23,26 +23,26 @@ pub const KVMEM_SHARED_LAYOUT: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_share_info {
-    /// Size of its bytes (kvmem_share_data).
-    pub size: u64,
-    /// Number of its file descriptors.
-    pub num_fds: u64,
-    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
-    pub memory_size: u64,
-    /// Process id of the owner, in the owner's PID namespace.
-    pub pid: u32,
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     pub object: u32,
-    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
-    pub tier: u32,
-    /// 1 if importers may only read, otherwise 0.
-    pub read_only: u32,
     /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
     /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
     /// transports.
     pub transport: u32,
+    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
+    pub tier: u32,
+    /// 1 if importers may only read, otherwise 0.
+    pub read_only: u32,
+    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
+    pub memory_size: u64,
+    /// Process id of the owner, in the owner's PID namespace.
+    pub pid: u32,
     /// 0.
     pub reserved: u32,
+    /// Size of its bytes (kvmem_share_data).
+    pub size: u64,
+    /// Number of its file descriptors.
+    pub num_fds: u64,
 }
 
 /// Returns the properties of a share.

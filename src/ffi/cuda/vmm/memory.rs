@@ -36,14 +36,14 @@ pub const KVMEM_VMM_RDMA: u64 = 4;
 pub struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     pub struct_size: usize,
-    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
-    pub flags: u64,
     /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     pub size: u64,
     /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     pub location: u32,
     /// The GPU, or the number of the NUMA node; 0 by default.
     pub id: i32,
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
+    pub flags: u64,
 }
 options!(kvmem_vmm_options);
 
