@@ -125,8 +125,10 @@ fn cbindgen_output(file: &Path, names: Vec<String>) -> String {
 /// The declarations that cbindgen wrote, each with its comment, by name.
 fn by_name(output: &str) -> BTreeMap<String, String> {
     let blocks = output.split("\n\n").map(str::trim).filter(|block| !block.is_empty());
-    let edited =
-        |block| with_filled_lines(&without_common_fields(&with_tag(&in_parentheses_if_negative(block))));
+    let edited = |block: &str| {
+        let block = without_common_fields(&with_tag(&in_parentheses_if_negative(block)));
+        with_filled_lines(&without_empty_lines(&block))
+    };
     blocks.map(|block| (declared_name(block), edited(block))).collect()
 }
 
@@ -171,6 +173,14 @@ fn without_common_fields(block: &str) -> String {
     };
     let kept = (0..lines.len()).filter(|&index| !is_explained(&lines[index..lines.len().min(index + 2)]));
     kept.map(|index| lines[index]).collect::<Vec<_>>().join("\n")
+}
+
+/// Removes empty lines of a comment before its parameters and statuses.
+fn without_empty_lines(block: &str) -> String {
+    let lines: Vec<_> = block.lines().collect();
+    let is_tag = |line: &&str| line.starts_with("/// @");
+    let kept = (0..lines.len()).filter(|&at| lines[at] != "///" || !lines.get(at + 1).is_some_and(is_tag));
+    kept.map(|at| lines[at]).collect::<Vec<_>>().join("\n")
 }
 
 /// Fills the lines of a function's declaration; cbindgen writes one parameter per line if they do not fit into one.

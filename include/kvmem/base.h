@@ -70,7 +70,6 @@ typedef int32_t kvmem_status;
 #define KVMEM_STATUS_PANIC (-21)
 
 /// Returns the name of a status, such as "KVMEM_STATUS_BUSY". The string is static.
-///
 /// @param status any value; the name of an unknown one is "KVMEM_STATUS_UNKNOWN"
 const char *kvmem_status_name(kvmem_status status);
 
@@ -103,19 +102,16 @@ typedef struct kvmem_error_cause {
 } kvmem_error_cause;
 
 /// Returns the status of an error.
-///
 /// @param error an error; NULL returns KVMEM_STATUS_OK
 kvmem_status kvmem_error_status(const kvmem_error *error);
 
 /// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. The string is
 /// valid as long as the error.
-///
 /// @param error an error; NULL returns ""
 /// @param length receives the length in bytes, without the terminating NUL; may be NULL
 const char *kvmem_error_message(const kvmem_error *error, size_t *length);
 
 /// Returns the native cause of an error.
-///
 /// @param cause receives the cause; its domain is KVMEM_DOMAIN_NONE if kvmem itself found the error
 kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *cause);
 
@@ -133,12 +129,10 @@ void kvmem_error_destroy(kvmem_error *error);
 typedef struct kvmem_blob kvmem_blob;
 
 /// Returns the first byte of a blob. The pointer is valid as long as the blob.
-///
 /// @param blob a blob; NULL returns NULL
 const void *kvmem_blob_data(const kvmem_blob *blob);
 
 /// Returns the size of a blob in bytes, without the terminating NUL.
-///
 /// @param blob a blob; NULL returns 0
 size_t kvmem_blob_size(const kvmem_blob *blob);
 
@@ -184,7 +178,6 @@ typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const cha
 ///
 /// Called from the log callback itself, the function cannot wait: it discards the queued messages, and the
 /// previous callback is not called again after its running call returns.
-///
 /// @param level least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
 /// @param callback the function to call; NULL removes the callback
 /// @param user_data passed to every call

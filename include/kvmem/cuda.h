@@ -39,7 +39,6 @@ struct CUstream_st;
 ///
 /// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
 /// reported.
-///
 /// @param transfer a transfer from or to GPU memory
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
@@ -74,7 +73,6 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer, const kvm
 /// in flight, the call starts it before other runs that wait.
 ///
 /// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
-///
 /// @param transfer a transfer by a KVMEM_METHOD_CUDA_* method, whose submission has returned; its stream may
 ///        be kvmem's or the caller's
 /// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
@@ -105,7 +103,6 @@ typedef struct kvmem_cuda_info {
 } kvmem_cuda_info;
 
 /// Finds and initialises the CUDA driver, and returns its version. Creates no context.
-///
 /// @return KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
 ///           says which
 ///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
@@ -165,14 +162,12 @@ kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *
 
 /// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
 /// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
-///
 /// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
 /// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
 
 /// Returns whether a GPU can map the memory of another GPU.
-///
 /// @param device the GPU that maps the memory
 /// @param owner the GPU that the memory is located on
 /// @param can_access receives the result; true if both are the same GPU
@@ -200,7 +195,6 @@ kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_acce
 /// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
 /// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
 /// the copy kernel, which the driver does not load while a kernel of the engine runs.
-///
 /// @param rates receives the rates, as opaque bytes with a version and a checksum
 /// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
@@ -210,7 +204,6 @@ kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem
 
 /// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
 /// method.
-///
 /// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
 ///        with size 0 discards the rates, so that they are measured when they are needed next
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
@@ -218,7 +211,6 @@ kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t 
 
 /// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
 /// 16 MiB of the memory of each.
-///
 /// @param device the GPU that does the work: that of the destination, or the one that memory of another
 ///        process was opened for
 /// @param peer the other GPU. No context is created on it, unless the first cannot access it
@@ -228,7 +220,6 @@ kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t 
 kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
 
 /// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
-///
 /// @param device the GPU that does the work
 /// @param peer the other GPU
 /// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
@@ -264,7 +255,6 @@ typedef struct kvmem_rates_info {
 } kvmem_rates_info;
 
 /// Describes copy rates. Needs neither a GPU nor a driver.
-///
 /// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
 /// @param info receives the summary; may be NULL
 /// @param text receives all rates as text for people; may be NULL
@@ -294,7 +284,6 @@ typedef struct kvmem_ipc_handle {
 ///
 /// The handle does not keep the memory allocated: do not free it while another process has it open. The
 /// handle does not synchronize: complete all writes before the other process reads.
-///
 /// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
 ///           memory
@@ -334,7 +323,6 @@ typedef struct kvmem_ipc_options {
 ///
 /// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
 /// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
-///
 /// @return KVMEM_STATUS_OUT_OF_RANGE: the region ends past the allocation
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
 ///           memory of this process, or memory of another GPU
@@ -381,14 +369,12 @@ typedef struct kvmem_vmm_options {
 #define KVMEM_GRANULARITY_RECOMMENDED 1
 
 /// Returns a granularity of VMM memory.
-///
 /// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
 /// @return KVMEM_STATUS_OUT_OF_RANGE: id is negative
 kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options, uint32_t which,
     uint64_t *granularity, kvmem_error **error);
 
 /// Creates VMM memory.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
 ///         KVMEM_STATUS_OUT_OF_RANGE: id is negative
@@ -411,7 +397,6 @@ typedef struct kvmem_fabric_handle {
 
 /// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
 /// open in any process.
-///
 /// @param memory memory that was created with KVMEM_VMM_POSIX_FD
 /// @param fd receives the file descriptor; the caller closes it
 /// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
@@ -420,7 +405,6 @@ kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t 
 
 /// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
 /// handle does not keep the memory allocated.
-///
 /// @param memory memory that was created with KVMEM_VMM_FABRIC
 /// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
@@ -432,7 +416,6 @@ kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory, kvme
 
 /// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
 /// exported again.
-///
 /// @param fd the file descriptor; the caller may close it after the call
 /// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
 ///        so a wrong size fails only in kvmem_vmm_mapping_create
@@ -447,7 +430,6 @@ kvmem_status kvmem_vmm_memory_import_fd(int32_t fd, uint64_t size, int32_t devic
 
 /// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
 /// exported again.
-///
 /// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
 /// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
@@ -459,7 +441,6 @@ kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle, u
 
 /// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
 /// engine unmaps and releases it. It can be exported by the handle types that it was created with.
-///
 /// @param address any address in the mapping
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
 kvmem_status kvmem_vmm_memory_retain(uint64_t address, kvmem_vmm_memory **memory, kvmem_error **error);
@@ -470,7 +451,6 @@ kvmem_status kvmem_vmm_memory_retain(uint64_t address, kvmem_vmm_memory **memory
 typedef struct kvmem_vmm_range kvmem_vmm_range;
 
 /// Reserves a range of device addresses. Allocates no memory.
-///
 /// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
 ///        completely
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
@@ -500,7 +480,6 @@ typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 #define KVMEM_ACCESS_READ_WRITE 3
 
 /// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
-///
 /// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
 ///           a wrong size
@@ -510,7 +489,6 @@ kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range, uint64_t offset, k
     kvmem_vmm_mapping **mapping, kvmem_error **error);
 
 /// Sets the access of a GPU to a mapping.
-///
 /// @return KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
 kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping, int32_t device, uint32_t access,
     kvmem_error **error);

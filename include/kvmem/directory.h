@@ -71,7 +71,6 @@ typedef struct kvmem_directory_options {
 } kvmem_directory_options;
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
 ///           password or the prefix
@@ -104,7 +103,6 @@ typedef struct kvmem_named_layout {
 /// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
 /// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
 /// or damaged by another process, it is published again.
-///
 /// @param agent an agent with a backend that reaches peers
 /// @param layouts layouts of the agent; NULL with count 0 for none
 /// @param count number of layouts, at most 1024
@@ -123,7 +121,6 @@ kvmem_status kvmem_directory_publish(const kvmem_directory *directory, kvmem_age
     const kvmem_named_layout *layouts, size_t count, uint64_t timeout_ns, kvmem_error **error);
 
 /// Removes an entry that was published with this directory handle.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
 ///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
@@ -139,7 +136,6 @@ typedef struct kvmem_directory_entry kvmem_directory_entry;
 
 /// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
 /// kvmem_directory_entry_load with one deadline. Then import its layouts.
-///
 /// @param agent the agent that will access the memory of the peer
 /// @param peer name of the agent that the peer publishes
 /// @return KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
@@ -150,7 +146,6 @@ kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_age
     uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
 /// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
-///
 /// @param entry an entry, which kvmem_directory_entry_load has loaded
 /// @param agent the agent that will access the layout
 /// @param name name under which the layout was published
@@ -164,7 +159,6 @@ kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *en
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///
 /// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
 kvmem_status kvmem_directory_look_up(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
     kvmem_directory_entry **entry, kvmem_error **error);
@@ -177,7 +171,6 @@ kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory, const ch
     uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
 /// Checks that an entry is still the current one of its agent.
-///
 /// @param entry an entry that was found in it
 /// @return KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
@@ -215,7 +208,6 @@ kvmem_status kvmem_directory_entry_get_info(const kvmem_directory_entry *entry,
     kvmem_directory_entry_info *info, kvmem_error **error);
 
 /// Returns one of the layouts of an entry.
-///
 /// @param index less than layout_count
 kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry, size_t index,
     kvmem_published_layout *layout, kvmem_error **error);
@@ -224,7 +216,6 @@ kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry
 ///
 /// If the peer was restarted since its metadata was loaded, the old metadata is removed first: layouts
 /// that were imported before then fail with KVMEM_STATUS_STALE.
-///
 /// @param agent the agent that will access the memory
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
@@ -247,7 +238,6 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 
 /// Begins to watch an agent, or all agents. The first events report the current state, later events the
 /// changes.
-///
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
 /// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
@@ -260,7 +250,6 @@ kvmem_status kvmem_directory_watch(const kvmem_directory *directory, const char 
 
 /// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
 /// discarded.
-///
 /// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
 /// @return KVMEM_STATUS_NOT_FOUND: it is not watched
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
@@ -272,7 +261,6 @@ kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory, const cha
 ///
 /// Changes of an agent that were not taken become one event: the difference between the last event that was
 /// taken and the current state. So memory is bounded, however many changes there are.
-///
 /// @param events receives the events, at least one
 /// @return KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
 kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint64_t timeout_ns,
@@ -283,7 +271,6 @@ kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint6
 /// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
 /// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
 /// when events arrive after that.
-///
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
 kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,
@@ -338,7 +325,6 @@ typedef struct kvmem_directory_event {
 } kvmem_directory_event;
 
 /// Returns the number of events.
-///
 /// @param events events; NULL returns 0
 size_t kvmem_directory_events_count(const kvmem_directory_events *events);
 

@@ -137,7 +137,6 @@ typedef struct kvmem_layout_requirements {
 } kvmem_layout_requirements;
 
 /// Returns the memory that a shape needs. Allocates nothing.
-///
 /// @param config the shape
 /// @param requirements receives the sizes
 /// @return KVMEM_STATUS_OK
@@ -196,7 +195,6 @@ typedef struct kvmem_layout_options {
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.
-///
 /// @param options shape and memory
 /// @param layout receives the layout; the caller destroys it
 /// @return KVMEM_STATUS_OK
@@ -214,7 +212,6 @@ kvmem_status kvmem_layout_build(const kvmem_layout_options *options, kvmem_layou
     kvmem_error **error);
 
 /// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
-///
 /// @param layout a layout that no other call uses; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
 
@@ -259,7 +256,6 @@ typedef struct kvmem_layout_strides {
 } kvmem_layout_strides;
 
 /// Returns the numbers to compute addresses with.
-///
 /// @param layout a layout
 /// @param strides receives the numbers
 /// @return KVMEM_STATUS_OK
@@ -276,7 +272,6 @@ typedef struct kvmem_block {
 } kvmem_block;
 
 /// Returns the range of one block in one layer and outer slot.
-///
 /// @param layout a layout
 /// @param block block id, less than num_blocks
 /// @param layer less than num_layers
@@ -290,7 +285,6 @@ kvmem_status kvmem_layout_get_block(const kvmem_layout *layout, uint32_t block, 
     uint64_t outer, kvmem_block *out, kvmem_error **error);
 
 /// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
-///
 /// @param layout a layout
 /// @param block block id, less than num_blocks
 /// @param layer less than num_layers
@@ -370,13 +364,11 @@ typedef struct kvmem_layout_info {
 } kvmem_layout_info;
 
 /// Returns the properties of a layout.
-///
 /// @param layout a layout
 /// @param info receives the properties
 kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info *info, kvmem_error **error);
 
 /// Returns one of the regions of a layout.
-///
 /// @param layout a layout
 /// @param index less than num_regions
 /// @param region receives a new handle, which the caller destroys
@@ -411,7 +403,6 @@ typedef struct kvmem_layout_part {
 /// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
 /// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
 /// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
-///
 /// @param parts the parts
 /// @param num_parts number of parts, 1 to 1024
 /// @param layout receives the layout; the caller destroys it
@@ -424,7 +415,6 @@ kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts, size_t num_par
 
 /// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
-///
 /// @param layout a layout
 /// @param name name of the part
 /// @param part receives a new handle, which the caller destroys
@@ -434,7 +424,6 @@ kvmem_status kvmem_layout_get_part(const kvmem_layout *layout, const char *name,
     kvmem_error **error);
 
 /// Returns the name of one of the parts of a layout.
-///
 /// @param layout a layout
 /// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
 /// @param name receives the name as UTF-8 text; the caller destroys it
@@ -447,7 +436,6 @@ kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout, size_t index
 
 /// Allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
 /// Addresses, strides and block ids do not change.
-///
 /// @param layout a layout that was built with elastic options
 /// @param num_blocks blocks in use, 0 to num_blocks of the layout
 /// @return KVMEM_STATUS_OK
@@ -465,7 +453,6 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 /// of their layouts. In a layout with parts it is of all parts, in the order of their names. The call returns
 /// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
 /// caller must have completed before.
-///
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1

@@ -76,7 +76,6 @@ typedef struct kvmem_agent_options {
 } kvmem_agent_options;
 
 /// Creates an agent. Loads NIXL if it is not loaded.
-///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
 /// @param options options of the agent; NULL for the defaults
 /// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
@@ -85,7 +84,6 @@ kvmem_status kvmem_agent_create(const char *name, const kvmem_agent_options *opt
     kvmem_error **error);
 
 /// Returns the name of an agent.
-///
 /// @param agent an agent; may be NULL
 /// @return a string that is valid as long as this handle; NULL if the agent is NULL
 const char *kvmem_agent_name(const kvmem_agent *agent);
@@ -103,7 +101,6 @@ typedef struct kvmem_parameter {
 /// A backend is a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files), "GDS" or "GDS_MT"
 /// (files and GPU memory; requires libcufile and libcudart). Regions that are already registered are not
 /// registered with the new backend.
-///
 /// @param parameters parameters that replace those of the plugin; NULL with count 0 for none. NIXL ignores
 ///        keys that the plugin does not have
 /// @return KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
@@ -132,7 +129,6 @@ void kvmem_agent_destroy(kvmem_agent *agent);
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
 /// Get it after all memory that peers will access is registered. The caller chooses how to send it.
-///
 /// @param agent an agent with a backend that reaches peers
 /// @return KVMEM_STATUS_NIXL: the agent has no such backend
 kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **metadata, kvmem_error **error);
@@ -142,7 +138,6 @@ kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **met
 ///
 /// NIXL and UCX do not check all of the bytes. Damaged ones can end the process, so load metadata only from
 /// peers and channels that you trust.
-///
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
 /// @param name receives the name of the peer as text; may be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
@@ -154,13 +149,11 @@ kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent, const void *da
     kvmem_blob **name, kvmem_error **error);
 
 /// Checks whether the metadata of a peer is loaded. Does not check whether the peer is alive.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: it is not loaded
 kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *name, kvmem_error **error);
 
 /// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
 /// now on, even after a peer of the same name is loaded.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
@@ -173,13 +166,11 @@ kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent, const ch
 /* ---- Layouts of peers ---- */
 
 /// Returns the name of the agent of a layout: the one that it was built with, or the peer.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: the layout has no agent
 kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout, kvmem_blob **name, kvmem_error **error);
 
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.
-///
 /// @param layout a layout in memory of this process that was built with an agent
 /// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
@@ -189,7 +180,6 @@ kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descri
 
 /// Creates a remote layout from the descriptor of a peer. The bytes are not trusted: they are checked for
 /// consistency, and against the metadata of the peer.
-///
 /// @param agent the agent that will access the layout; the metadata of the layout's owner must be loaded
 /// @param data bytes of kvmem_layout_export
 /// @return KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
@@ -227,7 +217,6 @@ typedef struct kvmem_serve_options {
 /// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
 /// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
 /// call.
-///
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
 /// @param options options; NULL for the defaults
@@ -246,7 +235,6 @@ kvmem_status kvmem_layout_serve(kvmem_layout *layout, const kvmem_serve_options 
 
 /// Registers a region with an agent: with all its backends that accept the type of the memory. Backends that
 /// are created later do not get the region.
-///
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
 ///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
@@ -277,7 +265,6 @@ kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
     kvmem_registration_info *info, kvmem_error **error);
 
 /// Returns the name of an agent that a region is registered with.
-///
 /// @param index less than registration_count of kvmem_region_info
 /// @return KVMEM_STATUS_NOT_FOUND: the index is too large
 kvmem_status kvmem_region_get_agent(const kvmem_region *region, size_t index, kvmem_blob **name,
@@ -285,7 +272,6 @@ kvmem_status kvmem_region_get_agent(const kvmem_region *region, size_t index, kv
 
 /// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters it too, but
 /// reports no failure.
-///
 /// @param registration a registration; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_BUSY: layouts or transfers use the registration
 ///         KVMEM_STATUS_INVALID_STATE: the region was already deregistered
@@ -312,7 +298,6 @@ typedef struct kvmem_notification {
 } kvmem_notification;
 
 /// Sends a message to a peer.
-///
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
@@ -339,7 +324,6 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent, const char *remote, const vo
 /// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned
 /// those that wait. The next call fails and reports how many were lost, and the call after it returns
 /// those that arrived later.
-///
 /// @param notifications receives the messages, at least one
 /// @return KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
 ///           wait ends 100 ms after the timeout
@@ -357,7 +341,6 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent, uint64_t timeout
 /// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
 /// follows when messages arrive after that. If messages were lost, another completion follows when those
 /// before the loss have been taken.
-///
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
 ///
@@ -367,7 +350,6 @@ kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent, kvmem_queue *q
     kvmem_error **error);
 
 /// Returns the number of messages.
-///
 /// @param notifications messages; NULL returns 0
 size_t kvmem_notifications_count(const kvmem_notifications *notifications);
 
@@ -384,7 +366,6 @@ void kvmem_notifications_destroy(kvmem_notifications *notifications);
 /// is not loaded.
 ///
 /// The library stays loaded until the process ends. After a failure, another path can be tried.
-///
 /// @param path path of the file, or of its directory; NULL for the path in the environment variable
 ///        KVMEM_NIXL_LIBRARY, or, if that is not set, for the library in the loader's search path
 /// @return KVMEM_STATUS_OK: NIXL is loaded from there, by this call or before
@@ -394,7 +375,6 @@ void kvmem_notifications_destroy(kvmem_notifications *notifications);
 kvmem_status kvmem_nixl_load(const char *path, kvmem_error **error);
 
 /// Returns the path of the file that NIXL was loaded from.
-///
 /// @return KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
 kvmem_status kvmem_nixl_get_path(kvmem_blob **path, kvmem_error **error);
 

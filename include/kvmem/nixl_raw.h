@@ -93,7 +93,6 @@ typedef struct kvmem_nixl_descriptor {
 
 /// Returns the memory of a region as descriptors: one per span that is registered. Those of objects and block
 /// storage have the keys or the metadata, and are of the whole region, also if it is a view.
-///
 /// @param descriptors receives the descriptors, which refer to the region; their metadata is valid as long as
 ///        it. NULL with capacity 0 to get only their number
 /// @param capacity elements of descriptors
@@ -116,7 +115,6 @@ typedef struct kvmem_request kvmem_request;
 #define KVMEM_REQUEST_WRITE 2
 
 /// Creates a request on two arrays of descriptors, which correspond by index.
-///
 /// @param local memory of the agent, of one memory type
 /// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
 ///        itself for files and objects
@@ -132,7 +130,6 @@ kvmem_status kvmem_request_create(kvmem_agent *agent, uint32_t operation, const 
 ///
 /// The bytes of the notification are those of the options that the request was created with, unless this call
 /// has others.
-///
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
@@ -152,7 +149,6 @@ kvmem_status kvmem_request_post(kvmem_request *request, const void *notification
     kvmem_error **error);
 
 /// Returns the state of the last run of a request. Never waits.
-///
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
@@ -162,7 +158,6 @@ kvmem_status kvmem_request_post(kvmem_request *request, const void *notification
 kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
 
 /// Waits for the end of the last run of a request.
-///
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
 ///           timeout_ns of its options; kvmem_request_poll distinguishes them
@@ -185,7 +180,6 @@ void kvmem_request_destroy(kvmem_request *request);
 typedef struct kvmem_segments kvmem_segments;
 
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
-///
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
@@ -200,7 +194,6 @@ kvmem_status kvmem_segments_register(kvmem_agent *agent, const kvmem_nixl_descri
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
 /// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
 /// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
-///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
@@ -221,7 +214,6 @@ void kvmem_segments_destroy(kvmem_segments *segments);
 typedef struct kvmem_prepared kvmem_prepared;
 
 /// Prepares descriptors, for requests that choose from them by index.
-///
 /// @param agent the agent that will post the requests
 /// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
 ///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
@@ -237,7 +229,6 @@ void kvmem_prepared_destroy(kvmem_prepared *prepared);
 
 /// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
 /// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
-///
 /// @param local a list that was prepared for the local side
 /// @param local_indices indices in that list
 /// @param remote a list that was prepared for the remote side, by the same agent
@@ -254,7 +245,6 @@ kvmem_status kvmem_request_make(uint32_t operation, const kvmem_prepared *local,
 /* ---- Backend, estimate and measurements of a request ---- */
 
 /// Returns the plugin of the backend that NIXL chose for a request.
-///
 /// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NOT_FOUND
 kvmem_status kvmem_request_get_backend(const kvmem_request *request, kvmem_blob **plugin,
@@ -272,7 +262,6 @@ typedef struct kvmem_request_cost {
 } kvmem_request_cost;
 
 /// Estimates how long a request takes.
-///
 /// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
 ///
@@ -296,7 +285,6 @@ typedef struct kvmem_request_telemetry {
 } kvmem_request_telemetry;
 
 /// Returns NIXL's measurements of the last run of a request.
-///
 /// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
 /// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
 ///         KVMEM_STATUS_BUSY: the run is in flight
@@ -313,7 +301,6 @@ kvmem_status kvmem_request_get_telemetry(const kvmem_request *request, kvmem_req
 typedef struct kvmem_memory_view kvmem_memory_view;
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
-///
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
@@ -326,7 +313,6 @@ kvmem_status kvmem_memory_view_create(kvmem_agent *agent, const kvmem_nixl_descr
     size_t count, const kvmem_nixl_options *options, kvmem_memory_view **view, kvmem_error **error);
 
 /// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
-///
 /// @param view a view; NULL returns NULL
 void *kvmem_memory_view_handle(const kvmem_memory_view *view);
 
@@ -350,7 +336,6 @@ typedef struct kvmem_query_result {
 } kvmem_query_result;
 
 /// Queries a backend for the existence and the properties of files, objects or memory.
-///
 /// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
 ///        the key of each object
 /// @param count number of descriptors, at least 1
@@ -365,7 +350,6 @@ kvmem_status kvmem_agent_query(kvmem_agent *agent, const kvmem_nixl_descriptor *
     const kvmem_nixl_options *options, kvmem_query **query, kvmem_error **error);
 
 /// Returns the number of results.
-///
 /// @param query results; NULL returns 0
 size_t kvmem_query_count(const kvmem_query *query);
 
@@ -399,17 +383,14 @@ typedef struct kvmem_plugin {
 
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
-///
 /// @param plugins receives the list, sorted by name
 kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins, kvmem_error **error);
 
 /// Lists the backends of an agent.
-///
 /// @param backends receives the list, sorted by name
 kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
 
 /// Returns the number of plugins or backends of a list.
-///
 /// @param plugins a list; NULL returns 0
 size_t kvmem_plugins_count(const kvmem_plugins *plugins);
 
@@ -422,7 +403,6 @@ void kvmem_plugins_destroy(kvmem_plugins *plugins);
 
 /// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
-///
 /// @param options backends, custom_parameter, timeout_ns; NULL for all backends
 /// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
@@ -450,7 +430,6 @@ kvmem_status kvmem_agent_connect(kvmem_agent *agent, const char *remote, const k
 /// NIXL rejects the metadata of a restarted peer while older metadata is loaded. To wait for the arrival in
 /// all cases, call kvmem_agent_invalidate_remote_metadata first. While requests to the earlier process are in
 /// flight, only kvmem_agent_load_remote_metadata and directories can load its successor.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_BUSY: requests to an earlier process of that name are in flight
 ///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
@@ -461,7 +440,6 @@ kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent, const char *n
     uint32_t port, uint64_t timeout_ns, kvmem_error **error);
 
 /// Sends the metadata of an agent to the listen thread of a peer, which loads it.
-///
 /// @param agent an agent with a backend that reaches peers
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
 kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent, const char *address, uint32_t port,
@@ -472,7 +450,6 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent, const char *add
 /// The metadata of an empty list is the connection information; that of other lists does not have it. So a
 /// peer first loads the metadata of an empty list, or all metadata. Before it imports a layout, it also loads
 /// that of some host memory, or all metadata: these identify the agent.
-///
 /// @param descriptors registered memory, of one memory type; NULL with count 0 for none
 /// @param options backends; NULL for all
 /// @return KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
@@ -481,7 +458,6 @@ kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent, const kvmem_ni
 
 /// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
 /// metadata.
-///
 /// @param agent an agent with a backend that reaches peers
 /// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
 ///        information only
@@ -491,7 +467,6 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent, const kvmem_n
     size_t count, const char *address, uint32_t port, kvmem_error **error);
 
 /// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
-///
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
 ///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
@@ -507,7 +482,6 @@ kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent, const cha
 ///
 /// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
 /// only if it has sent a notification, or a function was called with its name before.
-///
 /// @param count receives the number of peers; may be NULL
 kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent, size_t *count,
     kvmem_error **error);
@@ -516,7 +490,6 @@ kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent, size
 
 /// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
 /// by any connection.
-///
 /// @param agent the agent that will access the layout
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
 /// @param config shape of the blocks, as they are in the memory of the peer
@@ -563,7 +536,6 @@ typedef struct kvmem_agent_telemetry {
 } kvmem_agent_telemetry;
 
 /// Returns NIXL's measurements of an agent since it was created.
-///
 /// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
 /// @return KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
 ///

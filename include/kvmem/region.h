@@ -80,7 +80,6 @@ typedef struct kvmem_system_options {
 } kvmem_system_options;
 
 /// Allocates host memory. It is page-aligned and zeroed.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
 ///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
@@ -131,7 +130,6 @@ typedef struct kvmem_pinned_options {
 
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
 /// all contexts. A failure leaves nothing allocated.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
 ///           is checked before a page is touched; the message has the bytes requested and available
@@ -154,7 +152,6 @@ typedef struct kvmem_device_options {
 } kvmem_device_options;
 
 /// Allocates GPU memory. Its content is undefined.
-///
 /// @return KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
 ///           free and in total
 kvmem_status kvmem_region_create_device(const kvmem_device_options *options, kvmem_region **region,
@@ -201,7 +198,6 @@ typedef struct kvmem_adopt_options {
 /// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
 /// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
 /// exists.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
 ///           PROT_WRITE
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
@@ -217,7 +213,6 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options, kvmem_r
 /// The driver confirms that all of it is memory of that GPU, and that the GPU may read and write it, or only
 /// read it with KVMEM_ADOPT_READ_ONLY. It may span several allocations and VMM mappings. Adopt it again after
 /// the access of a mapping has been reduced.
-///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
@@ -335,7 +330,6 @@ typedef struct kvmem_disk_options {
 /// While the region exists, a named file is locked against other writers: opening it again fails with
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
 /// takes none.
-///
 /// @return KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
 ///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
 ///         KVMEM_STATUS_BUSY: the file is already open for writing
@@ -350,13 +344,11 @@ kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options, kvmem_r
     kvmem_error **error);
 
 /// Returns the absolute path of the file of a disk region.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
 ///           share, or was renamed or unlinked
 kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path, kvmem_error **error);
 
 /// Waits until the written data of a disk region is durable. Does nothing for other regions.
-///
 /// @return KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
@@ -383,7 +375,6 @@ typedef struct kvmem_elastic_options {
 
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
 /// allocates it.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
 ///           exceeds any address space
 ///         KVMEM_STATUS_OUT_OF_RANGE: there are more than 16,777,216 extents
@@ -397,7 +388,6 @@ kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options, k
 /// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
 /// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
 /// changes nothing.
-///
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region
 /// @param size bytes, at least 1; every extent that overlaps the range gets memory
@@ -411,7 +401,6 @@ kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t
 
 /// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
 /// kernel or copy of its own uses the extents any more. Transfers of kvmem are checked.
-///
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region, a multiple of the extent size
 /// @param size bytes, a multiple of the extent size
@@ -439,7 +428,6 @@ typedef struct kvmem_elastic_info {
 } kvmem_elastic_info;
 
 /// Returns the state of an elastic region.
-///
 /// @param region an elastic region, or a view of one
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region, kvmem_elastic_info *info,
@@ -449,7 +437,6 @@ kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region, kvmem_ela
 
 /// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
 /// a view of the region.
-///
 /// @param offset bytes from the start of the parent
 /// @param size bytes, at least 1
 /// @return KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
@@ -492,7 +479,6 @@ typedef struct kvmem_adopt_memfd_options {
 /// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
 /// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
 /// region or an importer uses it.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
 ///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
@@ -539,7 +525,6 @@ typedef struct kvmem_object_options {
 /// in others, name the same objects of a bucket.
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
 ///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
 ///           are more than 2^63 - 1 bytes
@@ -578,7 +563,6 @@ typedef struct kvmem_block_options {
 /// accepts (GUSLI: host memory), and was built with the same agent.
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
 ///           power of two, or offset and size are not multiples of it
 kvmem_status kvmem_region_create_block(const kvmem_block_options *options, kvmem_region **region,
@@ -608,7 +592,6 @@ typedef struct kvmem_region_holders {
 } kvmem_region_holders;
 
 /// Returns the number of references to a region, in this process and in others.
-///
 /// @return KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
 ///           report its importers, for example because a system call filter rejects F_OFD_GETLK
 kvmem_status kvmem_region_get_holders(const kvmem_region *region, kvmem_region_holders *holders,
@@ -616,7 +599,6 @@ kvmem_status kvmem_region_get_holders(const kvmem_region *region, kvmem_region_h
 
 /// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
 /// region of this process is its own owner.
-///
 /// @return KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
@@ -632,7 +614,6 @@ typedef struct kvmem_region_residency {
 
 /// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of
 /// the whole underlying region.
-///
 /// @param region a system or pinned region
 /// @return KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel

@@ -70,7 +70,6 @@ typedef struct kvmem_share_options {
 ///
 /// Importers open the region, and can access all memory that the share carries: for a view all of its parent,
 /// for device memory the whole allocation or mapping that contains it.
-///
 /// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
 ///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
 ///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
@@ -93,7 +92,6 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region, const kvmem_s
 /// share also carries the data for NIXL: the metadata of the agent, and the layout descriptor. It does not if
 /// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
 /// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
-///
 /// @param layout a layout of this process
 /// @param options access and transport; NULL for the defaults
 /// @return any status of kvmem_share_create_region, and
@@ -116,7 +114,6 @@ kvmem_status kvmem_share_create_layout(const kvmem_layout *layout, const kvmem_s
 /// that is reached by NIXL as long as the peer uses it.
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
-///
 /// @param fd the socket; send nothing else on it during the call
 /// @return KVMEM_STATUS_OK: the socket has accepted all of it
 ///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
@@ -129,7 +126,6 @@ kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t tim
 /// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
-///
 /// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
 /// @return KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
@@ -195,7 +191,6 @@ typedef struct kvmem_open_options {
 ///
 /// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
 /// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
-///
 /// @param options how to open it; NULL for the defaults
 /// @return KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
 ///           block would block
@@ -223,7 +218,6 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share, const kvmem_open_
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one method, so no region is mapped unless all can be.
-///
 /// @param options how to open it; NULL for the defaults
 /// @return any status of kvmem_share_open_region; for access through NIXL, any status of
 ///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
@@ -276,7 +270,6 @@ typedef struct kvmem_broker_options {
 } kvmem_broker_options;
 
 /// Creates a broker. It listens at its path when the call returns.
-///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
 ///           or mode does not let all users connect
 ///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
@@ -311,7 +304,6 @@ typedef struct kvmem_publish_options {
 
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
 /// while it is published, even if its handle is destroyed.
-///
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
 /// @param options rights and limits of the token; NULL for the defaults
 /// @return KVMEM_STATUS_ALREADY_EXISTS: the name is in use
@@ -320,7 +312,6 @@ kvmem_status kvmem_broker_publish(kvmem_broker *broker, const char *name, const 
     const kvmem_publish_options *options, kvmem_token *token, kvmem_error **error);
 
 /// Returns another token for a published share.
-///
 /// @param options rights and limits of the token; NULL for the defaults
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_grant(kvmem_broker *broker, const char *name, const kvmem_publish_options *options,
@@ -328,7 +319,6 @@ kvmem_status kvmem_broker_grant(kvmem_broker *broker, const char *name, const kv
 
 /// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
 /// already opened stay open.
-///
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
@@ -358,7 +348,6 @@ typedef struct kvmem_fetch_options {
 } kvmem_fetch_options;
 
 /// Fetches a share from a broker.
-///
 /// @return KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
 ///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
 ///           is set and less is granted; or the broker runs as another user
@@ -431,7 +420,6 @@ kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info
 ///
 /// The bytes contain addresses. Depending on the transport, they also contain IPC handles, fabric handles or
 /// NIXL metadata, which give access to the memory: send them only to processes that may access it.
-///
 /// @param share a share; may be NULL
 /// @param size receives the size in bytes; 0 if the share is NULL; may be NULL
 /// @return the first byte, valid until the share is destroyed; NULL if the share is NULL
@@ -439,7 +427,6 @@ const void *kvmem_share_data(const kvmem_share *share, size_t *size);
 
 /// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
 /// indices.
-///
 /// @param index less than num_fds of kvmem_share_info
 /// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
 ///        close it
@@ -447,7 +434,6 @@ kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t 
 
 /// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
 /// trust the bytes.
-///
 /// @param data the bytes of kvmem_share_data; copied
 /// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
 ///        own; NULL with num_fds 0

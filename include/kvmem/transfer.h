@@ -205,7 +205,6 @@ typedef struct kvmem_transfer_options {
 ///
 /// The fastest method by estimation is used for the blocks of each run; kvmem_transfer_explain returns it,
 /// and docs/transfers.md lists all methods.
-///
 /// @param source layout to read from
 /// @param destination layout to write to
 /// @param options what is moved of each block, and how; NULL for whole blocks by the fastest method
@@ -226,7 +225,6 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source, const kvmem_layou
 ///
 /// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
 /// reuses the parts of the plan that depend on the layouts.
-///
 /// @param source layout to read from
 /// @param destination layout to write to
 /// @param options as for kvmem_transfer_create; may be NULL
@@ -245,7 +243,6 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout
 /// kvmem_transfer_get_methods report what the run will do.
 ///
 /// If the call fails, the transfer keeps its previous blocks.
-///
 /// @param transfer a transfer
 /// @param options the blocks of the next run
 /// @return KVMEM_STATUS_OK
@@ -283,7 +280,6 @@ kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit
 ///
 /// If the call fails, no run has started: the queue receives no completion, poll and wait report the previous
 /// run, and the transfer keeps its previous blocks.
-///
 /// @param transfer a transfer
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
@@ -310,7 +306,6 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_
     kvmem_error **error);
 
 /// Returns the state of the last run. Never waits.
-///
 /// @param transfer a transfer
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
@@ -331,7 +326,6 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **error);
 
 /// Waits for the end of the last run.
-///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return any status of kvmem_transfer_poll, and
@@ -350,14 +344,12 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
 /// and the queue report the end. Started parts complete and use their memory until then: copies on a stream,
 /// a chunk of a host copy, I/O requests in the kernel, requests in NIXL. Any part of the destination blocks
 /// may have been written.
-///
 /// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
 
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
-///
 /// @param transfer a transfer that no other call uses; NULL does nothing
 void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
@@ -375,7 +367,6 @@ typedef struct kvmem_completion {
 } kvmem_completion;
 
 /// Creates an empty queue.
-///
 /// @param queue receives the queue; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no free file descriptor
@@ -383,13 +374,11 @@ kvmem_status kvmem_queue_create(kvmem_queue **queue, kvmem_error **error);
 
 /// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
 /// caller must neither read nor close it.
-///
 /// @param queue a queue
 /// @param fd receives the fd, which is valid as long as the queue
 kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_error **error);
 
 /// Removes completions from a queue. Never waits.
-///
 /// @param queue a queue
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
@@ -398,7 +387,6 @@ kvmem_status kvmem_queue_poll(kvmem_queue *queue, kvmem_completion *completions,
     size_t *count, kvmem_error **error);
 
 /// Removes completions from a queue, and waits for one if there is none.
-///
 /// @param queue a queue
 /// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @param completions receives the completions, oldest first
@@ -411,7 +399,6 @@ kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_com
 
 /// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are
 /// discarded.
-///
 /// @param queue a queue that no other call uses; NULL does nothing
 void kvmem_queue_destroy(kvmem_queue *queue);
 
@@ -422,7 +409,6 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 ///
 /// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
 /// failed run it is the number of layers that had moved.
-///
 /// @param transfer a transfer
 /// @param num_layers receives the number
 /// @return KVMEM_STATUS_OK
@@ -432,7 +418,6 @@ kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer, uint64_t 
 
 /// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
 /// flight.
-///
 /// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
 ///         has ended
 /// @param num_layers number of layers, counted from the first that is moved; 0 for all
@@ -466,7 +451,6 @@ typedef struct kvmem_transfer_info {
 } kvmem_transfer_info;
 
 /// Returns the properties of a transfer with the blocks that were prepared or submitted last.
-///
 /// @param transfer a transfer
 /// @param info receives the properties
 /// @return KVMEM_STATUS_OK
@@ -477,7 +461,6 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_trans
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
 /// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
 /// method that was compared, as docs/transfers.md explains. Moves nothing.
-///
 /// @param transfer a transfer
 /// @param text receives the text; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
@@ -526,7 +509,6 @@ typedef struct kvmem_compared_method {
 ///     status = kvmem_transfer_get_methods(transfer, methods, 11, &count, &error);
 ///
 /// The first is the method that the transfer takes. With other blocks the methods are compared again.
-///
 /// @param transfer a transfer
 /// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
@@ -564,7 +546,6 @@ kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer, kvmem_co
 #define KVMEM_METHOD_NIXL_SERVED 11
 
 /// Returns the name of a method, such as "CUDA kernel". The string is static.
-///
 /// @param method any value; the name of an unknown one is "unknown"
 const char *kvmem_method_name(uint32_t method);
 
