@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a process publishes in a directory.
+
+use std::ffi::c_char;
+
+use serde_bytes::ByteBuf;
+
+use crate::base::error::{Result, ensure};
+use crate::directory::PublishedLayout;
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::pointer::items;
+use crate::ffi::common::scope::Scope;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::common::time::{deadline, timeout};
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::nixl::directory::kvmem_directory;
+use crate::nixl::{Command, within};
+
+/// A layout to publish.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_named_layout {
+    /// Name, unique among the layouts of the agent.
+    pub name: *const c_char,
+    /// A layout that was built with the agent, as for kvmem_layout_export.
+    pub layout: *const kvmem_layout,
+}
+
+/// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
+/// of another process: a restarted agent replaces its predecessor.
+///
+/// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
+/// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
+/// or damaged by another process, it is published again.
+///
+/// @param agent an agent with a backend that reaches peers
+/// @param layouts layouts of the agent; NULL with count 0 for none
+/// @param count number of layouts, at most 1024
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
+///           agent
+///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
+///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond, and the entry may still be published; or a
+///           call of NIXL has not returned 100 ms after the timeout
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
+///           stored, or etcd is not reached; the message has the reason
+///         KVMEM_STATUS_NIXL: the agent has no metadata
+///
+/// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_publish(
+    directory: *const kvmem_directory,
+    agent: *mut kvmem_agent,
+    layouts: *const kvmem_named_layout,
+    count: usize,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let directory = borrow(scope, directory)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let end = deadline(timeout_ns);
+            let layouts = items(layouts, count, "layouts")?;
+            let content = || {
+                let metadata = agent.call_until(end, Command::LocalMetadata)?;
+                Ok((metadata, within(end, || exported(scope, agent.name(), layouts))?))
+            };
+            directory.publish(agent.name(), agent.log_id(), content, end)
+        })
+    }
+}
+
+/// # Safety
+/// The names and layouts of the items must be valid.
+unsafe fn exported<'a>(
+    scope: &Scope<'a>,
+    agent: &str,
+    layouts: &[kvmem_named_layout],
+) -> Result<Vec<PublishedLayout>> {
+    let mut exported = Vec::with_capacity(layouts.len().min(1024));
+    for (index, item) in layouts.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let named = unsafe { text::required(item.name, "the name of a layout") };
+        // SAFETY: the caller's promise.
+        let borrowed = named.and_then(|name| Ok((name, unsafe { borrow(scope, item.layout) }?)));
+        let (name, layout) =
+            borrowed.map_err(|error| error.context(format!("layouts[{index}] of {}", layouts.len())))?;
+        let memory = layout.memory();
+        let owner = memory.owner();
+        ensure!(
+            owner.is_none_or(|owner| owner == agent),
+            InvalidArgument,
+            "layouts[{index}] of {}, '{name}', is of agent '{}', and agent '{agent}' is published",
+            layouts.len(),
+            owner.unwrap_or_default()
+        );
+        let descriptor =
+            layout.export().map_err(|error| error.context(format!("publish layout '{name}'")))?;
+        exported.push(PublishedLayout { name: name.to_string(), descriptor: ByteBuf::from(descriptor) });
+    }
+    Ok(exported)
+}
+
+/// Removes an entry that was published with this directory handle.
+///
+/// @return KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
+///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
+///           lease does
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_withdraw(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            borrow(scope, directory)?.withdraw(text::required(agent, "agent")?, timeout(timeout_ns))
+        })
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watching a directory: its events.
+
+use std::ffi::c_char;
+
+use crate::base::error::Result;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow, borrow_nullable};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
+use crate::ffi::nixl::directory::kvmem_directory;
+use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
+use crate::ffi::queue::kvmem_queue;
+use crate::transfer::QueueEntry;
+
+/// Begins to watch an agent, or all agents. The first events report the current state, later events the
+/// changes.
+///
+/// @param agent name of the agent, which need not be published yet; NULL for all agents
+/// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///
+/// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
+/// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
+/// listed within the timeout, or 10 seconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_watch(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, directory)?.watch(nullable(agent)?, timeout(timeout_ns))) }
+}
+
+/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
+/// discarded.
+///
+/// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
+/// @return KVMEM_STATUS_NOT_FOUND: it is not watched
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
+///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_unwatch(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, directory)?.unwatch(nullable(agent)?, timeout(timeout_ns))) }
+}
+
+/// # Safety
+/// As for [`text::required`].
+unsafe fn nullable<'a>(name: *const c_char) -> Result<Option<&'a str>> {
+    // SAFETY: the caller's promise.
+    if name.is_null() { Ok(None) } else { unsafe { text::required(name, "agent") }.map(Some) }
+}
+
+/// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
+///
+/// Changes of an agent that were not taken become one event: the difference between the last event that was
+/// taken and the current state. So memory is bounded, however many changes there are.
+///
+/// @param events receives the events, at least one
+/// @return KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_take_events(
+    directory: *const kvmem_directory,
+    timeout_ns: u64,
+    events: *mut *mut kvmem_directory_events,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let events = Out::new(events, "events")?;
+            let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
+            events.set(Events::new(taken));
+            Ok(())
+        })
+    }
+}
+
+/// Has a queue report that a directory has events, so that no thread needs to wait for them.
+///
+/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
+/// when events arrive after that.
+///
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_report_events(
+    directory: *const kvmem_directory,
+    queue: *mut kvmem_queue,
+    user_data: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let directory = borrow(scope, directory)?;
+            let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
+            directory.ring_on_events(queue.map(|queue| {
+                let entry = QueueEntry { user_data, bytes: 0, status: None };
+                Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
+            }));
+            Ok(())
+        })
+    }
+}
