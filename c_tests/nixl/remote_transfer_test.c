@@ -103,6 +103,31 @@ TEST(layers_complete_in_order_and_the_peer_is_notified_once) {
     run_twice(transfer, &met.peer, note, sizeof(note));
 }
 
+/* What no blocks change is reported when the transfer is created. */
+TEST(layouts_that_no_agent_has_both_of_fail_at_once) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    OPENED(kv_meeting, met, "near", "far", &config, &config);
+    OWNED(kvmem_agent) other = agent_open("other");
+    OPENED(kv_side, alone, &config, NULL, 1);
+    OPENED(kv_side, of_other, &config, other, 1);
+    const kvmem_layout *far = met.peer.model.layout;
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "the system layout has no agent", kvmem_transfer_create, far, alone.layout, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "build it with agent 'near'", kvmem_transfer_create, alone.layout, far, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "one agent must know both", kvmem_transfer_create, far, of_other.layout, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "omit these flags", kvmem_transfer_create, far, met.side.layout,
+           REF(OPTIONS(kvmem_transfer_options, it.flags = KVMEM_TRANSFER_ZERO_COPY)));
+}
+
+TEST(an_agent_does_not_import_its_own_layout) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    OWNED(kvmem_agent) agent = agent_open("owner");
+    OPENED(kv_side, side, &config, agent, 1);
+    OWN(kvmem_blob, descriptor, kvmem_layout_export, side.layout);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "'owner' is the agent itself", kvmem_layout_import, agent,
+           kvmem_blob_data(descriptor), kvmem_blob_size(descriptor));
+    CHECK_HAS(test_last_message(), "need different names");
+}
+
 /* Each step has its own pairs and notification. A plain submission repeats both, and one that fails changes
    neither. */
 TEST(each_step_notifies_the_peer_of_its_own_blocks) {

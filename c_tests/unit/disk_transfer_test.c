@@ -226,6 +226,8 @@ TEST(spans_not_aligned_for_direct_io_fail) {
         REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kv_prepare,
                file_pair_source(&pair, to_file)->layout, file_pair_destination(&pair, to_file)->layout,
                KV_JOB(&out));
+    CHECK_HAS(test_last_message(), "the same order within a block");
+    CHECK_HAS(test_last_message(), "KVMEM_DISK_BUFFERED");
     file_pair_check(&pair);
 }
 
@@ -253,6 +255,28 @@ TEST(layouts_that_do_not_fit_fail) {
            "page cache");
     refuse(host.layout, file, WITH(usual, it.run.notification = "done", it.run.notification_size = 4),
            KVMEM_STATUS_INVALID_ARGUMENT, "notification");
+}
+
+/* A remedy that would fail, too, is not given: with an agent, peers cannot access a file either. */
+TEST(a_file_is_not_exported_with_or_without_an_agent) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "copy its blocks to a host layout", kvmem_layout_export, file);
+}
+
+/* What no blocks change is reported when the transfer is created. */
+TEST(layouts_and_flags_that_do_not_fit_fail_at_once) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
+    OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    OPENED(kv_side, host, &config, NULL, 1);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "the disk layout has no agent", kvmem_transfer_create, host.layout, file,
+           REF(OPTIONS(kvmem_transfer_options, it.method = KVMEM_METHOD_NIXL)));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "page cache", kvmem_transfer_create, buffered, host.layout,
+           REF(OPTIONS(kvmem_transfer_options, it.flags = KVMEM_TRANSFER_ZERO_COPY)));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "a transfer by layer can't be verified", kvmem_transfer_create, host.layout,
+           file, REF(OPTIONS(kvmem_transfer_options,
+                             it.flags = KVMEM_TRANSFER_BY_LAYER | KVMEM_TRANSFER_VERIFY)));
 }
 
 TEST(a_transfer_to_a_direct_file_changes_nothing_else) {

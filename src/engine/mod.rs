@@ -10,7 +10,6 @@ pub mod time_limit;
 pub mod peer;
 pub mod prepare;
 pub mod preferences;
-pub mod promises;
 pub mod runs;
 pub mod select;
 pub mod single_move;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::base::error::{Result, ensure};
 use crate::run::method::TransferMethod;
 
 /// How long a peer may make no progress in a transfer through an arena, unless the caller sets it.
@@ -32,4 +33,15 @@ pub struct Preferences {
     pub verifies: bool,
     /// The destination is host memory that the library compares: slots get poison before NIXL fills them.
     pub poisons_slots: bool,
+}
+
+/// Fails for a run by layer that is verified.
+pub fn ensure_by_layer_or_verified(by_layer: bool, is_verified: bool) -> Result<()> {
+    ensure!(
+        !(by_layer && is_verified),
+        Unsupported,
+        "a transfer by layer can't be verified: layers would be reported before they are compared; \
+         remove one of the two flags, or compare with kvmem_layout_checksum"
+    );
+    Ok(())
 }

@@ -101,9 +101,11 @@ impl Runs {
     fn in_use(&self) -> Error {
         let message = if self.completion.is_running() {
             "the transfer is in flight; poll it or wait for it, then submit it again"
+        } else if self.completion.was_run() && !self.completion.has_succeeded() {
+            "the last run has ended and its memory may still be in use, as after a timeout; submit the transfer again later, or \
+             move to other blocks by another transfer"
         } else {
-            "another thread is submitting the transfer, or the last run has ended and its memory is still in use, as after a \
-             timeout; submit the transfer again later"
+            "another thread is submitting the transfer; wait for its run, then submit it again"
         };
         Error::new(Status::Busy, message)
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::base::error::{Result, fail};
+use crate::base::error::{Result, ensure, fail};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::direct::cuda::CudaCopy;
@@ -41,6 +41,33 @@ pub fn method(
         Some(TransferMethod::Nixl) => Ok(TransferMethod::Nixl),
         _ => Ok(possible[0]),
     }
+}
+
+/// Fails if a method can move no blocks between two layouts: because of the caller's flags, or because no agent of NIXL knows both.
+/// Checked once for all runs of a transfer.
+pub fn ensure_possible(
+    method: TransferMethod,
+    sides: [&Arc<Layout>; 2],
+    preferences: &Preferences,
+) -> Result<()> {
+    if let Some(file) = sides.into_iter().find(|side| side.memory_type() == MemoryType::File) {
+        ensure_no_page_cache(file, preferences)?;
+    }
+    let [source, destination] = sides;
+    let has_agent = method != TransferMethod::Memcpy
+        && !method.is_cuda()
+        && !DiskMove::takes(method, source, destination);
+    if has_agent { peer::ensure_possible(sides, preferences) } else { Ok(()) }
+}
+
+/// Fails if the page cache would be used, and the caller excludes any memory between source and destination.
+fn ensure_no_page_cache(file: &Layout, preferences: &Preferences) -> Result<()> {
+    ensure!(
+        !preferences.zero_copy || file.is_direct(),
+        Unsupported,
+        "bytes of a buffered file pass through the page cache, which the flags exclude; open it for direct I/O"
+    );
+    Ok(())
 }
 
 fn place(layout: &Layout) -> String {
@@ -127,7 +154,6 @@ pub fn prepare(
         return Ok(Box::new(PartSequence::new(parts)));
     }
     let plans: Vec<_> = divide(plan);
-    peer::ensure_allowed(sides, preferences)?;
     // The peer is notified after the last byte.
     let last = plans.len() - 1;
     let (mut notification, mut preferences) = (notification, preferences.clone());

@@ -24,8 +24,9 @@ pub use crate::run::queue::{OpenQueue, Queue, QueueEntry};
 pub use transfer_request::{Expected, Step, TransferRequest};
 pub use verify::checksum;
 
-use crate::engine::explain;
+use crate::engine::preferences::ensure_by_layer_or_verified;
 use crate::engine::runs::Runs;
+use crate::engine::{explain, select};
 use crate::plan::PlannedBlocks;
 use crate::plan::overlap::Placed;
 use crate::run::ticket::Ticket;
@@ -63,6 +64,9 @@ impl Transfer {
         request: TransferRequest<'_>,
     ) -> Result<Self> {
         let pair = LayoutPair::cached(source, destination, &request)?;
+        let preferences = &request.preferences;
+        ensure_by_layer_or_verified(preferences.by_layer, preferences.verifies)?;
+        select::ensure_possible(pair.method, [source, destination], preferences)?;
         let route = Route { pair, preferences: request.preferences };
         let completion = Completion::new(route.pair.outline.layers(), request.queue);
         let (id, from, to) = (completion.log_id(), source.log_id(), destination.log_id());
@@ -207,28 +211,34 @@ impl Transfer {
         prepared.ok_or_else(no_blocks)
     }
 
+    /// The blocks of the last run. Fails if there was none.
+    fn submitted(&self) -> Result<Arc<PreparedPairs>> {
+        self.completion().ensure_submitted()?;
+        self.prepared()
+    }
+
     /// The outcome of the last run; `None` while it is in flight.
     pub fn poll(&self) -> Result<Option<()>> {
-        self.prepared()?.engine.poll();
+        self.submitted()?.engine.poll();
         self.completion().poll()
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread copies host memory and does NIXL's work
     /// while it waits.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        self.runs.wait(&*self.prepared()?.engine, timeout)
+        self.runs.wait(&*self.submitted()?.engine, timeout)
     }
 
     /// Number of layers of the last run that have moved, from the first on. Without `by_layer`, all of them at its end.
     pub fn moved_layers(&self) -> Result<u64> {
-        self.prepared()?.engine.poll();
+        self.submitted()?.engine.poll();
         self.completion().moved()
     }
 
     /// Waits until the first `layers` of the last run have moved; 0 for all. `None` waits without a timeout.
     pub fn wait_layers(&self, layers: u64, timeout: Option<Duration>) -> Result<()> {
         let wanted = self.wanted(layers)?.unwrap_or(self.completion().layers());
-        self.runs.wait_layers(&*self.prepared()?.engine, wanted, timeout)
+        self.runs.wait_layers(&*self.submitted()?.engine, wanted, timeout)
     }
 
     /// Makes later work on a stream of the caller wait for the first `layers` of the last run; 0 for all.

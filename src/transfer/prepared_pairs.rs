@@ -12,7 +12,7 @@ use crate::base::error::{Result, ensure, fail};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
-use crate::engine::preferences::Preferences;
+use crate::engine::preferences::{Preferences, ensure_by_layer_or_verified};
 use crate::engine::prepare::prepare;
 use crate::engine::runs::{self, Needs};
 use crate::engine::{Candidate, Engine, OnStreams, time_limit};
@@ -46,12 +46,7 @@ impl Route {
             self.pair.contexts.ensure_alive()?;
         }
         let expected = step.expected(self.preferences.verifies)?;
-        ensure!(
-            expected.is_none() || !self.preferences.by_layer,
-            Unsupported,
-            "a transfer by layer can't be verified: layers would be reported before they are compared; \
-             remove one of the two flags, or compare with kvmem_layout_checksum"
-        );
+        ensure_by_layer_or_verified(self.preferences.by_layer, expected.is_some())?;
         let plan = match &step.tables {
             Some(tables) => Plan::from_tokens(&self.pair.outline, tables, spare)?,
             None => Plan::new(&self.pair.outline, step.pairs, spare)?,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result, Status};
 use crate::engine::preferences::Preferences;
-use crate::engine::promises;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 
@@ -41,6 +40,6 @@ impl<'a> FileSides<'a> {
                  not possible: {reason}"
             ));
         }
-        promises::ensure_no_page_cache(self.file, preferences)
+        Ok(())
     }
 }

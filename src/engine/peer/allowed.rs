@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks methods of NIXL against the caller's flags.
+//! Checks methods of NIXL against the caller's flags, and that one agent knows both layouts.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
+use super::{local_and_remote, shared_agent};
 use crate::base::error::{Result, ensure};
 use crate::engine::preferences::Preferences;
-use crate::engine::promises::ensure_no_page_cache;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 
-/// Fails if the caller's flags exclude NIXL, or if it is unknown whether they do.
-pub fn ensure_allowed(sides: [&Arc<Layout>; 2], preferences: &Preferences) -> Result<()> {
-    if let Some(file) = sides.into_iter().find(|side| side.memory_type() == MemoryType::File) {
-        return ensure_no_page_cache(file, preferences);
+/// Fails if NIXL can move no blocks between the layouts.
+pub fn ensure_possible(sides: [&Arc<Layout>; 2], preferences: &Preferences) -> Result<()> {
+    if !sides.iter().any(|side| side.memory_type() == MemoryType::File) {
+        ensure_allowed(sides, preferences)?;
     }
+    let (_, [local, remote]) = local_and_remote(sides);
+    shared_agent(local, remote).map(drop)
+}
+
+/// Fails if the caller's flags exclude NIXL, or if it is unknown whether they do.
+fn ensure_allowed(sides: [&Arc<Layout>; 2], preferences: &Preferences) -> Result<()> {
     let is_excluded = preferences.zero_copy || preferences.no_host_bounce;
     ensure!(
         sides.iter().any(|side| side.memory().is_remote()) || !is_excluded,

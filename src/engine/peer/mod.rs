@@ -23,7 +23,7 @@ mod staged;
 #[cfg(test)]
 mod tests;
 
-pub use allowed::ensure_allowed;
+pub use allowed::ensure_possible;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

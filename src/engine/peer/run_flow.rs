@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::staged::{Arena, SlotUser};
 use crate::base::error::{Error, Result, Status};
+use crate::base::log::Milliseconds;
 use crate::nixl::{AgentState, Remote, RequestId};
 
 /// What runs share.
@@ -38,19 +39,19 @@ pub fn stalled(
     let of_others = awaited.as_ref().and_then(|awaited| awaited.last_moved(peer));
     let last = of_others.map_or(last_progress, |moved| moved.max(last_progress));
     let stall_timeout = stall_timeout.filter(|stall_timeout| last.elapsed() >= *stall_timeout)?;
-    let (name, ms) = (peer.name(), stall_timeout.as_millis());
+    let (name, time) = (peer.name(), Milliseconds(stall_timeout));
     let advice = "check whether its process runs, or increase stall_timeout_ns";
     let message = match awaited {
         Some(Awaited::Memory(arena)) if arena.has_share(SlotUser::peer(peer)) => format!(
             "other transfers with agent '{name}' have all staging memory of this process that those with one peer may have, and have \
-             moved nothing for {ms} ms; {advice}"
+             moved nothing for {time}; {advice}"
         ),
         Some(Awaited::Memory(_)) => format!(
-            "this process has had no staging memory for the transfer for {ms} ms, because transfers with peers that do not respond \
+            "this process has had no staging memory for the transfer for {time}, because transfers with peers that do not respond \
              have it; submit fewer at a time, or check whether those processes run"
         ),
         Some(Awaited::Slots) | None => {
-            format!("nothing was moved to or from agent '{name}' for {ms} ms; {advice}")
+            format!("nothing was moved to or from agent '{name}' for {time}; {advice}")
         }
     };
     Some(Error::new(Status::TimedOut, message))

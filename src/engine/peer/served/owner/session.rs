@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::service::Service;
 use crate::base::error::{Result, Status, ensure, fail};
+use crate::base::log::Milliseconds;
 use crate::base::process::ProcessIdentity;
 use crate::base::thread_pool::Pool;
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact, seed};
@@ -238,9 +239,9 @@ fn is_copied_here(bytes: u64) -> bool {
 /// Why a session ends of which nothing was heard while others wait.
 pub(super) fn silent(silence: Duration) -> SessionState {
     let reason = format!(
-        "it has ended the session, because this process has sent no message for {} ms and others wait for slots; check \
+        "it has ended the session, because this process has sent no message for {} and others wait for slots; check \
          whether its threads run",
-        silence.as_millis()
+        Milliseconds(silence)
     );
     SessionState::Ended { status: Status::TimedOut as i32, reason }
 }
@@ -248,9 +249,9 @@ pub(super) fn silent(silence: Duration) -> SessionState {
 /// Why a session ends without the requester.
 pub(super) fn stalled(stall_timeout: Duration) -> SessionState {
     let reason = format!(
-        "it has ended the session, because this process has neither read nor written a chunk for {} ms; check whether its \
+        "it has ended the session, because this process has neither read nor written a chunk for {}; check whether its \
          threads run, or have the owner increase stall_timeout_ns",
-        stall_timeout.as_millis()
+        Milliseconds(stall_timeout)
     );
     SessionState::Ended { status: Status::TimedOut as i32, reason }
 }
