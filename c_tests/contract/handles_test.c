@@ -143,7 +143,7 @@ TEST(a_pointer_to_something_else_fails) {
     static unsigned char bytes[4096];
     for (int value = 0; value < 256; value += 85) {
         memset(bytes, value, sizeof(bytes));
-        for (size_t i = 0; i < NUM(types); i++) refuse(&types[i], bytes, "no handle of kvmem", "needs type");
+        for (size_t i = 0; i < NUM(types); i++) refuse(&types[i], bytes, "empty handle of C++", "needs type");
     }
 }
 

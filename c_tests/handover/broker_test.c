@@ -211,9 +211,9 @@ TEST(invalid_options_fail) {
     kvmem_broker *broker = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "0666", kvmem_broker_create(&options, &broker, ERR));
     options = server_options();
-    options.mode = 04755;
+    options.mode = 600;
     options.path = scratch_file(&directory, "broker");
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "in octal, such as 0600", kvmem_broker_create(&options, &broker, ERR));
     options.mode = 0;
     options.path = "/nowhere/at/all";
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "the directory /nowhere/at does not exist",

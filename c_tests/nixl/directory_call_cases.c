@@ -133,7 +133,7 @@ TEST(calls_without_a_timeout_find_what_is_published) {
     OPENED(place, here);
     OWNED(kvmem_agent) agent = agent_open("north");
     OWNED(kvmem_directory) directory = directory_open(&here);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_look_up, directory, "north", 0);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "kvmem_directory_wait_for", kvmem_directory_look_up, directory, "north", 0);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, directory, "north", 0);
     EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
     OWN(kvmem_directory_entry, found, kvmem_directory_look_up, directory, "north", 0);

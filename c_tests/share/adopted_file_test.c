@@ -383,7 +383,7 @@ TEST(an_fd_that_was_not_set_fails) {
     const int input = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     CHECK_EQ(dup2(file.fd, STDIN_FILENO), STDIN_FILENO);
     const kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.fd = 0);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: fd");
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: fd; duplicate a file that is open as fd 0 (dup)");
     CHECK_EQ(close(STDIN_FILENO), 0);
     if (input >= 0) {
         CHECK_EQ(dup2(input, STDIN_FILENO), STDIN_FILENO);

@@ -118,6 +118,7 @@ TEST(interleaved_parts_are_mapped_in_another_process) {
 /* The owner's description of parts is checked like everything else. */
 TEST(sharing_a_layout_of_parts_by_nixl_needs_an_agent) {
     OWNED(kvmem_layout) cache = shareable();
-    REFUSE(KVMEM_STATUS_INVALID_STATE, "NIXL cannot access the layout", kvmem_share_create_layout, cache,
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "NIXL cannot access the layout: it was built without an agent",
+           kvmem_share_create_layout, cache,
            REF(OPTIONS(kvmem_share_options, it.transport = KVMEM_SHARE_REMOTE)));
 }

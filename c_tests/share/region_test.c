@@ -167,3 +167,11 @@ TEST_EACH_KIND(each_transport_is_used_or_unsupported) {
         EXPECT(transports[i].status, kvmem_share_create_region(region, &options, &share, ERR));
     }
 }
+
+/* Memory in a memory file could not be shared in this way either. */
+TEST(memory_that_is_not_shareable_has_no_ipc_handle) {
+    OWNED(kvmem_region) region = region_create_system(4096, 0);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "host memory cannot be shared by the driver's IPC handle", kvmem_share_create_region,
+           region, REF(OPTIONS(kvmem_share_options, it.transport = KVMEM_SHARE_IPC)));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SYSTEM_SHAREABLE", kvmem_share_create_region, region, NULL);
+}

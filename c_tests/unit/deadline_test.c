@@ -68,12 +68,21 @@ TEST(a_late_run_ends_at_its_deadline_and_its_memory_stays_in_use) {
     flight_hold(&flight, 0, 0);
     expect_late(&flight, "by memcpy was not complete after 1000 ms");
     CHECK(moved_at_least() < BYTES);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(flight.transfer, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use", kvmem_transfer_submit(flight.transfer, NULL, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR)); /* it has ended */
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_poll(flight.transfer, ERR));
     gate_open();
     run_without_limit(&flight);
     flight_expect_none(&flight); /* the stopped run reports no second end */
+}
+
+/* A caller who has given seconds reads what kvmem has understood. */
+TEST(a_limit_in_the_wrong_unit_is_reported_in_nanoseconds) {
+    OPENED(flight, flight, &move, 0);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, REF(OPTIONS(kvmem_submit_options, it.pairs = move.pairs,
+              it.num_pairs = move.num_pairs, it.timeout_ns = 30)), ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "was not complete after 30 ns",
+                   kvmem_transfer_wait(flight.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
 }
 
 TEST(the_message_counts_layers_that_have_moved) {

@@ -122,7 +122,22 @@ TEST(a_file_that_exists_names_the_flags) {
     CHECK_HAS(test_last_message(), "KVMEM_DISK_OPEN_OR_CREATE");
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     options.path = scratch_file(&directory, "missing");
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE", kvmem_region_create_disk, &options);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE creates it", kvmem_region_create_disk, &options);
+}
+
+/* No advice that the next call would reject. */
+TEST(a_missing_file_is_not_to_be_created_where_it_cannot_be) {
+    SCRATCH(directory);
+    kvmem_disk_options options = disk_options("/nonexistent/file", KVMEM_DISK_OPEN_EXISTING, 4096);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "the directory /nonexistent does not exist", kvmem_region_create_disk, &options);
+    CHECK(strstr(test_last_message(), "OPEN_OR_CREATE") == NULL);
+    options.path = scratch_file(&directory, "file");
+    options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
+    REFUSE(KVMEM_STATUS_NOT_FOUND, options.path, kvmem_region_create_disk, &options);
+    CHECK(strstr(test_last_message(), "OPEN_OR_CREATE") == NULL);
+    write_file(options.path, "", 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the file is empty", kvmem_region_create_disk, &options);
+    CHECK(strstr(test_last_message(), "OPEN_OR_CREATE") == NULL);
 }
 
 TEST(open_or_create_does_either) {

@@ -182,7 +182,9 @@ kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descri
 /// consistency, and against the metadata of the peer.
 /// @param agent the agent that will access the layout; the metadata of the layout's owner must be loaded
 /// @param data bytes of kvmem_layout_export
-/// @return KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the layout is that of the agent itself, or of another agent of its
+///           name
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
 ///           same name, or does not cover the memory of the layout
 ///         KVMEM_STATUS_STALE: the metadata of another process is loaded under the name of the owner
 ///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended

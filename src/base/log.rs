@@ -40,6 +40,18 @@ impl std::fmt::Display for Microseconds {
     }
 }
 
+/// A limit of time as errors have it. One that is too small for milliseconds was probably meant in another unit.
+pub struct Milliseconds(pub Duration);
+
+impl std::fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 < Duration::from_micros(1) {
+            true => write!(f, "{} ns", self.0.as_nanos()),
+            false => write!(f, "{} ms", (self.0.as_secs_f64() * 1e6).round() / 1e3),
+        }
+    }
+}
+
 /// A number of things, whose name gets an "s" unless the number is one.
 pub struct Count(pub u64, pub &'static str);
 
@@ -221,6 +233,15 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
+
+    #[test]
+    fn a_limit_is_in_the_unit_in_which_it_can_be_read() {
+        let text = |limit| Milliseconds(limit).to_string();
+        assert_eq!(text(Duration::from_secs(30)), "30000 ms");
+        assert_eq!(text(Duration::from_nanos(1_500_000)), "1.5 ms");
+        assert_eq!(text(Duration::from_micros(1)), "0.001 ms");
+        assert_eq!(text(Duration::from_nanos(30)), "30 ns");
+    }
 
     /// The log is one per process, and other tests log to it: these run one after the other, and count only messages of
     /// their own target.

@@ -143,7 +143,12 @@ impl Directory {
 
     /// Returns the entry of an agent.
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
-        self.with_agent("look up", name, || self.find(name, responding(deadline_of(timeout))))
+        self.with_agent("look up", name, || self.find(name, responding(deadline_of(timeout)))).map_err(
+            |error| match error.status() {
+                Status::NotFound => error.followed_by("kvmem_directory_wait_for waits until it is published"),
+                _ => error,
+            },
+        )
     }
 
     fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Entry> {
@@ -314,7 +319,8 @@ fn compare(looked_up: &Presence, reply: Reply, location: &str) -> Result<()> {
         Reply::Presence(State::Present(_)) => {
             fail!(
                 Stale,
-                "the agent was restarted since the entry was looked up; look it up again, and load its metadata"
+                "the entry is that of another agent since: the agent was restarted, or another process has published its name; look it up \
+                 again, and load its metadata"
             )
         }
         Reply::Presence(State::Absent) => Err(entry::not_found()),

@@ -160,15 +160,15 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
         }
         Memory::Local(local) => {
             ensure!(
-                local.agent.is_some(),
-                InvalidState,
-                "the layout was built without an agent, so no peer can access it; build it with an agent"
-            );
-            ensure!(
                 !local.tier.is_storage(),
                 Unsupported,
                 "a peer cannot access a layout on tier {}; copy its blocks to a host layout",
                 local.tier.name()
+            );
+            ensure!(
+                local.agent.is_some(),
+                InvalidState,
+                "the layout was built without an agent, so no peer can access it; build it with an agent"
             );
             ensure!(
                 local.regions.iter().all(|region| region.origin().is_none()),

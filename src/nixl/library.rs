@@ -43,7 +43,14 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
         return reuse(library, path);
     }
     ensure_environment()?;
-    let candidate = candidate(path);
+    let named_by_environment = path.is_none() && process::library_variable(ENVIRONMENT).is_some();
+    load_first(candidate(path)).map_err(|error| match named_by_environment {
+        true => error.followed_by(format!("the environment variable {ENVIRONMENT} names it")),
+        false => error,
+    })
+}
+
+fn load_first(candidate: PathBuf) -> Result<&'static Library> {
     let _dispositions = signals::Preserved::new();
     let (library, candidate) = open(candidate)?;
     ensure_known_api(&library, &candidate)?;
@@ -136,7 +143,7 @@ fn open_file(path: &Path) -> Result<OpenLibrary> {
     ensure!(
         by_name || path.exists(),
         UnavailableNixl,
-        "NIXL is missing: there is no file {}; give the path of {FILE_NAME}, or set {ENVIRONMENT}",
+        "NIXL is missing: there is no file {}; give the path of {FILE_NAME}",
         path.display()
     );
     let reason = match OpenLibrary::open(path) {

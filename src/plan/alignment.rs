@@ -38,7 +38,8 @@ fn ensure_aligned(source: &Layout, destination: &Layout, plan: &Plan, alignment:
             each.size.is_multiple_of(alignment),
             InvalidArgument,
             "direct I/O reads and writes multiples of {alignment} bytes, and {} contiguous bytes are to be moved; an alignment \
-             of the layouts does not change that; {remedy}",
+             of the layouts does not change that; give both layouts the same order within a block, so that more bytes are \
+             contiguous, or {remedy}",
             each.size
         );
         let both = counted(source, each.source) | counted(destination, each.destination);

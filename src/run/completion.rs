@@ -13,7 +13,7 @@ use super::spin::is_met_soon;
 use super::state::{Phase, RunState};
 use super::unreleased::{Unreleased, Written};
 use crate::base::error::{Error, Result, Status, fail};
-use crate::base::log::{Microseconds, log};
+use crate::base::log::{Microseconds, Milliseconds, log};
 use crate::base::log_id::LogId;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 
@@ -160,7 +160,7 @@ impl Completion {
         Ok(())
     }
 
-    fn ensure_submitted(&self) -> Result<()> {
+    pub fn ensure_submitted(&self) -> Result<()> {
         match self.was_run() {
             true => Ok(()),
             false => fail!(InvalidState, "the transfer was not submitted; call kvmem_transfer_submit first"),
@@ -367,9 +367,9 @@ impl Completion {
         let of_layers = bytes / self.layers.max(1) * self.moved.load(Ordering::Acquire);
         let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
         let Limit { after, what, advice } = limit;
-        let milliseconds = (after.as_secs_f64() * 1e6).round() / 1e3;
+        let after = Milliseconds(*after);
         let message = format!(
-            "{what} was not complete after {milliseconds} ms: at least {moved} of {bytes} bytes have moved. {advice}"
+            "{what} was not complete after {after}: at least {moved} of {bytes} bytes have moved. {advice}"
         );
         Error::new(Status::TimedOut, message)
     }

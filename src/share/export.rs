@@ -18,7 +18,7 @@ use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::layout::{Layout, LayoutPart, Memory};
 use crate::nixl::{Agent, Command};
-use crate::region::{Access, ElasticMemory, Export, ExtentHold, FutureWrites, Region, SharedRegion};
+use crate::region::{Access, ElasticMemory, Export, ExtentHold, FutureWrites, Region, SharedRegion, Tier};
 
 impl Share {
     /// Shares a region, or the part of one that a view is.
@@ -75,11 +75,14 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
         (Some(agent), Access::ReadWrite) if !local.tier.is_storage() => remote_entry(layout, agent, carried)?,
         _ => None,
     };
-    ensure!(
-        carried || remote.is_some(),
-        InvalidState,
-        "NIXL cannot access the layout: it is on disk, was built without an agent, or is shared read-only"
-    );
+    if !carried && remote.is_none() {
+        let reason = match &local.agent {
+            None => "it was built without an agent; build it with one",
+            Some(_) if local.tier.is_storage() => "it is storage; copy its blocks to a layout in memory",
+            Some(_) => "it is shared with KVMEM_SHARE_READ_ONLY, and NIXL has no access for reading only",
+        };
+        fail!(InvalidState, "NIXL cannot access the layout: {reason}");
+    }
     let object = match entries.pop() {
         Some((_, entry)) if layout.num_parts() == 0 => Object::Layout(LayoutEntry { remote, ..entry }),
         last => Object::Parts(PartsEntry { parts: entries.into_iter().chain(last).collect(), remote }),
@@ -212,9 +215,11 @@ impl ShareBuilder {
                 "the memory cannot be written: {reason}; share it with KVMEM_SHARE_READ_ONLY"
             );
         }
+        if matches!(root.tier(), Tier::System | Tier::Pinned) {
+            self.allow(&[Transport::Fd], HOST_MEMORY)?;
+        }
         match root.export()? {
             Export::MemoryFile(file) => {
-                self.allow(&[Transport::Fd], HOST_MEMORY)?;
                 let fd = self.push(file.for_sharing(self.grant.access, self.grant.writes)?);
                 Ok(MemoryHandle::Memory { fd, offset: file.part().offset }.into())
             }

@@ -302,8 +302,8 @@ fn wrong_kind(wanted: &str, found: Kind) -> Error {
             format!("the handle is of type {other} and was destroyed, the call needs type {wanted}")
         }
         HandleState::Unknown => format!(
-            "the pointer is no handle of kvmem, or one that was destroyed and whose memory was used again; the call needs \
-             type {wanted}"
+            "the pointer is no handle of kvmem, or one that was destroyed and whose memory was used again, or an empty handle \
+             of C++, which was moved from or never set; the call needs type {wanted}"
         ),
     };
     Error::new(Status::InvalidArgument, message)

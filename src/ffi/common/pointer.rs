@@ -46,7 +46,7 @@ pub unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<
 
 /// Fails for an array that is NULL, too large or not aligned.
 pub fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
-    ensure!(!items.is_null(), InvalidArgument, "{name} is NULL and has {count} items");
+    ensure!(!items.is_null(), InvalidArgument, "{name} is NULL, and its number of items is {count}");
     let fits = count.checked_mul(size_of::<T>()).is_some_and(|size| size <= isize::MAX as usize);
     ensure!(fits, InvalidArgument, "{name} can't have {count} items");
     ensure!(items.is_aligned(), InvalidArgument, "{name} is not aligned");

@@ -136,7 +136,8 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
     // SAFETY: the caller's promise, for all below.
     unsafe {
         let (dimensions, arrangement) = shape(&read(options.config)?)?;
-        let agent = borrow_nullable(scope, options.agent)?.map(|named| named.agent.clone());
+        let agent = borrow_nullable(scope, options.agent).map_err(|error| error.context("agent"))?;
+        let agent = agent.map(|named| named.agent.clone());
         ensure_only_fields_of_source(options)?;
         let geometry = Geometry::new(dimensions, arrangement)?;
         let source = match options.source {

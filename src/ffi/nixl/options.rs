@@ -112,8 +112,8 @@ pub(in crate::ffi) unsafe fn request_options(
     let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
     // SAFETY: the caller's promise.
-    let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)?) };
-    let queue = queue.map(|open| open.0.clone());
+    let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)) };
+    let queue = queue.map_err(|error| error.context("queue"))?.map(|open| open.0.clone());
     let limit = timeout(options.timeout_ns).filter(|limit| !limit.is_zero());
     Ok((given, RunOptions { queue, user_data: options.user_data, limit }))
 }

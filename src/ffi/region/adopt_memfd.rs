@@ -79,7 +79,10 @@ pub unsafe extern "C" fn kvmem_region_adopt_memfd(
         let known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
         check_flags("kvmem_adopt_memfd_options", options.flags, known)?;
         let given = [("fd", options.fd != 0), ("size", options.size != 0)];
-        ensure_given("kvmem_adopt_memfd_options", &given)?;
+        ensure_given("kvmem_adopt_memfd_options", &given).map_err(|error| match options.fd {
+            0 => error.followed_by("duplicate a file that is open as fd 0 (dup)"),
+            _ => error,
+        })?;
         check_reserved("kvmem_adopt_memfd_options", options.reserved)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let config = AdoptedFileConfig {

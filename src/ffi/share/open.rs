@@ -206,7 +206,8 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         }
     };
     // SAFETY: NULL or a live agent, by contract.
-    let agent = unsafe { borrow_nullable(scope, options.agent) }?.map(|agent| agent.agent.clone());
+    let agent = unsafe { borrow_nullable(scope, options.agent) }.map_err(|error| error.context("agent"))?;
+    let agent = agent.map(|agent| agent.agent.clone());
     if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
         return Err(null("agent").context("KVMEM_OPEN_REGISTER needs an agent"));
     }

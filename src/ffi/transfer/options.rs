@@ -127,7 +127,7 @@ pub(in crate::ffi) unsafe fn request<'a>(
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
-        let queue = borrow_nullable(scope, options.queue)?;
+        let queue = borrow_nullable(scope, options.queue).map_err(|error| error.context("queue"))?;
         Ok(TransferRequest {
             wanted: wanted(options)?,
             parts: parts(options)?,

@@ -109,12 +109,23 @@ impl AgentState {
         ensure!(
             !all.is_empty(),
             Nixl,
-            "agent '{}' has {}; create a backend that accepts {} memory first",
+            "agent '{}' has {}; create a backend that accepts {} memory first, such as {}",
             self.display_name(),
             self.backend_names(),
-            memory_type.name()
+            memory_type.name(),
+            usual_plugin(memory_type)
         );
         Ok(all)
+    }
+}
+
+/// What a caller who has forgotten a backend usually needs.
+fn usual_plugin(memory_type: MemoryType) -> &'static str {
+    match memory_type {
+        MemoryType::Dram | MemoryType::Vram => "UCX",
+        MemoryType::File => "POSIX, or omit the agent: transfers with files need none",
+        MemoryType::Block => "GUSLI",
+        MemoryType::Object => "OBJ",
     }
 }
 

@@ -38,7 +38,9 @@ impl AgentState {
     /// The peer of this name, for what needs its metadata.
     pub fn remote(&mut self, name: &str) -> Result<Arc<Remote>> {
         self.loaded(name).map_err(|error| match error.status() {
-            Status::NotFound => error.followed_by("load it first"),
+            Status::NotFound => error.followed_by(
+                "load it first by kvmem_directory_entry_load or kvmem_agent_load_remote_metadata",
+            ),
             _ => error,
         })
     }
@@ -99,6 +101,11 @@ impl AgentState {
 
     /// The exporter of a layout. Fails unless its metadata is loaded and covers the memory of the layout and of its service.
     pub fn exporter(&mut self, import: &Import) -> Result<Arc<Remote>> {
+        self.ensure_peer(
+            &import.peer,
+            "the layout is its own, and is used without an import, or that of another agent of this name; agents that communicate \
+             need different names",
+        )?;
         // Before the rest: another agent of the name may have the same addresses.
         self.ensure_identity(&import.peer, import.identity)?;
         let remote = self.remote_with(&import.peer, &import.memory)?;

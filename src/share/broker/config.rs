@@ -48,7 +48,7 @@ impl BrokerConfig {
         ensure!(
             self.mode & !0o777 == 0,
             InvalidArgument,
-            "mode is 0{:o}; it must have the bits of permissions only, at most 0777",
+            "mode is 0{:o}; it must have the bits of permissions only, at most 0777, and is written in octal, such as 0600",
             self.mode
         );
         for user in &self.users {

@@ -254,7 +254,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<()> {
     );
     ensure_unambiguous(stat.st_uid)?;
     if let Found::Listener(process) = look(address)? {
-        fail!(AlreadyExists, "{process} listens there; end it, or use another path");
+        fail!(AlreadyExists, "{process} listens there; end what listens, or use another path");
     }
     // Another process may have created a live socket since the check, so the file is moved aside and checked again.
     let mut taken = Name { path: path.to_path_buf(), device: stat.st_dev, inode: stat.st_ino };

@@ -138,13 +138,20 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     filled(file, lock?, new, size, config, path)
 }
 
+/// The error for a file that does not exist.
+fn no_file(path: &Path, config: &DiskConfig, what: &str) -> Error {
+    let error = create_error(path.parent(), what, Errno::NOENT);
+    let can_be_created = !config.read_only && path.parent().is_some_and(Path::is_dir);
+    if can_be_created { error.followed_by("KVMEM_DISK_OPEN_OR_CREATE creates it") } else { error }
+}
+
 fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     let what = format!("open {}", path.display());
     let access = if config.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     // A FIFO or a device must not block the call.
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = retried::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT => open_error(&what, errno).followed_by("KVMEM_DISK_OPEN_OR_CREATE creates it"),
+        Errno::NOENT => no_file(path, config, &what),
         _ => open_error(&what, errno),
     })?;
     ensure_regular(&file, &what)?;
@@ -191,11 +198,8 @@ fn filled(
 
 /// The size of the region in an existing file, which must hold it, and must be labelled as this one is to be.
 fn ensure_fits(file: &OwnedFd, length: u64, config: &DiskConfig, what: &str) -> Result<u64> {
-    ensure!(
-        length > 0,
-        InvalidArgument,
-        "{what}: the file is empty; KVMEM_DISK_OPEN_OR_CREATE treats it as new"
-    );
+    let remedy = if config.read_only { "" } else { "; KVMEM_DISK_OPEN_OR_CREATE treats it as new" };
+    ensure!(length > 0, InvalidArgument, "{what}: the file is empty{remedy}");
     let size = if config.size == 0 { length } else { config.size };
     let mut needed = size;
     if let Some(label) = &config.label {
