@@ -63,9 +63,10 @@ static void ipc(fuzz *fuzz) {
 
 static kvmem_vmm_options vmm_options(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_vmm_options, options);
-    options.flags = random_one_in(fuzz, 2) ? KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC
-                                           : random_flags(fuzz, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA);
-    options.size = random_one_in(fuzz, 20) ? random_size(fuzz, 4 * MIB) : GRANULE * (1 + random_below(fuzz, 2));
+    const uint64_t shareable = KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC;
+    options.flags = random_one_in(fuzz, 2) ? shareable : random_flags(fuzz, shareable | KVMEM_VMM_RDMA);
+    options.size =
+        random_one_in(fuzz, 20) ? random_size(fuzz, 4 * MIB) : GRANULE * (1 + random_below(fuzz, 2));
     options.location = random_one_in(fuzz, 8) ? (uint32_t)random_below(fuzz, 4) : 0;
     options.id = random_device(fuzz);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -81,7 +82,8 @@ static void get_granularity(fuzz *fuzz) {
 
 static void create_range(fuzz *fuzz) {
     static const uint64_t alignments[] = {0, 0, GRANULE, 3, UINT64_C(1) << 63};
-    const uint64_t size = random_one_in(fuzz, 20) ? random_size(fuzz, 8 * MIB) : GRANULE * (1 + random_below(fuzz, 4));
+    const uint64_t size =
+        random_one_in(fuzz, 20) ? random_size(fuzz, 8 * MIB) : GRANULE * (1 + random_below(fuzz, 4));
     CREATE(fuzz, RANGES, kvmem_vmm_range_create, size, random_of(fuzz, alignments));
 }
 

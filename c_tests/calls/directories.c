@@ -39,7 +39,8 @@ static void look_up(fuzz *fuzz) {
 
 static void wait_for(fuzz *fuzz) {
     const kvmem_directory *directory = table_pick(fuzz, DIRECTORIES);
-    CREATE(fuzz, ENTRIES, kvmem_directory_wait_for, directory, or_null(fuzz, random_of(fuzz, names)), patience(fuzz));
+    CREATE(fuzz, ENTRIES, kvmem_directory_wait_for, directory, or_null(fuzz, random_of(fuzz, names)),
+           patience(fuzz));
 }
 
 static void connect_peer(fuzz *fuzz) {

@@ -132,7 +132,8 @@ static void check_error(fuzz *fuzz, kvmem_status status) {
 /* Ends the process; with --collect-statuses, prints each function and status once. */
 static void report_undocumented(fuzz *fuzz, enum function function, kvmem_status status) {
     static _Atomic uint32_t reported[NUM_FUNCTIONS];
-    const char *message = fuzz->error != NULL ? kvmem_error_message(fuzz->error, NULL) : "(no error requested)";
+    const char *message =
+        fuzz->error != NULL ? kvmem_error_message(fuzz->error, NULL) : "(no error requested)";
     if (!settings.collects_statuses || status == KVMEM_STATUS_PANIC || status > KVMEM_STATUS_IN_PROGRESS)
         fuzz_fail(fuzz, "%s is not documented: %s", kvmem_status_name(status), message);
     const uint32_t bit = UINT32_C(1) << (unsigned)(status < 0 ? -status : 0);

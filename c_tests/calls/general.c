@@ -11,7 +11,8 @@ static void versions(fuzz *fuzz) {
 }
 
 static void names(fuzz *fuzz) {
-    const int32_t value = random_one_in(fuzz, 2) ? (int32_t)random_next(fuzz) : 2 - (int32_t)random_below(fuzz, 30);
+    const int32_t value =
+        random_one_in(fuzz, 2) ? (int32_t)random_next(fuzz) : 2 - (int32_t)random_below(fuzz, 30);
     call_note(fuzz, FUNCTION_kvmem_status_message);
     if (DO(fuzz, kvmem_method_name, (uint32_t)value) == NULL || kvmem_status_message(value) == NULL) {
         fuzz_fail(fuzz, "no text for %d", (int)value);
@@ -53,7 +54,8 @@ static void take_message(uint32_t level, const char *target, const char *message
 }
 
 static void set_log_callback(fuzz *fuzz) {
-    const uint32_t level = random_one_in(fuzz, 20) ? (uint32_t)random_next(fuzz) : (uint32_t)random_below(fuzz, 6);
+    const uint32_t level =
+        random_one_in(fuzz, 20) ? (uint32_t)random_next(fuzz) : (uint32_t)random_below(fuzz, 6);
     TRY(fuzz, kvmem_log_set_callback, level, random_one_in(fuzz, 3) ? NULL : take_message, POISON);
 }
 

@@ -54,7 +54,8 @@ static void build_over_regions(fuzz *fuzz) {
 }
 
 static void build_over_registrations(fuzz *fuzz) {
-    kvmem_layout_config config = WITH(options_config(fuzz), it.order = KVMEM_ORDER_FULLY_CONTIGUOUS,  it.inner_dim = 8);
+    kvmem_layout_config config = WITH(options_config(fuzz), it.order = KVMEM_ORDER_FULLY_CONTIGUOUS,
+                                      it.inner_dim = 8);
     kvmem_registration *registrations[1] = {table_pick(fuzz, REGISTRATIONS)};
     kvmem_layout_options options;
     const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_REGISTRATIONS);

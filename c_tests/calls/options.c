@@ -13,7 +13,8 @@ void options_spoil(fuzz *fuzz, uint32_t *reserved) {
 
 kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
     static const uint64_t huge[] = {2 * MIB, 2 * MIB, 1, 3 * MIB};
-    const uint64_t known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND |
+    const uint64_t known =
+        KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND |
                            KVMEM_SYSTEM_NO_HUGE_PAGES;
     FUZZ_OPTIONS(kvmem_system_options, options);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
@@ -78,7 +79,8 @@ static int32_t progress(uint64_t done, uint64_t total, void *user_data) {
 kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
     static const uint64_t chunks[] = {4096, 64 * KIB, 1, 12345};
     FUZZ_OPTIONS(kvmem_pinned_options, options);
-    options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND) : 0;
+    options.flags =
+        random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_PINNED_SHAREABLE : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_PINNED_WRITE_SEALED : 0;
     options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;

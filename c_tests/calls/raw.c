@@ -26,12 +26,14 @@ typedef struct some {
 static some some_descriptors(fuzz *fuzz) {
     some some = {.count = random_below(fuzz, MAX_DESCRIPTORS + 1)};
     for (size_t i = 0; i < some.count; i++) some.at[i] = some_memory(fuzz);
-    if (random_one_in(fuzz, 8) && some.count > 0) some.at[some.count - 1].memory_type = (uint32_t)random_below(fuzz, 7);
+    if (random_one_in(fuzz, 8) && some.count > 0)
+        some.at[some.count - 1].memory_type = (uint32_t)random_below(fuzz, 7);
     if (random_one_in(fuzz, 2)) return some;
     size_t count = 0;
     const size_t capacity = random_below(fuzz, MAX_DESCRIPTORS + 1);
     kvmem_nixl_descriptor *const into = capacity == 0 ? NULL : some.at;
-    if (TRY(fuzz, kvmem_region_get_descriptors, table_pick(fuzz, REGIONS), into, capacity, or_null(fuzz, &count)) ==
+    if (TRY(fuzz, kvmem_region_get_descriptors, table_pick(fuzz, REGIONS), into, capacity,
+            or_null(fuzz, &count)) ==
         KVMEM_STATUS_OK && into != NULL)
         some.count = count;
     return some;

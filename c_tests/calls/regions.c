@@ -107,7 +107,8 @@ static void commit(fuzz *fuzz) {
 static void decommit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
     const uint64_t offset = random_extent(fuzz);
-    const uint64_t size = random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
+    const uint64_t size =
+        random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
     if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_region_commit, region, offset, size);
     TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }

@@ -28,7 +28,8 @@ void shares_forget_tokens(void) { memset(tokens, 0, sizeof(tokens)); }
 
 static kvmem_share_options share_options(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_share_options, options);
-    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY) | (random_one_in(fuzz, 5) ? KVMEM_SHARE_WRITE_SEALED : 0);
+    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY) |
+                    (random_one_in(fuzz, 5) ? KVMEM_SHARE_WRITE_SEALED : 0);
     options.transport = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -78,7 +79,8 @@ static void share_get_fd(fuzz *fuzz) {
 
 
 static kvmem_open_options open_options(fuzz *fuzz) {
-    const uint64_t known = KVMEM_OPEN_READ_ONLY | KVMEM_OPEN_PIN | KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE |
+    const uint64_t known =
+        KVMEM_OPEN_READ_ONLY | KVMEM_OPEN_PIN | KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE |
                            KVMEM_OPEN_REGISTER | KVMEM_OPEN_FOR_DEVICE | KVMEM_OPEN_READ_WRITE;
     FUZZ_OPTIONS(kvmem_open_options, options);
     options.flags = random_flags(fuzz, known);
@@ -158,7 +160,8 @@ static void grant(fuzz *fuzz) {
     const kvmem_publish_options options = publish_options(fuzz);
     kvmem_token token;
     kvmem_broker *broker = table_pick(fuzz, BROKERS);
-    if (TRY(fuzz, kvmem_broker_grant, broker, share_name(fuzz), or_null(fuzz, &options), &token) == KVMEM_STATUS_OK)
+    if (TRY(fuzz, kvmem_broker_grant, broker, share_name(fuzz), or_null(fuzz, &options),
+            &token) == KVMEM_STATUS_OK)
         keep_token(fuzz, &token);
 }
 
@@ -167,14 +170,16 @@ TRIES_WITH(unpublish, kvmem_broker_unpublish, BROKERS, share_name(fuzz))
 static void fetch(fuzz *fuzz) {
     const kvmem_token token = some_token(fuzz);
     FUZZ_OPTIONS(kvmem_fetch_options, options);
-    options.flags = random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
+    options.flags =
+        random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_FETCH_BROKER_USER : 0;
     options.path = owned_socket_path(fuzz);
     options.name = share_name(fuzz);
     options.token = or_null(fuzz, &token);
     /* 0 means 10 seconds */
     options.timeout_ns = random_one_in(fuzz, 4) ? 1 + random_timeout(fuzz) : 100000000;
-    options.broker_user = (options.flags & KVMEM_FETCH_BROKER_USER) != 0 ? (uint32_t)random_below(fuzz, 2) : 0;
+    options.broker_user =
+        (options.flags & KVMEM_FETCH_BROKER_USER) != 0 ? (uint32_t)random_below(fuzz, 2) : 0;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     CREATE(fuzz, SHARES, kvmem_share_fetch, or_null(fuzz, &options));

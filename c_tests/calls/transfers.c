@@ -12,7 +12,8 @@ static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
     const uint32_t first = (uint32_t)random_below(fuzz, 3);
     for (size_t i = 0; i < count; i++) {
         pairs[i].source = (uint32_t)random_index(fuzz, 8);
-        pairs[i].destination = random_one_in(fuzz, 40) ? (uint32_t)random_index(fuzz, 8) : first + (uint32_t)i;
+        pairs[i].destination =
+            random_one_in(fuzz, 40) ? (uint32_t)random_index(fuzz, 8) : first + (uint32_t)i;
     }
 }
 
@@ -43,7 +44,8 @@ static uint64_t random_tokens(fuzz *fuzz) {
 static kvmem_transfer_options options_of_transfer(fuzz *fuzz) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
-    const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
+    const uint64_t known =
+        KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
                            KVMEM_TRANSFER_VERIFY;
     FUZZ_OPTIONS(kvmem_transfer_options, options);
     options.flags = random_flags(fuzz, known);

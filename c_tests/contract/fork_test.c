@@ -61,7 +61,8 @@ static void use_layouts(void) {
                                            it.source = KVMEM_LAYOUT_REGIONS, it.regions = &w.region,
                                            it.count = 1);
     FORKED_NULLS(layout, kvmem_layout_build, &options, &layout);
-    FORKED_NULLS(layout, kvmem_layout_combine, REF(((kvmem_layout_part){"part", w.local.layout})), 1, &layout);
+    FORKED_NULLS(layout, kvmem_layout_combine, REF(((kvmem_layout_part){"part", w.local.layout})), 1,
+                 &layout);
     FORKED_NULLS(layout, kvmem_layout_get_part, w.local.layout, "part", &layout);
     FORKED_NULLS(blob, kvmem_layout_get_part_name, w.local.layout, 0, &blob);
 }
@@ -102,7 +103,8 @@ static void run_own_transfer(void) {
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     const kv_job job = world_job();
     OWNED(kvmem_transfer) transfer = NULL;
-    kvmem_status status = kvmem_transfer_start(side.layout, side.layout, &job.transfer, &job.run, &transfer, ERR);
+    kvmem_status status = kvmem_transfer_start(side.layout, side.layout, &job.transfer, &job.run, &transfer,
+                                               ERR);
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, SECONDS(10), ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_INVALID_STATE);
 }

@@ -114,7 +114,8 @@ TEST(indices_past_the_end) {
 /* A stale layout reports that wherever it is used; its info can be read, and it can be destroyed. */
 TEST(an_imported_layout_is_stale_after_its_peer_is_invalidated) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
-    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL, NULL); /* fails here, or during the transfer */
+    /* fails here, or during the transfer */
+    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL, NULL);
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     const kv_job job = world_job();

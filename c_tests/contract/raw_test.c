@@ -18,7 +18,8 @@ TEST(open_world) {
     const kvmem_nixl_descriptor file = {
         .size = sizeof(memory), .memory_type = KVMEM_MEMORY_FILE, .metadata = "/dev/null", .metadata_size = 9};
     GET(kvmem_block, block, kvmem_layout_get_block, w.far_side.layout, 0, 0, 0);
-    const kvmem_nixl_descriptor there = {.address = block.address, .size = 64, .memory_type = KVMEM_MEMORY_DRAM};
+    const kvmem_nixl_descriptor there = {.address = block.address, .size = 64,
+                                         .memory_type = KVMEM_MEMORY_DRAM};
     EXPECT_OK(kvmem_agent_get_plugins(w.agent, &plugins, ERR));
     EXPECT_OK(kvmem_segments_register(w.agent, list, 1, NULL, &segments, ERR));
     EXPECT_OK(kvmem_agent_query(w.agent, &file, 1, NULL, &query, ERR));

@@ -20,7 +20,8 @@ static attribute_info attributes[] = {
     ATTRIBUTE(MULTIPROCESSOR_COUNT, 132),
     ATTRIBUTE(INTEGRATED, 0),
     ATTRIBUTE(CAN_MAP_HOST_MEMORY, 1),
-    ATTRIBUTE(L2_CACHE_SIZE, 0), /* unknown: rates are measured with little memory, which takes little time here */
+    /* unknown: rates are measured with little memory, which takes little time here */
+    ATTRIBUTE(L2_CACHE_SIZE, 0),
     ATTRIBUTE(PCI_BUS_ID, 0),
     ATTRIBUTE(ASYNC_ENGINE_COUNT, 3),
     ATTRIBUTE(UNIFIED_ADDRESSING, 1),
@@ -37,7 +38,8 @@ static attribute_info attributes[] = {
     ATTRIBUTE(MEMORY_POOLS_SUPPORTED, 1),
     ATTRIBUTE(GPU_DIRECT_RDMA_SUPPORTED, 1),
     ATTRIBUTE(DMA_BUF_SUPPORTED, 1),
-    ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* although creation fails, unless a test sets sim_set_fabric */
+    /* although creation fails, unless a test sets sim_set_fabric */
+    ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1),
     ATTRIBUTE(MULTICAST_SUPPORTED, 0),
     ATTRIBUTE(HOST_NUMA_ID, 0), ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
 };

@@ -30,7 +30,8 @@ typedef struct call {
     CUresult later;      /* the result of the submitted work */
 } call;
 
-/* The first line of every driver function. The rest runs under the lock, which is released when it returns. */
+/* The first line of every driver function. The rest runs under the lock, which is released when it
+   returns. */
 #define DRIVER_CALL(name)                                                                            \
     const call this_call __attribute__((cleanup(call_end))) = call_begin(CALL_##name);               \
     if (this_call.result != CUDA_SUCCESS) {                                                          \
@@ -45,15 +46,16 @@ call call_begin(function which);
 void call_end(const call *call);
 CUresult call_released(const call *call, CUresult result);
 
-/* In primary_contexts.c: resets the device if a reset is planned before this call and no thread is between a check
-   of a context and its use. */
+/* In primary_contexts.c: resets the device if a reset is planned before this call and no thread is between a
+   check of a context and its use. */
 void resets_take(bool is_check);
 
 /* In faults.c. Returns whether sim_exempt_thread applies to the calling thread. */
 bool faults_is_exempt(void);
 /* Blocks the call if a test holds it. */
 void faults_wait_if_held(function which);
-/* Makes every call of a function fail; `text` is its name and the result: "cuCtxCreate_v3 2". Under the lock. */
+/* Makes every call of a function fail; `text` is its name and the result: "cuCtxCreate_v3 2". Under the
+   lock. */
 void faults_plan(const char *text);
 /* Counts the call. Returns whether a failure is planned for it, and which. */
 bool faults_take(function which, failure_time *when, CUresult *result);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that are forbidden while streams are captured: in the capturing thread, unless its mode is RELAXED, and in
-// every thread while the mode of a capture is GLOBAL. A thread may change its own mode. The list of functions was
-// determined with driver 580.
+// Calls that are forbidden while streams are captured: in the capturing thread, unless its mode is RELAXED,
+// and in every thread while the mode of a capture is GLOBAL. A thread may change its own mode. The list of
+// functions was determined with driver 580.
 #include "captures.h"
 
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;

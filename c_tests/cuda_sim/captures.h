@@ -4,7 +4,8 @@
 
 #include "call.h"
 
-/* Returns whether the calling thread may call the function now. Otherwise invalidates the captures that forbid it. */
+/* Returns whether the calling thread may call the function now. Otherwise invalidates the captures that
+   forbid it. */
 CUresult captures_permit(function which);
 /* Invalidates all captures of a context. Returns whether there are any. */
 bool captures_invalidate_of(const context *of);

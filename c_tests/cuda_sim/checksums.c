@@ -84,7 +84,8 @@ CUresult checksum_run(const kvmem_checksum *checksum, const context *on) {
         sim_crash("the parameter of the checksum kernel overflows its integers");
     }
     check_constants(checksum);
-    if (!kernel_reaches(checksum->blocks, checksum->num_blocks * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READ,
+    if (!kernel_reaches(checksum->blocks, checksum->num_blocks * sizeof(uint32_t),
+                        CU_MEM_ACCESS_FLAGS_PROT_READ,
                         on) ||
         !kernel_reaches(checksum->behind, tiles / checksum->num_blocks * sizeof(uint32_t),
                         CU_MEM_ACCESS_FLAGS_PROT_READ, on) ||

@@ -67,7 +67,8 @@ TEST(ranges_are_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy(sides.one, 0, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy(0, sides.one, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2(sides.one, NULL, 64));
-    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoD_v2(sides.one, host, 64)); /* host memory as device memory */
+    /* host memory as device memory */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoD_v2(sides.one, host, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2(host, sides.host + 64, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(sides.host, host + 64, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(host, 0, 64));

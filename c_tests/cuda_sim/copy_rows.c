@@ -11,7 +11,8 @@ static bool is_plain(const CUDA_MEMCPY2D *request) {
 }
 
 static copy row(const CUDA_MEMCPY2D *request, size_t i) {
-    return (copy){request->dstDevice + i * request->dstPitch, request->srcDevice + i * request->srcPitch, ANY, ANY,
+    return (copy){request->dstDevice + i * request->dstPitch, request->srcDevice + i * request->srcPitch, ANY,
+                  ANY,
                   request->WidthInBytes};
 }
 

@@ -55,8 +55,9 @@ void copy_submit(const copy *requested, stream *on, bool may_read_early, const c
                            .source = requested->source, .size = requested->size, .early = early}, call);
 }
 
-/* A synchronous copy inside a device returns before the copy is complete; the copy runs on the legacy default stream.
-   A copy from pageable memory returns when the source has been read, before the bytes are at the destination. */
+/* A synchronous copy inside a device returns before the copy is complete; the copy runs on the legacy default
+   stream. A copy from pageable memory returns when the source has been read, before the bytes are at the
+   destination. */
 CUresult copy_now(const copy *requested) {
     const CUdevice device = context_current()->device;
     const bool is_to_device = is_of(device, requested->destination);
@@ -79,8 +80,8 @@ static bool is_read_at_call(const copy *requested) {
     return requested->size > 0 && requested->size <= EARLY_READ_LIMIT && span_at(requested->source) == NULL;
 }
 
-/* Whether the call returns after the copy. The driver copies pageable memory through a buffer of its own, and copies
-   between host memory on the host. */
+/* Whether the call returns after the copy. The driver copies pageable memory through a buffer of its own, and
+   copies between host memory on the host. */
 static bool is_synchronous(const copy *requested) {
     return span_at(requested->destination) == NULL ||
            (span_at(requested->source) == NULL && requested->size > EARLY_READ_LIMIT) ||

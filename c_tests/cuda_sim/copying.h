@@ -16,7 +16,8 @@ typedef struct copy {
 CUdevice copy_device(const stream *on);
 CUresult copy_check(const copy *copy, CUdevice device);
 
-/* Waits for the legacy default stream of the current context, as synchronous work does, and returns its error. */
+/* Waits for the legacy default stream of the current context, as synchronous work does, and returns its
+   error. */
 CUresult await_legacy_stream(void);
 /* Finds the stream of a handle. Fails with the error of earlier work on it, if there is one. */
 CUresult find_healthy_stream(CUstream handle, stream **found);

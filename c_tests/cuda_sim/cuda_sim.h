@@ -14,15 +14,15 @@
 /* As `nth`: every call from now on. */
 #define SIM_EVERY_CALL UINT64_C(0)
 
-/* Makes the nth call from now of a driver function (1 is the next one) return `result`. A function that releases
- * something (cuMemFree_v2, cuMemUnmap, cuCtxPopCurrent_v2, ...) releases it before it fails, as when the driver
- * reports an error of earlier work. Every other function fails without effect. */
+/* Makes the nth call from now of a driver function (1 is the next one) return `result`. A function that
+ * releases something (cuMemFree_v2, cuMemUnmap, cuCtxPopCurrent_v2, ...) releases it before it fails, as when
+ * the driver reports an error of earlier work. Every other function fails without effect. */
 void sim_fail(const char *function, uint64_t nth, CUresult result);
 /* As sim_fail, but a function that releases something fails without effect, too. */
 void sim_fail_without_effect(const char *function, uint64_t nth, CUresult result);
-/* Makes the nth call of a function that submits work return CUDA_SUCCESS, but drops the work. The next call that
- * reads the state of the stream returns `result`, once. Queries of an event recorded after the work return it until
- * the event is recorded again. */
+/* Makes the nth call of a function that submits work return CUDA_SUCCESS, but drops the work. The next call
+ * that reads the state of the stream returns `result`, once. Queries of an event recorded after the work
+ * return it until the event is recorded again. */
 void sim_fail_later(const char *function, uint64_t nth, CUresult result);
 /* As sim_fail, for the nth driver call from now of any function. */
 void sim_fail_nth_of_all(uint64_t nth, CUresult result);
@@ -34,11 +34,11 @@ void sim_fail_nth_of_all(uint64_t nth, CUresult result);
 void sim_reset_device_before(uint64_t nth, bool is_retained);
 /* Returns whether the planned reset has happened, and cancels it otherwise. */
 bool sim_has_reset_device(void);
-/* If true, calls of this thread are neither counted nor made to fail until it is set to false. For calls of a test
- * that acts as the inference engine. */
+/* If true, calls of this thread are neither counted nor made to fail until it is set to false. For calls of a
+ * test that acts as the inference engine. */
 void sim_exempt_thread(bool is_exempt);
-/* Until sim_reset, cuCtxGetId is neither counted nor made to fail while a context is current: the library calls it
- * before each use of an object. */
+/* Until sim_reset, cuCtxGetId is neither counted nor made to fail while a context is current: the library
+ * calls it before each use of an object. */
 void sim_exempt_context_checks(void);
 /* Returns the function that last failed on demand, or NULL. */
 const char *sim_last_failed(void);
@@ -63,35 +63,37 @@ void sim_hold(void);
 void sim_go(void);
 /* Executes some of the work that is held back, in order. */
 void sim_advance(uint64_t tasks);
-/* Until sim_go or sim_reset, each query executes one task, and submits it again if it is a fill: with two or more fills on
- * streams the device is never idle, and none of its tasks runs for longer than the time between two queries. */
+/* Until sim_go or sim_reset, each query executes one task, and submits it again if it is a fill: with two or
+ * more fills on streams the device is never idle, and none of its tasks runs for longer than the time between
+ * two queries. */
 void sim_feed(void);
 
-/* Makes the next call of a function block, before it has an effect, until sim_go_calls or sim_reset, as a driver that waits.
- * Calls of other threads go on. */
+/* Makes the next call of a function block, before it has an effect, until sim_go_calls or sim_reset, as a
+ * driver that waits. Calls of other threads go on. */
 void sim_hold_call(const char *function);
 /* Returns the number of calls that block. */
 uint64_t sim_held_calls(void);
 void sim_go_calls(void);
 
-/* Sets the seed of a random order of tasks that streams do not order. 0: the task submitted last runs first. The
- * default is the environment variable KVMEM_SIM_ORDER, or 0. */
+/* Sets the seed of a random order of tasks that streams do not order. 0: the task submitted last runs first.
+ * The default is the environment variable KVMEM_SIM_ORDER, or 0. */
 void sim_set_order(uint64_t seed);
 
-/* Sets an attribute of every device. An attribute of virtual memory management also changes what calls support. */
+/* Sets an attribute of every device. An attribute of virtual memory management also changes what calls
+   support. */
 void sim_set_attribute(CUdevice_attribute attribute, int value);
 /* Sets whether devices can access each other's memory. Default: true, unless the environment has
  * KVMEM_SIM_PEER_ACCESS=0. */
 void sim_set_peer_access(bool can);
 
-/* Sets whether fabric handles can be requested, exported and imported. Default: false, unless the environment has
- * KVMEM_SIM_FABRIC=1. */
+/* Sets whether fabric handles can be requested, exported and imported. Default: false, unless the environment
+ * has KVMEM_SIM_FABRIC=1. */
 void sim_set_fabric(bool is_permitted);
-/* Sets which device ordinal a pointer reports if an IPC handle was opened in a context of a peer device: false, the
- * default: that of the device that owns the memory; true: that of the context. */
+/* Sets which device ordinal a pointer reports if an IPC handle was opened in a context of a peer device:
+ * false, the default: that of the device that owns the memory; true: that of the context. */
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
-/* Sets the offset in a page at which memory of cuMemAlloc starts: a multiple of 256, less than a page. Default: 0.
- * Real devices use such offsets if several programs use the device. */
+/* Sets the offset in a page at which memory of cuMemAlloc starts: a multiple of 256, less than a page.
+ * Default: 0. Real devices use such offsets if several programs use the device. */
 void sim_set_allocation_offset(size_t offset);
 
 /* Cancels planned failures. */
@@ -116,16 +118,17 @@ typedef struct sim_counts {
     uint64_t modules;
     uint64_t graphs;            /* including executable graphs */
     uint64_t open_fds;          /* file descriptors of device memory that the program exported or received */
-    uint64_t lost_with_context; /* objects that were alive when their context was destroyed; never decreases */
+    /* objects that were alive when their context was destroyed; never decreases */
+    uint64_t lost_with_context;
 } sim_counts;
 void sim_live(sim_counts *counts);
 
-/* Accesses by work on streams to addresses without memory of its device, since the start. On a real device each of
- * these destroys the context. */
+/* Accesses by work on streams to addresses without memory of its device, since the start. On a real device
+ * each of these destroys the context. */
 uint64_t sim_illegal_accesses(void);
 
-/* Copies bytes between memory of devices or the host without a driver call, so nothing is counted or fails. Does
- * not execute work of streams. */
+/* Copies bytes between memory of devices or the host without a driver call, so nothing is counted or fails.
+ * Does not execute work of streams. */
 void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size);
 
 /* Number of contexts on the stack of the calling thread. */

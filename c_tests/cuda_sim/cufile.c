@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for cuFile, for NIXL's GDS plugins. It always copies through host memory, and does not report it.
-// Environment variables:
+// A stand-in for cuFile, for NIXL's GDS plugins. It always copies through host memory, and does not report
+// it. Environment variables:
 // - CUFILE_ALLOW_COMPAT_MODE, as for cuFile: false or 0 if registering a file must fail without GDS;
-// - KVMEM_SIM_CUFILE: "absent" if GDS is not supported, "wrong-write" or "wrong-read" to change a byte of each write
-//   or read, "fails" if reads and writes fail.
+// - KVMEM_SIM_CUFILE: "absent" if GDS is not supported, "wrong-write" or "wrong-read" to change a byte of
+//   each write or read, "fails" if reads and writes fail.
 #include "cuda_api.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of cuMemAlloc and cuMemAllocManaged. The host cannot access addresses of cuMemAlloc, as on a real device.
+// Memory of cuMemAlloc and cuMemAllocManaged. The host cannot access addresses of cuMemAlloc, as on a real
+// device.
 #include "call.h"
 #include "contexts.h"
 #include "memory.h"

@@ -36,7 +36,8 @@ static uint64_t number_from_environment(const char *name, uint64_t default_value
 
 static bool is_listed(int physical) { return device_of_physical(physical) != NO_ORDINAL; }
 
-/* As in the driver: an invalid number hides the rest of the list, and a number listed twice hides all devices. */
+/* As in the driver: an invalid number hides the rest of the list, and a number listed twice hides all
+   devices. */
 static void list_visible(const char *text, int on_machine) {
     while (*text != '\0') {
         char *end = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common to the tests of the stand-in. Tests that only check rules of the driver also pass on a real one, where live
-// objects are not counted.
+// Common to the tests of the stand-in. Tests that only check rules of the driver also pass on a real one,
+// where live objects are not counted.
 #pragma once
 
 #include "cuda_api.h"
@@ -21,8 +21,8 @@
 #define CU_EXPECT(result, call) check_driver(__FILE__, __LINE__, #call, call, result)
 void check_driver(const char *file, int line, const char *call, CUresult got, CUresult expected);
 
-/* open_device retains the primary context of a device and pushes it. close_device pops and releases it, and checks
- * that no object is alive. */
+/* open_device retains the primary context of a device and pushes it. close_device pops and releases it, and
+ * checks that no object is alive. */
 CUcontext open_device(CUdevice device);
 void close_device(CUdevice device);
 void check_nothing_left(void);

@@ -58,13 +58,15 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     if (recording->captured == NULL) {
         record_release(recorded->record);
         recorded->record = record_create();
-        queue_submit(&(work){.kind = WORK_RECORD, .stream = recording, .record = record_retain(recorded->record)});
+        queue_submit(&(work){.kind = WORK_RECORD, .stream = recording,
+                             .record = record_retain(recorded->record)});
     }
     return CUDA_SUCCESS;
 }
 
-/* It is complete when all work of the context is that was submitted before, on every stream. Invalidates all captures of
-   the context, whatever the mode of the thread. kvmem only queries such an event, so nothing else supports it here. */
+/* It is complete when all work of the context is that was submitted before, on every stream. Invalidates all
+   captures of the context, whatever the mode of the thread. kvmem only queries such an event, so nothing else
+   supports it here. */
 CUresult cuCtxRecordEvent(CUcontext of, CUevent handle) {
     DRIVER_CALL(cuCtxRecordEvent);
     TRY_GET(event *, recorded, find(handle, &recorded));
@@ -98,7 +100,8 @@ CUresult cuEventQuery(CUevent handle) {
     queue_advance();
     record *latest = queried->record;
     const bool is_of_context = latest != NULL && latest->context != NULL && !latest->is_complete;
-    if (is_of_context && queue_catch_up(latest->context, latest->number)) record_complete(latest, CUDA_SUCCESS);
+    if (is_of_context && queue_catch_up(latest->context, latest->number))
+        record_complete(latest, CUDA_SUCCESS);
     return record_is_complete(queried->record) ? error_of(queried) : CUDA_ERROR_NOT_READY;
 }
 

@@ -13,8 +13,8 @@ typedef struct foreign_file {
     int32_t fd;
 } foreign_file;
 
-/* Returns the start time of a process, which distinguishes it from a later process with the same pid; 0 if it has
-   ended. */
+/* Returns the start time of a process, which distinguishes it from a later process with the same pid; 0 if it
+   has ended. */
 uint64_t process_start(pid_t process);
 uint64_t inode_of(int fd);
 

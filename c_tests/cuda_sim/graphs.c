@@ -92,7 +92,8 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     graph *launched = find(handle);
     TRY_GET(stream *, found, find_healthy_stream(on, &found));
     if (!record_is_complete(launched->last_launch))
-        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .record = record_retain(launched->last_launch)});
+        queue_submit(&(work){.kind = WORK_WAIT, .stream = found,
+                             .record = record_retain(launched->last_launch)});
     for (size_t i = 0; i < launched->count; i++) {
         work each = copy_of(&launched->works[i]);
         each.stream = found;
@@ -100,7 +101,8 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     }
     record_release(launched->last_launch);
     launched->last_launch = record_create();
-    queue_submit(&(work){.kind = WORK_RECORD, .stream = found, .record = record_retain(launched->last_launch)});
+    queue_submit(&(work){.kind = WORK_RECORD, .stream = found,
+                         .record = record_retain(launched->last_launch)});
     return CUDA_SUCCESS;
 }
 

@@ -11,7 +11,8 @@
 #include <string.h>
 
 static copy_kernel kernel_of(const kvmem_copy *copy) {
-    if (copy->num_columns != 0) return copy->word_size > copy->unit_size ? TRANSPOSE_VECTORS : TRANSPOSE_BLOCKS;
+    if (copy->num_columns != 0)
+        return copy->word_size > copy->unit_size ? TRANSPOSE_VECTORS : TRANSPOSE_BLOCKS;
     return copy->word_size != 0 ? COPY_ROWS : COPY_BLOCKS;
 }
 
@@ -31,8 +32,9 @@ static bool is_of(CUdevice device, const context *on) {
     return device == on->device || (on->peers >> device & 1) != 0;
 }
 
-/* Kernels have access to less memory than copies. They cannot access pageable host memory, memory of an IPC handle that
- * was opened for another device, and, without cuCtxEnablePeerAccess, memory from cuMemAlloc of a peer. */
+/* Kernels have access to less memory than copies. They cannot access pageable host memory, memory of an IPC
+ * handle that was opened for another device, and, without cuCtxEnablePeerAccess, memory from cuMemAlloc of a
+ * peer. */
 static bool reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on) {
     const span *known = span_at(start);
     if (known == NULL || (known->kind == SPAN_ALLOCATION && !is_of(span_device(known), on)) ||
@@ -88,8 +90,10 @@ static unsigned quotient(unsigned value, unsigned inverse) {
 
 /* On a GPU, a word that is not aligned to its size destroys the context. */
 static void check_words(const kvmem_copy *copy, CUdeviceptr to, CUdeviceptr from, const kvmem_copy_run *run) {
-    const uint64_t inner = copy->num_inners > 1 ? copy->source_inner_stride | copy->destination_inner_stride : 0;
-    const uint64_t outer = copy->num_outers > 1 ? copy->source_outer_stride | copy->destination_outer_stride : 0;
+    const uint64_t inner =
+        copy->num_inners > 1 ? copy->source_inner_stride | copy->destination_inner_stride : 0;
+    const uint64_t outer =
+        copy->num_outers > 1 ? copy->source_outer_stride | copy->destination_outer_stride : 0;
     const uint64_t bits = to | from | inner | outer | copy->unit_size;
     if (bits % copy->word_size != 0 || copy->num_words * copy->word_size != copy->unit_size)
         sim_crash("rows of %llu bytes at %lx and %lx, from block %u on, are not aligned words of %u bytes",
@@ -97,11 +101,13 @@ static void check_words(const kvmem_copy *copy, CUdeviceptr to, CUdeviceptr from
 }
 
 /* The kernel computes the address of each word; the words of a row are contiguous. */
-static bool copy_row(const kvmem_copy *copy, CUdeviceptr to, CUdeviceptr from, unsigned row, const context *on) {
+static bool copy_row(const kvmem_copy *copy, CUdeviceptr to, CUdeviceptr from, unsigned row,
+                     const context *on) {
     const unsigned outer = quotient(row, copy->inners_inverse);
     const unsigned inner = row - outer * copy->num_inners;
     if (inner >= copy->num_inners || outer >= copy->num_outers)
-        sim_crash("row %u of %u x %u is computed as %u, %u", row, copy->num_outers, copy->num_inners, outer, inner);
+        sim_crash("row %u of %u x %u is computed as %u, %u", row, copy->num_outers, copy->num_inners, outer,
+                  inner);
     /* A 32-bit product, as in the kernel. */
     to += outer * (unsigned)copy->destination_outer_stride + inner * copy->destination_inner_stride;
     from += outer * (unsigned)copy->source_outer_stride + inner * copy->source_inner_stride;
@@ -121,7 +127,8 @@ static bool copy_rows(const kvmem_copy *copy, const kvmem_copy_run *run, unsigne
     if (block >= run->length) return true;
     if (first >= all) sim_crash("tile %u contains none of the %u rows", index, all);
     const kvmem_copy_layer *layer = &copy->layers[rest / copy->max_blocks];
-    const CUdeviceptr to = layer->destination + (uint64_t)(run->destination + block) * copy->destination_block_stride;
+    const CUdeviceptr to =
+        layer->destination + (uint64_t)(run->destination + block) * copy->destination_block_stride;
     const CUdeviceptr from = layer->source + (uint64_t)(run->source + block) * copy->source_block_stride;
     check_words(copy, to, from, run);
     const unsigned end = first + copy->tile_size < all ? first + copy->tile_size : all;
@@ -140,7 +147,8 @@ typedef struct matrix_tile {
     unsigned rows, columns;
 } matrix_tile;
 
-/* Bytes that a thread moves at a time on a side: vectors, words of four bytes where the parameter allows it, and otherwise elements. */
+/* Bytes that a thread moves at a time on a side: vectors, words of four bytes where the parameter allows it,
+   and otherwise elements. */
 static unsigned bytes_at_once(const kvmem_copy *copy, bool is_wide) {
     if (kernel_of(copy) == TRANSPOSE_VECTORS) return VECTOR;
     return is_wide && copy->unit_size < 4 ? 4 : (unsigned)copy->unit_size;
@@ -155,7 +163,8 @@ static void check_matrix_words(const kvmem_copy *copy, const matrix_tile *tile) 
     if (here % source != 0 || there % destination != 0 ||
         (tile->columns > 1 && copy->source_column_stride % size != 0) ||
         (tile->rows > 1 && copy->destination_inner_stride % size != 0))
-        sim_crash("elements of %u bytes at %lx and %lx are not aligned to %u and %u", size, tile->to, tile->from,
+        sim_crash("elements of %u bytes at %lx and %lx are not aligned to %u and %u", size, tile->to,
+                  tile->from,
                   destination, source);
     if ((source > size && (tile->columns * size % source != 0 || copy->source_column_stride != size)) ||
         (destination > size && (tile->rows * size % destination != 0 || copy->destination_inner_stride != size)))
@@ -170,7 +179,8 @@ static bool transpose(const kvmem_copy *copy, const matrix_tile *tile, const con
         const unsigned row = (at - 1) / tile->columns, column = (at - 1) % tile->columns;
         const CUdeviceptr to =
             tile->to + (row * copy->destination_inner_stride + column * copy->destination_column_stride);
-        const CUdeviceptr from = tile->from + (row * copy->source_inner_stride + column * copy->source_column_stride);
+        const CUdeviceptr from =
+            tile->from + (row * copy->source_inner_stride + column * copy->source_column_stride);
         if (!kernel_reaches(to, size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on) ||
             !kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
             return false;
@@ -184,7 +194,8 @@ static unsigned left_of(unsigned all, unsigned first, unsigned most) {
     return first >= all ? 0 : all - first < most ? all - first : most;
 }
 
-static bool transpose_tile(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned index, const context *on) {
+static bool transpose_tile(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned index,
+                           const context *on) {
     const uint64_t column = (uint64_t)(index % copy->column_tiles) << copy->columns_shift;
     const uint64_t row = (uint64_t)(index / copy->column_tiles % copy->row_tiles) << copy->rows_shift;
     unsigned rest = index / copy->column_tiles / copy->row_tiles;
@@ -217,12 +228,14 @@ static void check_matrices(const kvmem_copy *copy) {
     const unsigned size = (unsigned)copy->unit_size, word = of_vectors ? VECTOR : 4;
     const unsigned in_word = size < word ? word / size : 1;
     const uint64_t bytes = (uint64_t)size << (copy->rows_shift + copy->columns_shift);
-    if (size > 16 || (size & (size - 1)) != 0 || copy->word_size != (of_vectors ? VECTOR : size) || bytes != UINT64_C(2048) << copy->warps_shift ||
+    if (size > 16 || (size & (size - 1)) != 0 || copy->word_size != (of_vectors ? VECTOR : size) ||
+        bytes != UINT64_C(2048) << copy->warps_shift ||
         1u << copy->rows_shift < in_word || 1u << copy->columns_shift < in_word ||
         KVMEM_COPY_THREADS / 32 < 1u << copy->warps_shift)
         sim_crash("%u warps cannot transpose tiles of %u x %u elements of %u bytes", 1u << copy->warps_shift,
                   1u << copy->rows_shift, 1u << copy->columns_shift, size);
-    const uint64_t rows = (uint64_t)copy->num_inners * (copy->are_joined == KVMEM_JOINED_ROWS ? copy->max_blocks : 1);
+    const uint64_t rows =
+        (uint64_t)copy->num_inners * (copy->are_joined == KVMEM_JOINED_ROWS ? copy->max_blocks : 1);
     const uint64_t columns =
         (uint64_t)copy->num_columns * (copy->are_joined == KVMEM_JOINED_COLUMNS ? copy->max_blocks : 1);
     if (((rows - 1) >> copy->rows_shift) + 1 != copy->row_tiles ||

@@ -19,7 +19,8 @@ typedef enum copy_kernel { COPY_BLOCKS, COPY_ROWS, TRANSPOSE_BLOCKS, TRANSPOSE_V
 /* Checks a launch of one of them, and returns a copy of the parameter, which the caller frees. */
 const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, copy_kernel launched);
 const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
-/* Copies the tiles that the kernel copies. Fails with CUDA_ERROR_ILLEGAL_ADDRESS if the context has no access. */
+/* Copies the tiles that the kernel copies. Fails with CUDA_ERROR_ILLEGAL_ADDRESS if the context has no
+   access. */
 CUresult kernel_run(const struct kvmem_copy *copy, const context *on);
 /* The same for the checksum kernel. */
 const struct kvmem_checksum *checksum_parameter(const void *parameter, unsigned long threads);

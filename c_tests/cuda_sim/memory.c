@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates, opens and destroys backing memory. The name of the file contains the owner, for processes that import it.
+// Creates, opens and destroys backing memory. The name of the file contains the owner, for processes that
+// import it.
 #include "memory.h"
 
 #include "call.h"

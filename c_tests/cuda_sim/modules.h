@@ -12,7 +12,8 @@ typedef struct CUmod_st {
     struct CUfunc_st {
         struct CUmod_st *module;
         /* The stand-in cannot run KERNEL_OTHER. */
-        enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_ROWS, KERNEL_TRANSPOSE, KERNEL_VECTORS, KERNEL_CHECKSUM } kind;
+        enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_ROWS, KERNEL_TRANSPOSE, KERNEL_VECTORS,
+              KERNEL_CHECKSUM } kind;
     } function;
 } module;
 

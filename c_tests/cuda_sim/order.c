@@ -32,7 +32,8 @@ bool order_is_unfinished_before_legacy(const context *of, uint64_t number) {
 
 static bool may_begin(const stream *queried) {
     const task *next = queried->first;
-    if (next == NULL || (next->work.kind == WORK_WAIT && !record_is_complete(next->work.record))) return false;
+    if (next == NULL || (next->work.kind == WORK_WAIT && !record_is_complete(next->work.record)))
+        return false;
     if (queried == &queried->context->legacy) return !is_blocking_unfinished(queried->context, next->number);
     return !queried->is_blocking || !order_is_unfinished(&queried->context->legacy, next->number);
 }

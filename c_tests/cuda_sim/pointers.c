@@ -62,7 +62,8 @@ static uint64_t device_address(const span *known, CUdeviceptr address) {
 }
 
 /* Returns false if this memory does not have the attribute. */
-static bool describe(const span *known, CUpointer_attribute attribute, CUdeviceptr address, attribute_value *found) {
+static bool describe(const span *known, CUpointer_attribute attribute, CUdeviceptr address,
+                     attribute_value *found) {
     const context *current = context_current();
     const CUmemAccess_flags access = access_of(known, current ? current->device : span_device(known));
     CUdeviceptr start = 0;
@@ -102,8 +103,8 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
     return has_it;
 }
 
-/* Returns the value that cuPointerGetAttributes returns if cuPointerGetAttribute fails; false if there is no such
-   attribute. */
+/* Returns the value that cuPointerGetAttributes returns if cuPointerGetAttribute fails; false if there is no
+   such attribute. */
 static bool describe_unknown(CUpointer_attribute attribute, attribute_value *found) {
     const span nothing = {.kind = SPAN_REGISTRATION};
     if (!describe(&nothing, attribute, 0, found)) return false;

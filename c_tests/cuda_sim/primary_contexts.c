@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary context of each device: one per process, reference-counted. When it is created again, it has the same
-// address and another id.
+// The primary context of each device: one per process, reference-counted. When it is created again, it has
+// the same address and another id.
 #include "call.h"
 #include "contexts.h"
 #include "cuda_sim.h"
@@ -64,7 +64,8 @@ static bool is_retained_then;
 /* Plans so far, and the threads whose last call since the plan was a check. */
 static uint64_t num_plans, num_checked;
 static _Thread_local uint64_t checked_for_plan;
-/* The last plan during which this thread made a call. Needed because a thread may have made a check just before. */
+/* The last plan during which this thread made a call. Needed because a thread may have made a check just
+   before. */
 static _Thread_local uint64_t called_for_plan;
 
 void resets_take(bool is_check) {

@@ -107,7 +107,8 @@ void queue_advance(void) {
 }
 
 bool queue_is_done(const stream *queried) {
-    return queried == &queried->context->legacy ? !order_is_unfinished_before_legacy(queried->context, last_number)
+    return queried == &queried->context->legacy ? !order_is_unfinished_before_legacy(queried->context,
+                                                                                     last_number)
                                             : !order_is_unfinished(queried, last_number);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on streams. Each stream has a queue, and nothing runs when it is submitted. The device runs a few tasks in each
-// query, and runs tasks in each call that waits until its condition holds. order.h specifies the order.
+// Work on streams. Each stream has a queue, and nothing runs when it is submitted. The device runs a few
+// tasks in each query, and runs tasks in each call that waits until its condition holds. order.h specifies
+// the order.
 #pragma once
 
 #include "call.h"
@@ -18,7 +19,8 @@ typedef struct work {
     size_t size;
     unsigned char value; /* of WORK_FILL */
     record *record;      /* a reference; WORK_RECORD completes it, WORK_WAIT waits for it */
-    const unsigned char *early; /* of WORK_COPY: the bytes of its source if the call read them; otherwise NULL */
+    /* of WORK_COPY: the bytes of its source if the call read them; otherwise NULL */
+    const unsigned char *early;
     const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
     const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; graphs do not support it */
     CUresult error;      /* of WORK_FAIL: the planned failure */
@@ -44,15 +46,15 @@ void queue_discard(context *of);
 /* Runs up to this number of tasks, unless work is held back. Called by queries. */
 #define TASKS_PER_QUERY 16
 void queue_advance(void);
-/* Runs the tasks of a context up to this number, unless work is held back: the device has executed them since, however rarely the
- * program queries it. Returns whether none is unfinished. */
+/* Runs the tasks of a context up to this number, unless work is held back: the device has executed them
+ * since, however rarely the program queries it. Returns whether none is unfinished. */
 bool queue_catch_up(const context *of, uint64_t number);
-/* Returns whether a stream has no unfinished tasks; for the legacy default stream, whether the streams that it waits
- * for have none, either. */
+/* Returns whether a stream has no unfinished tasks; for the legacy default stream, whether the streams that
+ * it waits for have none, either. */
 bool queue_is_done(const stream *queried);
 
-/* Run tasks, or block while work is held back, until the tasks that were submitted before the call are complete: of a
- * context (NULL for all), on a stream, before a record. */
+/* Run tasks, or block while work is held back, until the tasks that were submitted before the call are
+ * complete: of a context (NULL for all), on a stream, before a record. */
 /* The number of the last task that was submitted. */
 uint64_t queue_last_number(void);
 void queue_drain(const context *of);

@@ -38,8 +38,9 @@ CUresult check_reach(range checked, CUmemAccess_flags needed, must_be must_be, C
     return must_be == ANY && checked.start != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Returns the bytes that an address is mapped to, and limits `size` to those that are contiguous. An address that the
- * driver does not know is host memory. If nothing is mapped there, the process crashes here, as in the real driver. */
+/* Returns the bytes that an address is mapped to, and limits `size` to those that are contiguous. An address
+ * that the driver does not know is host memory. If nothing is mapped there, the process crashes here, as in
+ * the real driver. */
 static unsigned char *bytes_at(CUdeviceptr address, size_t *size) {
     const span *known = span_at(address);
     if (known == NULL || known->memory == NULL) return (unsigned char *)(uintptr_t)address;

@@ -4,7 +4,8 @@
 
 #include "state.h"
 
-/* Returns whether fabric handles work. On a single H200 the attribute is set, but fabric handles do not work. */
+/* Returns whether fabric handles work. On a single H200 the attribute is set, but fabric handles do not
+   work. */
 bool fabric_is_permitted(void);
 /* Restores the setting of the environment. */
 void fabric_reset(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory handles that other processes import: as file descriptors of the memory and, if enabled, as fabric handles. The
-// name of the file contains the location of the memory, and nothing else of its properties.
+// Memory handles that other processes import: as file descriptors of the memory and, if enabled, as fabric
+// handles. The name of the file contains the location of the memory, and nothing else of its properties.
 #include "call.h"
 #include "devices.h"
 #include "memory.h"

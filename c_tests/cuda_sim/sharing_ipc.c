@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Legacy IPC: 64 bytes that identify a process and the file of an allocation there, which another process opens.
+// Legacy IPC: 64 bytes that identify a process and the file of an allocation there, which another process
+// opens.
 #include "call.h"
 #include "contexts.h"
 #include "devices.h"

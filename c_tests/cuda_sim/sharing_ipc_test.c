@@ -59,7 +59,8 @@ TEST(another_process_reads_and_writes) {
     check_inaccessible(address);
     CU(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address));
     CHECK_EQ(capable, 0);
-    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, address)); /* not an allocation of this process */
+    /* not an allocation of this process */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, address));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
     CU(cuIpcCloseMemHandle(address));
     frame_send(owner.socket, STOP, "", 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planned failures: of the nth call, of every call, of the nth of all calls; with and without effect; of work.
+// Planned failures: of the nth call, of every call, of the nth of all calls; with and without effect; of
+// work.
 #include "cuda_sim.h"
 #include "driver_test.h"
 
@@ -91,7 +92,8 @@ TEST(a_failing_release_releases) {
     CU_EXPECT(FAILURE, cuMemFree_v2(address));
     CHECK_EQ(live_objects().allocations, 0);
     sim_fail("cuMemFree_v2", 1, FAILURE);
-    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address)); /* the error of the call precedes the planned one */
+    /* the error of the call precedes the planned one */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
     sim_fail("cuCtxPopCurrent_v2", 1, FAILURE);
     CU_EXPECT(FAILURE, cuCtxPopCurrent_v2(NULL));
     CHECK_EQ(sim_current_context_depth(), 0);

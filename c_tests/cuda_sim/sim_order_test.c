@@ -175,7 +175,8 @@ TEST(a_seed_determines_the_random_order) {
     CHECK_EQ(last(), 2);
 }
 
-/* The driver's synchronous functions return before copies inside a device, and fills of device memory, are complete. */
+/* The driver's synchronous functions return before copies inside a device, and fills of device memory, are
+   complete. */
 TEST(synchronous_copies_inside_a_device_do_not_wait) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr source = allocate_filled(SIZE, 9);

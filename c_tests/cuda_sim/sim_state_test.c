@@ -175,7 +175,8 @@ static void query_a_destroyed_stream(void) {
     cuStreamQuery(stream);
 }
 
-/* Returns a stream of a context that was reset. The driver dereferences it before it checks the current context. */
+/* Returns a stream of a context that was reset. The driver dereferences it before it checks the current
+   context. */
 static CUstream lose_a_stream(void) {
     open_device(0);
     CU_GET(CUstream, stream, cuStreamCreate(&stream, 0));
@@ -209,7 +210,8 @@ static void push_an_invalid_context(void) {
 
 static void plan_a_failure_of_an_unknown_function(void) { sim_fail("cuMemAllocate", 1, CUDA_ERROR_UNKNOWN); }
 
-static void plan_a_later_failure_without_work(void) { sim_fail_later("cuMemAlloc_v2", 1, CUDA_ERROR_UNKNOWN); }
+static void plan_a_later_failure_without_work(void) { sim_fail_later("cuMemAlloc_v2", 1,
+                                                                     CUDA_ERROR_UNKNOWN); }
 
 /* Checks that a child process aborts. Its message on stderr is discarded. */
 static void expect_abort(void (*misuse)(void)) {

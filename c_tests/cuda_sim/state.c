@@ -60,8 +60,8 @@ void list_remove(node **list, node *item) {
     free(item);
 }
 
-/* Enough that no test gets the address of a destroyed object again, and little memory compared with the limits of
-   tests that measure memory. */
+/* Enough that no test gets the address of a destroyed object again, and little memory compared with the
+   limits of tests that measure memory. */
 #define MAX_RETIRED 2048
 
 void list_retire(node **list, node *item) {

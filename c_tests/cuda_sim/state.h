@@ -101,7 +101,8 @@ typedef struct span {
     span_kind kind;
     CUdeviceptr start;
     size_t size;
-    memory *memory;       /* NULL for registrations and host allocations: the host accesses the bytes at `start` */
+    /* NULL for registrations and host allocations: the host accesses the bytes at `start` */
+    memory *memory;
     context *context;     /* NULL for mappings */
     uint64_t buffer;      /* a unique number */
     uint64_t openings;    /* of SPAN_IPC */
@@ -150,8 +151,8 @@ void *list_find(node *list, const void *item);
 uint64_t list_length(const node *list);
 /* Unlinks and frees. */
 void list_remove(node **list, node *item);
-/* Unlinks an item whose address the program has as a handle. The address is not reused for a while, so that the use
-   of a destroyed handle is detected. */
+/* Unlinks an item whose address the program has as a handle. The address is not reused for a while, so that
+   the use of a destroyed handle is detected. */
 void list_retire(node **list, node *item);
 uint64_t next_number(void);
 

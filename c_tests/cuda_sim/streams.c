@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates, queries, synchronises and destroys streams. The next call on a stream reports the error of failed work.
+// Creates, queries, synchronises and destroys streams. The next call on a stream reports the error of failed
+// work.
 #include "contexts.h"
 #include "queue.h"
 

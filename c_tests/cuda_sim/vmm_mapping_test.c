@@ -105,7 +105,8 @@ TEST(one_access_covers_many_mappings) {
     check_inaccessible(address);
 }
 
-static void expect_failure(CUresult expected, CUdeviceptr address, size_t size, CUmemLocationType type, int id,
+static void expect_failure(CUresult expected, CUdeviceptr address, size_t size, CUmemLocationType type,
+                           int id,
                            int flags) {
     const CUmemAccessDesc access = {{type, id}, (CUmemAccess_flags)flags};
     CU_EXPECT(expected, cuMemSetAccess(address, size, &access, 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test preloads this in the demo. It kills rank 1 of prefill before decode starts its fourth transfer. At that point
-// decode has the metadata and the layout of that rank, and half of its tokens.
+// A test preloads this in the demo. It kills rank 1 of prefill before decode starts its fourth transfer. At
+// that point decode has the metadata and the layout of that rank, and half of its tokens.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <kvmem.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test preloads this in the demo. It flips one bit in the destination of each transfer, so a demo that does not check
-// every byte fails the test.
+// A test preloads this in the demo. It flips one bit in the destination of each transfer, so a demo that does
+// not check every byte fails the test.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <kvmem.h>

@@ -89,7 +89,8 @@ void busy_begin(busy *busy, unsigned ctas) {
         CU_GET(CUfunction, function, cuModuleGetFunction(&function, busy->module, "wait_for_host"));
         uint64_t address = (uint64_t)(uintptr_t)busy->words;
         void *parameters[] = {&address};
-        CU(cuLaunchKernel(function, ctas, 1, 1, ctas == BUSY_ONE ? 32 : 1024, 1, 1, 0, busy->stream.handle, parameters, NULL));
+        CU(cuLaunchKernel(function, ctas, 1, 1, ctas == BUSY_ONE ? 32 : 1024, 1, 1, 0, busy->stream.handle,
+                          parameters, NULL));
         const uint64_t end = patience_end();
         while (busy->words[1] == 0) patience_wait(end, "the kernel of the engine to run");
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first transfers on a GPU that is busy with a kernel of the engine, which waits for the host: creating and destroying them and
-// their memory returns, and delays no other call of the engine. What needs the copy kernels is possible once the device has been
-// idle. The same for a kernel that starts after all kernels of kvmem are loaded. The durations are printed; on a GPU each should be
-// less than 50 ms.
+// The first transfers on a GPU that is busy with a kernel of the engine, which waits for the host: creating
+// and destroying them and their memory returns, and delays no other call of the engine. What needs the copy
+// kernels is possible once the device has been idle. The same for a kernel that starts after all kernels of
+// kvmem are loaded. The durations are printed; on a GPU each should be less than 50 ms.
 //
-// Each call that would wait for the kernel of the engine would never return, because this thread ends that kernel later.
+// Each call that would wait for the kernel of the engine would never return, because this thread ends that
+// kernel later.
 #include "busy.h"
 #include "gpu_flight.h"
 #include "patience.h"
@@ -32,15 +33,16 @@ static void create(flight *flight, bool is_on_device, unsigned ctas) {
     TIMED("creation, the first", flight_create(flight, it.transfer.method = 0));
     CHECK(flight_info(flight).method != KVMEM_METHOD_CUDA_KERNEL);
     if (is_on_device) flight_explain(flight, "the driver loads no kernel meanwhile");
-    TIMED("refusal of the kernel", flight_refuse(flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile",
+    TIMED("refusal of the kernel", flight_refuse(flight, KVMEM_STATUS_BUSY,
+                                                 "the driver loads no kernel meanwhile",
                                                  it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
     TIMED("creation, the second", flight_create(flight, it.transfer.method = 0));
     /* The stand-in holds the copies back, too, and copies within a busy GPU may need a multiprocessor. */
     if (!driver_is_stand_in() && !(is_on_device && ctas == BUSY_ALL)) flight_run(flight);
 }
 
-/* Calls that would wait if a thread of kvmem waited for the device in a call of the driver. Returns memory, which is freed when
-   the device is idle. */
+/* Calls that would wait if a thread of kvmem waited for the device in a call of the driver. Returns memory,
+   which is freed when the device is idle. */
 static uint64_t work_as_the_engine(const stream *stream) {
     const uint64_t memory = engine_allocate(0, MIB);
     enter_device(0);
@@ -58,8 +60,10 @@ typedef struct freed {
 } freed;
 
 static freed destroy_regions(void) {
-    OWN(kvmem_region, device, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = 64 * MIB)));
-    OWN(kvmem_region, pinned, kvmem_region_create_pinned, REF(OPTIONS(kvmem_pinned_options, it.size = 64 * MIB)));
+    OWN(kvmem_region, device, kvmem_region_create_device,
+        REF(OPTIONS(kvmem_device_options, it.size = 64 * MIB)));
+    OWN(kvmem_region, pinned, kvmem_region_create_pinned,
+        REF(OPTIONS(kvmem_pinned_options, it.size = 64 * MIB)));
     const freed freed = {region_info(device).address, region_info(pinned).address};
     TIMED("destruction of device memory", DESTROYED(kvmem_region, device));
     TIMED("destruction of pinned memory", DESTROYED(kvmem_region, pinned));
@@ -123,9 +127,11 @@ static void destroy_everything(unsigned ctas) {
     run_by(&on_device, KVMEM_METHOD_CUDA_KERNEL);
     kvmem_region *opened = open_ipc(&shared.options);
     kvmem_region *plain = NULL;
-    EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = 64 * MIB)), &plain, ERR));
+    EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = 64 * MIB)), &plain,
+                                         ERR));
     kvmem_region *elastic = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = 64 * MIB)), &elastic, ERR));
+    EXPECT_OK(kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = 64 * MIB)), &elastic,
+                                          ERR));
     EXPECT_OK(kvmem_region_commit(elastic, 0, 64 * MIB, ERR));
     busy busy = {0};
     busy_begin(&busy, ctas);
@@ -163,7 +169,8 @@ static void first_transfers(unsigned ctas, bool with_default_rates) {
     create(&on_device, true, ctas);
     kvmem_status status = KVMEM_STATUS_IN_PROGRESS;
     threads rates;
-    threads_start(&rates, 1, get_rates, &status, 0); /* waits for the kernel of the engine, unless rates are set */
+    /* waits for the kernel of the engine, unless rates are set */
+    threads_start(&rates, 1, get_rates, &status, 0);
     const freed freed = destroy_regions();
     drop_handles(&to_device);
     drop_handles(&to_host);
@@ -243,8 +250,10 @@ typedef struct call {
 } call;
 
 static void prepare_memory(call *call) { CU_ON(0, cuMemAlloc_v2(&call->address, MIB)); }
-static void prepare_stream(call *call) { CU_ON(0, cuStreamCreate((CUstream *)&call->object, CU_STREAM_NON_BLOCKING)); }
-static void prepare_event(call *call) { CU_ON(0, cuEventCreate((CUevent *)&call->object, CU_EVENT_DISABLE_TIMING)); }
+static void prepare_stream(call *call) { CU_ON(0, cuStreamCreate((CUstream *)&call->object,
+                                                                 CU_STREAM_NON_BLOCKING)); }
+static void prepare_event(call *call) { CU_ON(0, cuEventCreate((CUevent *)&call->object,
+                                                               CU_EVENT_DISABLE_TIMING)); }
 static void prepare_locked(call *call) {
     call->object = aligned_alloc(4096, MIB);
     CHECK(call->object != NULL);
@@ -254,7 +263,8 @@ static CUresult free_memory_of(call *call) { return driver_get()->cuMemFree_v2(c
 static CUresult unlock_memory(call *call) { return driver_get()->cuMemHostUnregister(call->object); }
 static CUresult destroy_stream(call *call) { return driver_get()->cuStreamDestroy_v2(call->object); }
 static CUresult destroy_event(call *call) { return driver_get()->cuEventDestroy_v2(call->object); }
-/* Stream-ordered, of memory of cuMemAlloc, on the legacy stream. Without the function the memory is leaked. */
+/* Stream-ordered, of memory of cuMemAlloc, on the legacy stream. Without the function the memory is
+   leaked. */
 static CUresult free_in_order(call *call) {
     CUresult (*cuMemFreeAsync)(CUdeviceptr, CUstream) = NULL;
     void *symbol = driver_symbol("cuMemFreeAsync");
@@ -285,13 +295,15 @@ static void make_beside_a_kernel(call *call) {
     const uint64_t begun = patience_now();
     while (!call->has_ended && patience_now() < begun + SECONDS(1) / 4) sched_yield();
     const bool has_waited = !call->has_ended;
-    printf("        %7.2f ms  %s%s\n", (double)(patience_now() - begun) * 1e-6, call->name, has_waited ? " waits" : "");
+    printf("        %7.2f ms  %s%s\n", (double)(patience_now() - begun) * 1e-6, call->name,
+           has_waited ? " waits" : "");
     busy_end(&busy);
     threads_join(&thread);
     CHECK(!has_waited || call->may_wait);
 }
 
-/* What kvmem relies on: calls that it makes on the thread of a caller do not wait for the kernel of an engine. */
+/* What kvmem relies on: calls that it makes on the thread of a caller do not wait for the kernel of an
+   engine. */
 TEST(the_driver_waits_in_no_call_that_kvmem_makes_at_once) {
     keep_device();
     OPENED(shared_memory, shared, MIB, 5);
@@ -304,7 +316,8 @@ TEST(the_driver_waits_in_no_call_that_kvmem_makes_at_once) {
         {.name = "cuMemHostUnregister", .prepare = prepare_locked, .make = unlock_memory, .may_wait = true},
         {.name = "cuStreamDestroy", .prepare = prepare_stream, .make = destroy_stream},
         {.name = "cuEventDestroy", .prepare = prepare_event, .make = destroy_event},
-        {.name = "cuMemFreeAsync of cuMemAlloc", .prepare = prepare_in_order, .make = free_in_order, .may_wait = true},
+        {.name = "cuMemFreeAsync of cuMemAlloc", .prepare = prepare_in_order, .make = free_in_order,
+         .may_wait = true},
     };
     make_beside_a_kernel(&close);
     for (size_t i = 0; i < NUM(calls); i++) {

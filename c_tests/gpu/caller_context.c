@@ -22,7 +22,8 @@ void caller_context_set(CUcontext context) {
     CU(cuCtxSetCurrent(context));
 }
 
-/* The cases of one of two rounds. With the stand-in both rounds have all of them. So do cases that are named. */
+/* The cases of one of two rounds. With the stand-in both rounds have all of them. So do cases that are
+   named. */
 static test_suite round_of(const test_suite *suite, size_t number, int argc, test_case *cases) {
     test_suite round = *suite;
     if (driver_is_stand_in() || argc > 1) return round;
@@ -57,8 +58,9 @@ static void use_default_rates(void) {
         EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR));
 }
 
-/* On a GPU creating a context takes up to a second, and kvmem compiles its kernels for the first layout, which takes 0.1 s each. So
-   both are kept for all cases, unless these are about contexts. Peers open the memory of many cases, too. */
+/* On a GPU creating a context takes up to a second, and kvmem compiles its kernels for the first layout,
+   which takes 0.1 s each. So both are kept for all cases, unless these are about contexts. Peers open the
+   memory of many cases, too. */
 static void keep_context_of_hardware(bool with_kernels) {
     static flight kept;
     if (contexts_end || lacks_real_gpu() != NULL) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The current context of the caller. Cases run without one and with a context of the test, and no call of kvmem
-// may change it.
+// The current context of the caller. Cases run without one and with a context of the test, and no call of
+// kvmem may change it.
 //
 // Included after harness.h. EXPECT and CALL then check the current context after each call.
 #pragma once
@@ -37,11 +37,12 @@ TEST_HANDLES(CALLER_CONTEXT_END)
 /* Sets the current context that calls must not change; NULL for none. */
 void caller_context_set(CUcontext context);
 
-/* In a program whose cases are about contexts that are created and released, or kernels that are loaded. Other programs keep
-   those of GPU 0 on hardware. */
+/* In a program whose cases are about contexts that are created and released, or kernels that are loaded.
+   Other programs keep those of GPU 0 on hardware. */
 #define CONTEXTS_END TEST_REGISTER(contexts_end, caller_context_let_contexts_end())
 void caller_context_let_contexts_end(void);
 
-/* Runs the cases without and with a current context: each both ways with the stand-in, and on a GPU every second one
-   with it and the others without. It is the main function of programs of kvmem_gpu_program that define none. */
+/* Runs the cases without and with a current context: each both ways with the stand-in, and on a GPU every
+   second one with it and the others without. It is the main function of programs of kvmem_gpu_program that
+   define none. */
 int caller_context_main(int argc, char **argv, const test_suite *suite);

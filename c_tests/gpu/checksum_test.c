@@ -13,7 +13,8 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static void check_checksums_of(const side *side, const uint32_t *blocks, uint32_t count) {
     CLEANUP(test_free) uint32_t *checksums = test_allocate(count * sizeof(*checksums));
     memset(checksums, 0xEE, count * sizeof(*checksums));
-    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, count, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, count, KVMEM_TIMEOUT_FOREVER, checksums,
+                                    ERR));
     for (uint32_t i = 0; i < count; i++)
         CHECK_EQ(checksums[i], crc_of_block(&side->model, blocks[i], 0, side->model.config.num_layers));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: the caller's current context is unchanged, kvmem creates a context only if an object needs it, and releases
-// it with the last object.
+// Contexts: the caller's current context is unchanged, kvmem creates a context only if an object needs it,
+// and releases it with the last object.
 #include "engine.h"
 #include "caller_context.h"
 #include "exercise.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous GPU copies: submitted again, reported once to their queue, in flight after their handles are destroyed,
-// many at a time.
+// Asynchronous GPU copies: submitted again, reported once to their queue, in flight after their handles are
+// destroyed, many at a time.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers with GPU memory that cannot be created: overlaps, blocks that do not exist, layouts without a method between
-// them.
+// Transfers with GPU memory that cannot be created: overlaps, blocks that do not exist, layouts without a
+// method between them.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between GPU and host memory, compared byte by byte: the moved blocks arrive, and nothing else changes.
+// Transfers between GPU and host memory, compared byte by byte: the moved blocks arrive, and nothing else
+// changes.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

@@ -10,7 +10,8 @@
 #include <malloc.h>
 
 #define WARM_UP 20
-/* The deadline of each run, in place of the deadline of the process: many thousands of cycles take minutes. */
+/* The deadline of each run, in place of the deadline of the process: many thousands of cycles take
+   minutes. */
 #define DEADLINE_SECONDS 700
 
 static uint32_t num_cycles = 1000; /* a leak of a page per cycle exceeds the growth that is allowed */
@@ -41,9 +42,9 @@ static uint64_t memory_in_use(void) {
     return resident_memory();
 }
 
-/* With the stand-in, memory grows once by about 100 KiB for threads and tables, regardless of the number of cycles. A
-   real driver, and NIXL with it, keep an unknown amount of memory. So half a page per cycle is allowed there; a leak of
-   a page per cycle in kvmem exceeds it. */
+/* With the stand-in, memory grows once by about 100 KiB for threads and tables, regardless of the number of
+   cycles. A real driver, and NIXL with it, keep an unknown amount of memory. So half a page per cycle is
+   allowed there; a leak of a page per cycle in kvmem exceeds it. */
 static uint64_t growth_allowed(void) {
     const bool is_stand_in = driver_symbol("sim_reset") != NULL;
     return MIB + (is_stand_in ? 0 : num_cycles * UINT64_C(2048));

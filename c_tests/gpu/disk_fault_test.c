@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// File errors in the middle of a transfer from or to a GPU: the error contains the cause, and the staging ring can be
-// used again.
+// File errors in the middle of a transfer from or to a GPU: the error contains the cause, and the staging
+// ring can be used again.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -20,14 +20,15 @@ static void expect_failure(const flight *flight, kvmem_status status, int code) 
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, code);
 }
 
-/* The limit of file sizes is the middle of the file; without the limit the transfer succeeds. The kernel also sends
-   SIGXFSZ, whose default action ends the process. */
+/* The limit of file sizes is the middle of the file; without the limit the transfer succeeds. The kernel also
+   sends SIGXFSZ, whose default action ends the process. */
 TEST(writing_fails_at_the_file_size_limit) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
         OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &move,
                .file_flags = modes[i % NUM(modes)]);
-        flight_create(&flight, it.transfer.method = methods[i / NUM(modes)], it.transfer.staging_size = STAGING);
+        flight_create(&flight, it.transfer.method = methods[i / NUM(modes)],
+                      it.transfer.staging_size = STAGING);
         struct rlimit before;
         CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
         const struct rlimit half = {flight.destination.model.size / 2, before.rlim_max};

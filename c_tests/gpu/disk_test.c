@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and GPU memory through a ring of page-locked memory, with slots of several sizes, compared
-// byte by byte; transfers that cannot be created.
+// Transfers between a file and GPU memory through a ring of page-locked memory, with slots of several sizes,
+// compared byte by byte; transfers that cannot be created.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -89,11 +89,14 @@ TEST(invalid_options_are_rejected) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
-    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "staging_size is 16383 bytes", it.transfer.staging_size = 4 * 4096 - 1);
-    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "a piece of 4096 bytes", it.transfer.staging_size = 4 * 4096 - 1);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "staging_size is 16383 bytes",
+                           it.transfer.staging_size = 4 * 4096 - 1);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "a piece of 4096 bytes",
+                           it.transfer.staging_size = 4 * 4096 - 1);
     REFUSE_BOTH_DIRECTIONS(&flight, invalid, "", it.transfer.staging_size = UINT64_MAX);
     for (size_t i = 0; i < NUM(unsupported); i++)
-        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.transfer.flags = unsupported[i]);
+        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory",
+                               it.transfer.flags = unsupported[i]);
     for (size_t i = 0; i < NUM(others); i++)
         REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_method_name(others[i]),
                          it.transfer.method = others[i]);
@@ -106,7 +109,8 @@ TEST(errors_and_explanations_contain_why_gds_is_not_used) {
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
-    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
+    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason,
+                           it.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
     for (int i = 0; i < 2; i++) { /* to the file, then from it */
         flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.method = KVMEM_METHOD_NIXL);
         flight_create(&flight, it.transfer.method = 0);
@@ -115,7 +119,8 @@ TEST(errors_and_explanations_contain_why_gds_is_not_used) {
     }
 }
 
-/* Only the first seven blocks have memory. Transfers with other blocks fail, transfers without them succeed. */
+/* Only the first seven blocks have memory. Transfers with other blocks fail, transfers without them
+   succeed. */
 TEST(elastic_blocks_without_memory_are_rejected) {
     static const kvmem_block_pair out[] = {{1, 2}, {9, 3}}, back[] = {{2, 1}, {3, 13}};
     static const kv_move beyond[] = {{out, NUM(out), 0, 0, 3}, {back, NUM(back), 0, 0, 3}};

@@ -20,8 +20,8 @@ const driver *driver_get(void);
 void *driver_symbol(const char *name);
 /* Returns whether the driver is the stand-in. */
 bool driver_is_stand_in(void);
-/* Whether a GPU leaves out the combination of this number. It runs every fifth of many combinations that differ in places
-   and kinds of layouts; the stand-in runs all. */
+/* Whether a GPU leaves out the combination of this number. It runs every fifth of many combinations that
+   differ in places and kinds of layouts; the stand-in runs all. */
 bool driver_leaves_out(size_t number);
 /* Returns the number of devices. */
 int driver_devices(void);
@@ -52,8 +52,8 @@ unsigned driver_memory_type(uint64_t address);
 /* Retains a device's primary context, which keeps the memory that was allocated in it alive. */
 void retain_device(int device);
 void release_device(int device);
-/* Retains the primary context of device 0 until the process ends. Creating a context on a GPU takes longer than the
-   rest of many tests. */
+/* Retains the primary context of device 0 until the process ends. Creating a context on a GPU takes longer
+   than the rest of many tests. */
 void keep_device(void);
 /* Retains the primary context until the scope ends. */
 #define RETAIN_DEVICE(device) CLEANUP(release_retained) const int retained_##device = retain_for_scope(device)
@@ -72,7 +72,8 @@ void leave_device(int device);
 
 /* Returns the free bytes of a device. */
 uint64_t free_memory(int device);
-/* Copy to and from memory of a device, and wait for the copy. The range must be valid for a single copy of the driver. */
+/* Copy to and from memory of a device, and wait for the copy. The range must be valid for a single copy of
+   the driver. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
 

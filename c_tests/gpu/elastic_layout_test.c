@@ -120,7 +120,8 @@ TEST(layouts_on_elastic_regions_of_the_caller) {
         const kv_move all = {pairs, pairs_between(pairs, 0, BLOCKS, 1), 0, 0, 2};
         const kv_job options = kv_job_of(&all);
         GET(kvmem_transfer *, transfer, kv_prepare, host.layout, layout, &options);
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, NULL, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed",
+                       kvmem_transfer_submit(transfer, NULL, ERR));
         EXPECT_OK(kvmem_region_commit(region, EXTENT, size, ERR));
         RUN(transfer);
         kv_run(layout, back.layout, &all); /* reversed twice, so each block has its first contents */

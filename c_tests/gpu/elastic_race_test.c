@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads grow and shrink the same elastic memory concurrently, one to all of it and one to none. Calls are atomic:
-// afterwards all of the memory is committed, or none.
+// Two threads grow and shrink the same elastic memory concurrently, one to all of it and one to none. Calls
+// are atomic: afterwards all of the memory is committed, or none.
 #include "elastic_side.h"
 #include "caller_context.h"
 
@@ -60,7 +60,8 @@ static void check_all_or_none(const kvmem_region *region, int trial) {
              (unsigned long long)info.num_extents);
 }
 
-/* Regions of a layer-separate layout are views, the region of a fully contiguous one is the whole elastic region. */
+/* Regions of a layer-separate layout are views, the region of a fully contiguous one is the whole elastic
+   region. */
 static kvmem_layout *layout_of(const kv_kind *kind) {
     kvmem_layout_config config = WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2,
                                       it.outer_dim = 2, it.page_size = 16);

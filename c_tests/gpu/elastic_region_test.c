@@ -120,7 +120,8 @@ static void refuse_to_commit_all(kvmem_region *region, uint64_t missing, uint64_
     CHECK_HAS(test_last_message(), "free");
 }
 
-/* On a GPU it would take all memory from the programs beside it: there the first extent is larger than the memory. */
+/* On a GPU it would take all memory from the programs beside it: there the first extent is larger than the
+   memory. */
 TEST(committing_more_than_the_device_has_fails_without_effect) {
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     if (!driver_is_stand_in()) {
@@ -136,7 +137,8 @@ TEST(committing_more_than_the_device_has_fails_without_effect) {
     refuse_to_commit_all(region, region_info(region).size - EXTENT, memory);
     expect_state(region, 1, 1);
     expect_extent(region, 0, 0x77);
-    EXPECT_OK(kvmem_region_commit(region, EXTENT, 4 * EXTENT, ERR)); /* the failed calls left no memory allocated */
+    /* the failed calls left no memory allocated */
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, 4 * EXTENT, ERR));
 }
 
 static uint64_t recommended_granularity(void) {

@@ -23,7 +23,7 @@ kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout);
 
 /* For side_open. The side's place determines how many blocks have memory. */
 void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);
-/* Write the expected bytes of the model to every block that has memory, and read them into the memory of the model;
- * both include the padding after each block. Other blocks of the model are unchanged. */
+/* Write the expected bytes of the model to every block that has memory, and read them into the memory of the
+ * model; both include the padding after each block. Other blocks of the model are unchanged. */
 void elastic_side_write(const side *side);
 void elastic_side_read(side *side);

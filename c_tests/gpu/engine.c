@@ -38,7 +38,8 @@ void engine_free_host(int device, void *address) {
 
 void locked_parts_open(locked_parts *locked_parts, int device) {
     locked_parts->device = device;
-    locked_parts->address = mmap(NULL, locked_parts->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    locked_parts->address = mmap(NULL, locked_parts->size, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(locked_parts->address != MAP_FAILED);
     retain_device(device);
     enter_device(device);
@@ -57,7 +58,8 @@ static void unlock(void *address) {
 
 void locked_parts_close(locked_parts *locked_parts) {
     enter_device(locked_parts->device);
-    for (size_t i = 0; i < locked_parts->num_parts; i++) unlock(locked_parts->address + locked_parts->starts[i] * PAGE);
+    for (size_t i = 0; i < locked_parts->num_parts; i++)
+        unlock(locked_parts->address + locked_parts->starts[i] * PAGE);
     leave_device(locked_parts->device);
     release_device(locked_parts->device);
     munmap(locked_parts->address, locked_parts->size);

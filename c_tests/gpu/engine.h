@@ -24,8 +24,8 @@ void engine_forget_lost(int device);
 void *engine_allocate_host(int device, uint64_t size);
 void engine_free_host(int device, void *address);
 
-/* Host memory of whole pages that the engine page-locks in parts, as engines do with large pools. Part i is the pages
-   from starts[i] up to, not including, ends[i]. Other pages are not page-locked. */
+/* Host memory of whole pages that the engine page-locks in parts, as engines do with large pools. Part i is
+   the pages from starts[i] up to, not including, ends[i]. Other pages are not page-locked. */
 #define LOCKED_PARTS_MAX 8
 typedef struct locked_parts {
     int device;

@@ -4,8 +4,8 @@
 
 /* Regions, views, adoption, layouts, copies, and calls that fail, on one device. Destroys all objects. */
 void exercise_device(int device);
-/* The part without transfers. On return, everything is released. After a transfer, a thread of kvmem releases the
-   stream, which may happen after the function has returned. */
+/* The part without transfers. On return, everything is released. After a transfer, a thread of kvmem releases
+   the stream, which may happen after the function has returned. */
 void exercise_memory(int device);
 /* Waits until the device's primary context is released. */
 void await_context_release(int device);

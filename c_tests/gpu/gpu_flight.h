@@ -37,7 +37,8 @@ void flight_close(flight *flight);
 
 /* Returns options for its move and its queue. */
 kv_job flight_options(const flight *flight);
-/* Creates the transfer, and destroys the previous one: `flight_create(&f, it.transfer.method = 0, it.transfer.flags = 0)`. */
+/* Creates the transfer, and destroys the previous one: `flight_create(&f, it.transfer.method = 0,
+   it.transfer.flags = 0)`. */
 #define flight_create(flight, ...) flight_create_with(flight, WITH(flight_options(flight), __VA_ARGS__))
 void flight_create_with(flight *flight, kv_job options);
 /* Creates another transfer between the sides, which the caller destroys. */
@@ -69,13 +70,15 @@ void flight_finish(flight *flight);
 void flight_check_moved(flight *flight);
 /* Submits it, waits, and compares. */
 void flight_run(flight *flight);
-/* The same for a transfer with a deadline and a queue, once its blocks are free: repeated while runs are late. */
+/* The same for a transfer with a deadline and a queue, once its blocks are free: repeated while runs are
+   late. */
 void flight_run_in_time(flight *flight);
 /* Waits for its end, and checks its status and message. */
 void flight_expect_end(const flight *flight, kvmem_status status, const char *part);
 /* Waits for the next completion in its queue, and checks that it is of this transfer. */
 void flight_expect_completion(const flight *flight, kvmem_status status);
-/* Waits for `count` completions: one with each user_data from 0 to count - 1, each of a transfer of `bytes`. */
+/* Waits for `count` completions: one with each user_data from 0 to count - 1, each of a transfer of
+   `bytes`. */
 void expect_each_once(kvmem_queue *queue, size_t count, uint64_t bytes);
 /* Checks that it is in progress for 20 ms, and that submitting it again fails. */
 void flight_expect_in_progress(const flight *flight);

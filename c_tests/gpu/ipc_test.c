@@ -186,7 +186,8 @@ TEST(blocks_are_moved_to_opened_memory) {
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
-        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* not OWNED: threads have no caller context */
+        /* not OWNED: threads have no caller context */
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL;
         CHECK_EQ(kvmem_region_open_ipc(options, &region, NULL), KVMEM_STATUS_OK);
     }
     return NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers by layer: work on another stream waits for its layers and finds their bytes; progress by layers;
-// invalid calls; thousands in flight.
+// GPU transfers by layer: work on another stream waits for its layers and finds their bytes; progress by
+// layers; invalid calls; thousands in flight.
 #include "gpu_flight.h"
 #include "rates_blob.h"
 #include "caller_context.h"
@@ -86,7 +86,8 @@ static void check_layers(work *work) {
 
 TEST(a_stream_waits_for_each_layer) {
     for (size_t i = 0; i < NUM(routes) * NUM(methods) * 2; i++) {
-        OPENED(work, work, routes[i / 2 % NUM(routes)], methods[i / 2 / NUM(routes)], KVMEM_TRANSFER_BY_LAYER);
+        OPENED(work, work, routes[i / 2 % NUM(routes)], methods[i / 2 / NUM(routes)],
+               KVMEM_TRANSFER_BY_LAYER);
         for (uint32_t seed = 0; seed < 3; seed++) {
             flight_refill(&work.flight, 10 * (uint32_t)i + seed);
             submit(&work, i % 2);
@@ -173,7 +174,8 @@ static void *change_rates(void *argument) {
     return NULL;
 }
 
-/* All layers take the method of the first, also if another one becomes the fastest in between: kernels, or staged copies. */
+/* All layers take the method of the first, also if another one becomes the fastest in between: kernels, or
+   staged copies. */
 TEST(rates_may_change_while_a_transfer_by_layer_is_created) {
     kvmem_block_pair pairs[2048];
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){i * 5 % NUM(pairs), i};
@@ -183,13 +185,15 @@ TEST(rates_may_change_while_a_transfer_by_layer_is_created) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move);
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
     changing_rates rates = {.choices = {rates_get(0), rates_get(0)}};
-    rates_set_figure(&rates.choices[0], RATE_TO_HOST_KERNEL, 0.4 * rates_figure(&rates.choices[0], RATE_TO_HOST));
+    rates_set_figure(&rates.choices[0], RATE_TO_HOST_KERNEL,
+                     0.4 * rates_figure(&rates.choices[0], RATE_TO_HOST));
     changing_rates *shared = &rates;
     threads changer = {0};
     threads_start(&changer, 1, change_rates, &shared, sizeof(shared));
     uint32_t paths_seen = 0;
     for (int i = 0; i < 200 || paths_seen != 3; i++) { /* until the thread has had its turns */
-        flight_create(&flight, it.transfer.method = 0, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.transfer.compute = KVMEM_COMPUTE_IDLE);
+        flight_create(&flight, it.transfer.method = 0, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER,
+                      it.transfer.compute = KVMEM_COMPUTE_IDLE);
         paths_seen |= flight_info(&flight).method == KVMEM_METHOD_CUDA_STAGED ? 1 : 2;
     }
     atomic_store(&rates.has_ended, true);

@@ -24,7 +24,8 @@ static void check_addresses(const kvmem_layout *layout, const kvmem_layout_confi
     }
 }
 
-/* Checks that the regions of an allocated layout are in order, and all except the first aligned to 512 bytes. */
+/* Checks that the regions of an allocated layout are in order, and all except the first aligned to 512
+   bytes. */
 static void check_regions(const kvmem_layout *layout, const kvmem_layout_config *config, uint32_t tier,
                           int device) {
     uint64_t end = 0;
@@ -172,7 +173,8 @@ TEST(wrong_options_are_rejected) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "2 are given", kvmem_layout_build, &options);
     options.pinned = NULL;
     device.size = 4096;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size of kvmem_device_options is 4096", kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size of kvmem_device_options is 4096", kvmem_layout_build,
+           &options);
     device.size = 0;
     device.device = driver_devices();
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device", kvmem_layout_build, &options);

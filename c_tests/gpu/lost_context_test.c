@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine resets the device that kvmem uses, or destroys its own context. Memory of the context is lost, the process
-// continues, and new memory can be allocated.
+// An engine resets the device that kvmem uses, or destroys its own context. Memory of the context is lost,
+// the process continues, and new memory can be allocated.
 #include "filled.h"
 #include "gpu_flight.h"
 #include "own_context.h"
@@ -86,7 +86,8 @@ static void expect_refused(prepared transfers, size_t num_paths) {
     OPENED(stream, stream, 0);
     for (size_t i = 0; i < 2 * num_paths; i++) {
         OWNED(kvmem_transfer) transfer = transfers[i / 2][i % 2];
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_submit(transfer, NULL, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
+                       kvmem_transfer_submit(transfer, NULL, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
                        kvmem_transfer_submit_on_stream(transfer, NULL, stream.handle, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
@@ -106,8 +107,8 @@ static void engine_check_and_free(uint64_t address) {
     engine_free(0, address);
 }
 
-/* After the reset the context is created again and contains memory of the engine, which old transfers must not
-   access. */
+/* After the reset the context is created again and contains memory of the engine, which old transfers must
+   not access. */
 TEST(transfers_created_before_a_reset_are_rejected) {
     prepared of_device, of_elastic;
     RETAIN_DEVICE(0);
@@ -174,8 +175,8 @@ static void expect_new_calls_fail(const own_context *own, const kvmem_layout *ho
     CHECK_EQ(region_info(own->regions[0]).address, own->address);
 }
 
-/* A kernel that accesses lost memory would destroy the device's primary context, or access other memory at that
-   address. */
+/* A kernel that accesses lost memory would destroy the device's primary context, or access other memory at
+   that address. */
 TEST(adopted_memory_is_lost_with_the_context_of_the_engine) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);

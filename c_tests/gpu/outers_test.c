@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of some outer slots, only keys or only values, from and to GPU memory: on every path, by layer, verified,
-// and between a file and a GPU. The other slot is unchanged.
+// Transfers of some outer slots, only keys or only values, from and to GPU memory: on every path, by layer,
+// verified, and between a file and a GPU. The other slot is unchanged.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -53,21 +53,23 @@ static bool move_by(flight *flight, kv_outers slots, kv_job options) {
     return true;
 }
 
-/* On all paths, the staged path with chunks of some layers of a block, of a few blocks, and of all. Returns the
-   number of supported paths. */
+/* On all paths, the staged path with chunks of some layers of a block, of a few blocks, and of all. Returns
+   the number of supported paths. */
 static size_t move_by_all(flight *flight, kv_outers slots) {
     static const struct {
         uint32_t path;
         uint64_t staging_size;
     } paths[] = {
         {KVMEM_METHOD_CUDA_COPY, 0},      {KVMEM_METHOD_CUDA_BATCH, 0},        {KVMEM_METHOD_CUDA_2D, 0},
-        {KVMEM_METHOD_CUDA_KERNEL, 0},    {KVMEM_METHOD_CUDA_STAGED, 2000},    {KVMEM_METHOD_CUDA_STAGED, 3 << 10},
+        {KVMEM_METHOD_CUDA_KERNEL, 0},    {KVMEM_METHOD_CUDA_STAGED, 2000},    {KVMEM_METHOD_CUDA_STAGED,
+                                                                                3 << 10},
         {KVMEM_METHOD_CUDA_STAGED, 6000}, {KVMEM_METHOD_CUDA_STAGED, 1 << 20},
     };
     size_t supported = 0;
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(flight, 100 + i);
-        supported += move_by(flight, slots, WITH(options_for(flight, slots), it.transfer.method = paths[i].path,
+        supported += move_by(flight, slots, WITH(options_for(flight, slots),
+                                                 it.transfer.method = paths[i].path,
                                              it.transfer.staging_size = paths[i].staging_size,
                                              it.transfer.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0));
     }
@@ -120,7 +122,8 @@ TEST(checksums_of_the_moved_slots_are_compared) {
         for (size_t k = 0; k < move->num_pairs; k++)
             checksums[k] = crc_of_slots(&flight.source.model, move->pairs[k].source, move->source_layer,
                                         move->num_layers, slots.source, slots.count);
-        CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+        CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots),
+                                           it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
         CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.run.checksums = checksums)));
         slots.source = 1 - slots.source;
         flight_create_with(&flight, WITH(options_for(&flight, slots), it.run.checksums = checksums));
@@ -141,7 +144,8 @@ TEST(slots_are_moved_between_files_and_a_gpu) {
         OPENED(flight, flight, .from = places[i / KV_NUM_KINDS], .to = PLACE_FILE, .source = &here,
                .destination = &there, .move = &moves[i % NUM(moves)], .file_flags = KVMEM_DISK_BUFFERED);
         for (int direction = 0; direction < 2; direction++) {
-            CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.transfer.staging_size = 4 * 480,
+            CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots),
+                                               it.transfer.staging_size = 4 * 480,
                                                it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
             flight_reverse(&flight);
             flight_refill(&flight, 90 + i);

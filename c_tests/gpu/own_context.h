@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is destroyed with its context: kvmem's memory on a device that is reset, and an engine's memory in a
-// context that the engine creates and destroys.
+// Memory that is destroyed with its context: kvmem's memory on a device that is reset, and an engine's memory
+// in a context that the engine creates and destroys.
 #pragma once
 
 #include "cuda_types.h"

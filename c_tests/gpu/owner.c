@@ -89,7 +89,8 @@ static void serve(int socket, uint32_t tag, const request *request) {
 
 void owner_role(int socket) {
     uint32_t tag = 0;
-    for (request request; frame_next_into(socket, &tag, &request, sizeof(request));) serve(socket, tag, &request);
+    for (request request; frame_next_into(socket, &tag, &request, sizeof(request));)
+        serve(socket, tag, &request);
     free_all();
 }
 

@@ -10,8 +10,8 @@ void owner_role(int socket);
 
 peer owner_start(void);
 
-/* The owner allocates a device region, fills it with the value, and exports the address at the offset. The device is
- * the ordinal in the owner's process. */
+/* The owner allocates a device region, fills it with the value, and exports the address at the offset. The
+ * device is the ordinal in the owner's process. */
 kvmem_ipc_handle owner_allocate(const peer *owner, int device, uint64_t size, uint64_t offset,
                                 unsigned char value);
 /* The owner creates VMM memory and fills it with the value. Returns a file descriptor of it. */

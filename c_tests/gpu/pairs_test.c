@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from and to GPU memory that get new pairs with each submit: by every method, with more and fewer blocks than
-// before, on streams, in graphs, by layer, verified.
+// Transfers from and to GPU memory that get new pairs with each submit: by every method, with more and fewer
+// blocks than before, on streams, in graphs, by layer, verified.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -149,7 +149,8 @@ TEST(the_first_blocks_are_submitted_on_a_stream_or_by_the_call_that_creates) {
     flight_finish(&steps.flight);
     flight_destroy_transfer(&steps.flight);
     flight_refill(&steps.flight, 8);
-    EXPECT_OK(kvmem_transfer_start(source, destination, &options.transfer, &options.run, &steps.flight.transfer,
+    EXPECT_OK(kvmem_transfer_start(source, destination, &options.transfer, &options.run,
+                                   &steps.flight.transfer,
                                    ERR));
     flight_finish(&steps.flight);
 }
@@ -160,7 +161,8 @@ static CUgraphExec capture(steps *steps) {
     return stream_end_capture(&steps->stream);
 }
 
-/* Later steps of the transfer do not change them, also if the pairs do not fit in the parameter of the kernel. */
+/* Later steps of the transfer do not change them, also if the pairs do not fit in the parameter of the
+   kernel. */
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
     static const uint32_t methods[] = {KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_COPY};
     static const uint32_t captured[] = {20, 500};

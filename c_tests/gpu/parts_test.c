@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of several parts with GPU memory on either side, by each method, and elastic ones. The results are compared
-// with transfers of each part between host layouts.
+// Layouts of several parts with GPU memory on either side, by each method, and elastic ones. The results are
+// compared with transfers of each part between host layouts.
 #include "elastic_side.h"
 #include "engine.h"
 #include "parts.h"
@@ -160,7 +160,8 @@ TEST(all_parts_are_resized) {
 TEST(a_failed_resize_changes_no_part) {
     RETAIN_DEVICE(0);
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
-    /* A quarter of the memory per block; on a GPU all of it, so that not even one block takes it from other programs. */
+    /* A quarter of the memory per block; on a GPU all of it, so that not even one block takes it from other
+       programs. */
     const uint64_t block = driver_is_stand_in() ? memory / 4 : memory;
     const part_shape shapes[] = {{"a", "L/BNC", 1, 1, 1, 0, 64, 1}, {"b", "L/BNC", 1, 1, 1, 0, block, 1}};
     OWNED(kvmem_layout) cache = elastic(shapes, NUM(shapes));

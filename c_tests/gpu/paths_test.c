@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every path of GPU copies, requested explicitly: between every two places, with all sizes and alignments, compared
-// byte by byte; unsupported paths, and the reasons in their errors.
+// Every path of GPU copies, requested explicitly: between every two places, with all sizes and alignments,
+// compared byte by byte; unsupported paths, and the reasons in their errors.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -128,7 +128,8 @@ TEST(staging_memory_of_any_size) {
                 flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "staging_size",
                               it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = sizes[k]);
             } else {
-                CHECK(MOVE_BY(&flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = sizes[k]));
+                CHECK(MOVE_BY(&flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                              it.transfer.staging_size = sizes[k]));
             }
         }
     }
@@ -173,7 +174,8 @@ TEST(many_blocks_on_every_path) {
         CHECK(move_between(routes[route], &from, &to, &move) >= 4 - (route == 2));
 }
 
-/* The parameter of the kernel has 240 entries for layers and runs of blocks. With more runs, they are in the ring. */
+/* The parameter of the kernel has 240 entries for layers and runs of blocks. With more runs, they are in the
+   ring. */
 TEST(runs_in_the_parameter_of_the_kernel_or_in_the_ring) {
     enum { BLOCKS = 244 };
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
@@ -225,7 +227,8 @@ TEST(unsupported_paths_fail_with_the_reason) {
     };
     for (size_t i = 0; i < NUM(unsupported); i++) {
         OPENED(flight, flight, .from = unsupported[i].route.from, .to = unsupported[i].route.to);
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, unsupported[i].reason, it.transfer.method = unsupported[i].path,
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, unsupported[i].reason,
+                      it.transfer.method = unsupported[i].path,
                       it.transfer.flags = unsupported[i].flags);
     }
 }
@@ -244,7 +247,8 @@ TEST(the_selection_is_explained) {
     CHECK(explain(PLACE_DEVICE, PLACE_PINNED, 0, KVMEM_COMPUTE_IDLE, "slower") >= while_busy);
     explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "\ncompute: keeps the GPU ");
     explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL, 0, "\nkernel: spans of ");
-    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL, 0, "costs per span that were fitted on H200 hosts\n");
+    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL, 0,
+            "costs per span that were fitted on H200 hosts\n");
     explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_COPY, KVMEM_COMPUTE_IDLE,
             "another method was requested");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rates of copies between two GPUs: measured once for each GPU that executes the copies, loaded, discarded, and used to
-// estimate transfers. Skipped with one GPU.
+// Rates of copies between two GPUs: measured once for each GPU that executes the copies, loaded, discarded,
+// and used to estimate transfers. Skipped with one GPU.
 #include "allocated.h"
 #include "owner.h"
 #include "rates_blob.h"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress callback of pinned memory: called once per chunk, can cancel, and a cancelled allocation leaks nothing.
+// The progress callback of pinned memory: called once per chunk, can cancel, and a cancelled allocation leaks
+// nothing.
 #include "caller_context.h"
 #include "usage.h"
 
 #include <pthread.h>
 
-/* The calls of the callback, and the call that cancels. The callback must not fail the case, because it returns to
-   kvmem. */
+/* The calls of the callback, and the call that cancels. The callback must not fail the case, because it
+   returns to kvmem. */
 typedef struct journal {
     uint64_t chunk;
     uint64_t total;

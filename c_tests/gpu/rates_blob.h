@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy rates as bytes, with figures that a test can change. The figures are the last bytes, eight bytes each, and a
-// checksum covers them.
+// Copy rates as bytes, with figures that a test can change. The figures are the last bytes, eight bytes each,
+// and a checksum covers them.
 #pragma once
 
 #include "harness.h"

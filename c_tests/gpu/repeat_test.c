@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of many small blocks, created once and submitted many times with other bytes, compared byte by byte in each
-// round. They detect blocks that are sometimes not moved.
+// Transfers of many small blocks, created once and submitted many times with other bytes, compared byte by
+// byte in each round. They detect blocks that are sometimes not moved.
 //
-// Optional arguments: the number of rounds, and the number of blocks of a side, a power of two. Default: 12 and 16384.
+// Optional arguments: the number of rounds, and the number of blocks of a side, a power of two. Default: 12
+// and 16384.
 #include "sides.h"
 #include "caller_context.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After the first runs of a transfer between memory of a GPU and of the host, kvmem allocates no memory for further runs, on any thread.
-// Allocations of the driver are not counted.
+// After the first runs of a transfer between memory of a GPU and of the host, kvmem allocates no memory for
+// further runs, on any thread. Allocations of the driver are not counted.
 #include "allocations.h"
 #include "gpu_flight.h"
 

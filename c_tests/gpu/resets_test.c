@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of resets of the device by an engine, and of calls of kvmem. No sequence may crash the process or
-// damage the engine's new context, and objects that are not lost still work.
+// Random sequences of resets of the device by an engine, and of calls of kvmem. No sequence may crash the
+// process or damage the engine's new context, and objects that are not lost still work.
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
@@ -187,7 +187,8 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
                                                       &options, &transfer->handle, ERR);
     caller_context_check(__FILE__, __LINE__, "kvmem_transfer_create");
     if (is_lost(w, source) || is_lost(w, destination)) CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
-    else if (status != KVMEM_STATUS_UNSUPPORTED || options.transfer.method == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
+    else if (status != KVMEM_STATUS_UNSUPPORTED || options.transfer.method == 0) CHECK_EQ(status,
+                                                                                          KVMEM_STATUS_OK);
 }
 
 static void expect_moved(world *w, const transfer_in_use *transfer) {
@@ -214,8 +215,9 @@ static kvmem_status submit(world *w, transfer_in_use *transfer, bool has_new_pai
     return status;
 }
 
-/* A prepared transfer works only in the context that it was prepared in. New pairs are prepared in the current context,
-   unless memory or page locks that the requested path needs were lost with the previous context. */
+/* A prepared transfer works only in the context that it was prepared in. New pairs are prepared in the
+   current context, unless memory or page locks that the requested path needs were lost with the previous
+   context. */
 static void transfer_run(world *w, transfer_in_use *transfer) {
     if (transfer->handle == NULL) return;
     engine_begin(w);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between layouts of different orders with GPU memory on either side, by each method. The results are compared
-// with the same transfer between host layouts, which unit.transfer_reshape compares with a copy element by element.
+// Transfers between layouts of different orders with GPU memory on either side, by each method. The results
+// are compared with the same transfer between host layouts, which unit.transfer_reshape compares with a copy
+// element by element.
 #include "allocated.h"
 #include "engine.h"
 #include "regions.h"
@@ -154,7 +155,8 @@ TEST(tokens_and_heads_are_verified) {
                                       it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
 }
 
-/* Two pages of memory, which are one page once double_page_join was called: a layout of one page twice is rejected. */
+/* Two pages of memory, which are one page once double_page_join was called: a layout of one page twice is
+   rejected. */
 typedef struct double_page {
     unsigned char *address;
     kvmem_region *region;
@@ -210,7 +212,8 @@ TEST(tokens_that_are_overwritten_before_the_end_are_detected) {
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token", transfer);
 }
 
-/* A block has more rows than one launch supports: 16 tokens, 4 heads and 24 elements that are not contiguous. */
+/* A block has more rows than one launch supports: 16 tokens, 4 heads and 24 elements that are not
+   contiguous. */
 TEST(a_block_of_many_rows_is_staged_by_several_launches) {
     static const shape from = {"L/OBNHC", 16, 4}, to = {"L/OHCBN", 16, 4};
     RETAIN_DEVICE(0);

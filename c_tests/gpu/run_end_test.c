@@ -42,7 +42,8 @@ static void check_every_end(place from, place to, const uint32_t *methods, size_
 }
 
 TEST(of_copies_by_the_gpu) {
-    static const uint32_t methods[] = {0, KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
+    static const uint32_t methods[] = {0, KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL,
+                                       KVMEM_METHOD_CUDA_STAGED};
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED};
     for (size_t i = 0; i < NUM(places); i++) {
         const size_t num_paths = places[i] == PLACE_PINNED ? NUM(methods) : 2;

@@ -33,7 +33,8 @@ static void create_device(side *side) {
                                                      it.device = side->device)), &side->whole, ERR));
 }
 
-/* Returns the base with which the border between two ranges of this size is in the middle of the first region. */
+/* Returns the base with which the border between two ranges of this size is in the middle of the first
+   region. */
 static uint64_t start_across(const side *side, uint64_t border, uint64_t size) {
     const uint64_t alignment = side->model.config.alignment ? side->model.config.alignment : 1;
     const uint64_t half = kv_region_size(&side->model.config) / 2 / alignment * alignment;
@@ -108,7 +109,8 @@ static kvmem_region *make_region(side *side, uint64_t start, uint64_t size) {
     return region;
 }
 
-/* Returns the number of bytes before the border of two allocations, which a copy of the driver must not cross. */
+/* Returns the number of bytes before the border of two allocations, which a copy of the driver must not
+   cross. */
 static uint64_t size_before_border(const side *side) {
     return side->place == PLACE_ADJACENT ? side->adjacent.addresses[1] - side->base : side->model.size;
 }
@@ -212,7 +214,8 @@ void side_check_moved(side *destination, const side *source, const kv_move *move
 
 void side_refill(side *side, uint32_t seed) {
     kv_fill(side->model.expected, side->model.size, seed);
-    memcpy(side->model.memory, side->model.expected, side->model.size); /* blocks without memory are never read */
+    /* blocks without memory are never read */
+    memcpy(side->model.memory, side->model.expected, side->model.size);
     write_all(side);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KV layouts in every kind of memory: the sides of transfers, with guard bands and a model of the expected bytes.
+// KV layouts in every kind of memory: the sides of transfers, with guard bands and a model of the expected
+// bytes.
 #pragma once
 
 #include "engine.h"
@@ -35,10 +36,11 @@ bool place_is_pageable(place place);
 /* Paths on which a GPU copies. */
 bool method_is_cuda(uint32_t method);
 
-/* One layout. Its memory has the same contents and guard bands as the model. In elastic memory only each block has the
- * same contents, and the padding after it is its guard band. */
+/* One layout. Its memory has the same contents and guard bands as the model. In elastic memory only each
+ * block has the same contents, and the padding after it is its guard band. */
 typedef struct side {
-    kv_side model; /* model.memory: the bytes read back last; model.regions and model.layout: those under test */
+    /* model.memory: the bytes read back last; model.regions and model.layout: those under test */
+    kv_side model;
     place place;
     int device;
     uint64_t base;          /* the first byte of the first guard band */

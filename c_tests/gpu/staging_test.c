@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each direction has one staging memory. Creating a transfer must not make it unavailable to transfers that run.
+// Each direction has one staging memory. Creating a transfer must not make it unavailable to transfers that
+// run.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
 enum { ROUNDS = 20000, THREADS = 3 };
 
 static kv_job staged(const flight *flight) {
-    return WITH(flight_options(flight), it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 64 * 1024);
+    return WITH(flight_options(flight), it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                it.transfer.staging_size = 64 * 1024);
 }
 
 static void *create_and_destroy(void *argument) {

@@ -9,19 +9,23 @@ static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH
 
 typedef struct work {
     flight flight;
-    unsigned char *before, *after; /* page-locked: bytes for the source, and bytes read from the destination */
+    /* page-locked: bytes for the source, and bytes read from the destination */
+    unsigned char *before, *after;
     stream stream;
 } work;
 
-static void work_open_as(work *work, const flight_plan *plan, uint32_t path, uint64_t flags, uint32_t compute) {
+static void work_open_as(work *work, const flight_plan *plan, uint32_t path, uint64_t flags,
+                         uint32_t compute) {
     stream_open(&work->stream, 0);
     flight_open_as(&work->flight, plan);
     work->before = engine_allocate_host(0, work->flight.source.model.size);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
-    flight_create(&work->flight, it.transfer.method = path, it.transfer.flags = flags, it.transfer.compute = compute);
+    flight_create(&work->flight, it.transfer.method = path, it.transfer.flags = flags,
+                  it.transfer.compute = compute);
 }
 
-static void work_open_moving(work *work, route route, uint32_t path, const kv_move *move, uint64_t num_blocks) {
+static void work_open_moving(work *work, route route, uint32_t path, const kv_move *move,
+                             uint64_t num_blocks) {
     const kvmem_layout_config source = WITH(side_config(&kv_kinds[1]), it.num_blocks = num_blocks);
     const kvmem_layout_config destination = WITH(side_config(&kv_kinds[2]), it.num_blocks = num_blocks);
     const flight_plan plan = {
@@ -166,10 +170,12 @@ static void set_kernel_to_host(double of_link) {
     rates_set(0, &rates);
 }
 
-/* Rates with which staged copies of pieces that are scattered on the GPU only are the fastest path, and kernels the second. */
+/* Rates with which staged copies of pieces that are scattered on the GPU only are the fastest path, and
+   kernels the second. */
 static void prefer_staging(void) { set_kernel_to_host(0.4); }
 
-/* Rates with which a batch of long pieces is the fastest path, and a kernel is faster than one copy after the other. */
+/* Rates with which a batch of long pieces is the fastest path, and a kernel is faster than one copy after the
+   other. */
 static void prefer_batches(void) { set_kernel_to_host(0.8); }
 
 /* Whole, and by layer. The caller names no path. */
@@ -192,8 +198,8 @@ TEST(a_graph_takes_another_path_if_the_fastest_one_cannot_be_captured) {
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
-/* A batch of copies is the fastest path, and a kernel in a graph. The rates are known, so nothing has needed a kernel before. Loading
-   it during the capture would invalidate the capture. */
+/* A batch of copies is the fastest path, and a kernel in a graph. The rates are known, so nothing has needed
+   a kernel before. Loading it during the capture would invalidate the capture. */
 TEST(the_first_capture_loads_no_kernel) {
     prefer_batches();
     kvmem_block_pair pairs[64];
@@ -213,7 +219,8 @@ TEST(the_first_capture_loads_no_kernel) {
 
 /* Elastic memory is freed without a question, which invalidates captures. */
 static void create_and_destroy_regions(void) {
-    OWN(kvmem_region, elastic, kvmem_region_create_elastic, REF(OPTIONS(kvmem_elastic_options, it.size = MIB)));
+    OWN(kvmem_region, elastic, kvmem_region_create_elastic,
+        REF(OPTIONS(kvmem_elastic_options, it.size = MIB)));
     EXPECT_OK(kvmem_region_commit(elastic, 0, MIB, ERR));
 }
 
@@ -234,8 +241,10 @@ TEST(kvmem_does_not_invalidate_captures) {
         OPENED(work, other, PLACE_PINNED, PLACE_DEVICE, 0);
         stream_begin_capture(&captured.stream, modes[i]);
         create_and_destroy_regions();
-        OWN(kvmem_region, device, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
-        OWN(kvmem_region, pinned, kvmem_region_create_pinned, REF(OPTIONS(kvmem_pinned_options, it.size = MIB)));
+        OWN(kvmem_region, device, kvmem_region_create_device,
+            REF(OPTIONS(kvmem_device_options, it.size = MIB)));
+        OWN(kvmem_region, pinned, kvmem_region_create_pinned,
+            REF(OPTIONS(kvmem_pinned_options, it.size = MIB)));
         flight_submit_on(&captured.flight, captured.stream.handle);
         move_with_a_queue(&other.flight);
         flight_submit_on(&other.flight, other.stream.handle);
@@ -261,7 +270,8 @@ static void ask_for_the_legacy_stream(unsigned stream_flags, CUresult expected) 
     engine_free(0, memory);
 }
 
-/* What kvmem relies on: the question says that a blocking stream is captured, and leaves each capture valid. */
+/* What kvmem relies on: the question says that a blocking stream is captured, and leaves each capture
+   valid. */
 TEST(asking_whether_the_legacy_stream_is_captured_leaves_captures_valid) {
     ask_for_the_legacy_stream(0, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     ask_for_the_legacy_stream(CU_STREAM_NON_BLOCKING, CUDA_SUCCESS);

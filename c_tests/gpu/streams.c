@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each driver call is made with the device's primary context current. The caller's current context is unchanged.
+// Each driver call is made with the device's primary context current. The caller's current context is
+// unchanged.
 #include "streams.h"
 
 void stream_open(stream *stream, int device) { stream_open_with(stream, device, CU_STREAM_NON_BLOCKING); }

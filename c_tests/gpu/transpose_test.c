@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random layouts in memory of an engine: any order of axes, elements of 1 to 8 bytes, any start. Tokens and heads are moved to,
-// within and from memory of the GPU. Every byte of the destination is compared with the same transfer in host memory, also
-// those before, between and after what is moved.
+// Random layouts in memory of an engine: any order of axes, elements of 1 to 8 bytes, any start. Tokens and
+// heads are moved to, within and from memory of the GPU. Every byte of the destination is compared with the
+// same transfer in host memory, also those before, between and after what is moved.
 #include "caller_context.h"
 #include "engine.h"
 #include "regions.h"
@@ -44,12 +44,14 @@ static void draw_shape(numbers *numbers, const kvmem_layout_config *common, shap
     draw_order(numbers, drawn->order);
     drawn->config = *common;
     drawn->config.order = drawn->order;
-    drawn->config.page_size = between(numbers, 0, 2) == 0 ? 8 * between(numbers, 1, 2) : between(numbers, 1, 11);
+    drawn->config.page_size =
+        between(numbers, 0, 2) == 0 ? 8 * between(numbers, 1, 2) : between(numbers, 1, 11);
     drawn->config.num_heads = between(numbers, 1, 4);
     drawn->config.inner_dim = drawn->config.num_heads * common->inner_dim;
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &drawn->config);
     drawn->region_size = needs.region_size;
-    drawn->offset = between(numbers, 0, 1) == 0 ? 16 * between(numbers, 0, 2) : between(numbers, 0, MAX_OFFSET);
+    drawn->offset =
+        between(numbers, 0, 1) == 0 ? 16 * between(numbers, 0, 2) : between(numbers, 0, MAX_OFFSET);
 }
 
 static uint64_t size_of(const shape *shape) { return shape->region_size + 2 * GUARD + MAX_OFFSET; }
@@ -70,7 +72,8 @@ typedef struct drawn {
 } drawn;
 
 static void draw_ids(numbers *numbers, uint32_t ids[BLOCKS]) {
-    const uint32_t first = (uint32_t)between(numbers, 0, BLOCKS - 1), step = (uint32_t)between(numbers, 1, BLOCKS - 1);
+    const uint32_t first = (uint32_t)between(numbers, 0, BLOCKS - 1), step = (uint32_t)between(numbers, 1,
+                                                                                               BLOCKS - 1);
     for (uint32_t i = 0; i < BLOCKS; i++) ids[i] = (first + i * step) % BLOCKS;
 }
 
@@ -94,7 +97,8 @@ static void draw(numbers *numbers, drawn *drawn) {
     drawn->options = JOB(it.run.source_table = &drawn->tables[0],
                              it.run.destination_table = &drawn->tables[1],
                              it.run.num_tokens = between(numbers, 1, (all - first + step - 1) / step),
-                             it.transfer.num_heads = num_heads, it.transfer.source_head = between(numbers, 0, heads[0] - num_heads),
+                             it.transfer.num_heads = num_heads, it.transfer.source_head = between(numbers, 0,
+                                                                                                  heads[0] - num_heads),
                              it.transfer.destination_head = between(numbers, 0, heads[1] - num_heads));
 }
 
@@ -130,7 +134,8 @@ static void memories_close(memories *memories) {
 }
 
 /* Transfers from the GPU, to it and within it. */
-static void transpose(const memories *memories, const drawn *drawn, uint32_t seed, uint32_t method, uint64_t staging_size) {
+static void transpose(const memories *memories, const drawn *drawn, uint32_t seed, uint32_t method,
+                      uint64_t staging_size) {
     const shape *from = &drawn->from, *to = &drawn->to;
     const uint64_t source_size = size_of(from), size = size_of(to);
     CHECK(source_size <= MIB && size <= MIB);
@@ -148,7 +153,8 @@ static void transpose(const memories *memories, const drawn *drawn, uint32_t see
     for (int from_device = 0; from_device < (method == KVMEM_METHOD_CUDA_STAGED ? 1 : 2); from_device++) {
         kv_fill(memories->destination, size, 1000);
         write_device(0, memories->destination_on_gpu, memories->destination, size);
-        run(from, from_device ? memories->source_on_gpu : source, from_device, to, memories->destination_on_gpu, true,
+        run(from, from_device ? memories->source_on_gpu : source, from_device, to,
+            memories->destination_on_gpu, true,
             &options);
         read_device(0, memories->destination, memories->destination_on_gpu, size);
         CHECK_BYTES(memories->destination, memories->expected, size);
@@ -171,9 +177,11 @@ TEST_CALL(staged, transpose_all(1000, KVMEM_METHOD_CUDA_STAGED, 0))
 TEST_CALL(staged_in_small_chunks, transpose_all(2000, KVMEM_METHOD_CUDA_STAGED, 1000))
 
 /* Several warps move a tile, and tiles end inside matrices. */
-static void transpose_large(const memories *memories, const char *from, const char *to, uint64_t tokens, uint64_t width) {
+static void transpose_large(const memories *memories, const char *from, const char *to, uint64_t tokens,
+                            uint64_t width) {
     const kvmem_layout_config config =
-        OPTIONS(kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1, it.page_size = tokens,
+        OPTIONS(kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1,
+                it.page_size = tokens,
                 it.num_heads = 2, it.inner_dim = 2 * 80, it.dtype_width = width);
     static const kvmem_block_pair pairs[] = {{3, 0}, {0, 1}, {1, 2}, {2, 4}};
     drawn drawn = {.options = JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs))};

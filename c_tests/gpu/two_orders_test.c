@@ -64,7 +64,8 @@ ROLE(be_importer_with_one_gpu) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.size = SIZE;
-    /* A driver may open it for the visible GPU if that has peer access. Then it is memory of that GPU here. */
+    /* A driver may open it for the visible GPU if that has peer access. Then it is memory of that GPU
+       here. */
     kvmem_region *region = NULL;
     if (kvmem_region_open_ipc(&options, &region, ERR) == KVMEM_STATUS_OK) {
         CHECK_EQ(region_info(region).device, 0);
@@ -79,7 +80,8 @@ TEST(the_device_of_a_handle_is_not_found_if_it_is_not_visible) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = 1, it.size = SIZE);
     OWN(kvmem_region, region, kvmem_region_create_device, &options);
     GET(kvmem_ipc_handle, handle, kvmem_ipc_export, region_info(region).address);
-    CLEANUP(peer_finish) peer importer = peer_start_with("be_importer_with_one_gpu", "CUDA_VISIBLE_DEVICES", "0");
+    CLEANUP(peer_finish) peer importer = peer_start_with("be_importer_with_one_gpu", "CUDA_VISIBLE_DEVICES",
+                                                         "0");
     frame_send(importer.socket, HANDLE, &handle, sizeof(handle));
     free(frame_expect(importer.socket, HANDLE).data);
 }

@@ -183,7 +183,8 @@ TEST(retained_memory_outlives_the_mapping_of_the_engine) {
     fill_device(0, span.address + size, size, 0x38);
     kvmem_vmm_memory *memory = retain(span.address + size + 100);
     int32_t fd = -1;
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_vmm_memory_export_fd(memory, &fd, ERR)); /* not created exportable */
+    /* not created exportable */
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_vmm_memory_export_fd(memory, &fd, ERR));
     MAPPED(here, memory, 0, size, KVMEM_ACCESS_READ_WRITE);
     span_close(&span);
     check_device(0, here.address, size, 0x38);

@@ -36,7 +36,8 @@ static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm
     return MADE(kvmem_vmm_mapping, kvmem_vmm_mapping_create, range, offset, memory);
 }
 
-/* A range, memory, and a mapping of the memory in the range. Sizes and offsets of vmm_open are in granules. */
+/* A range, memory, and a mapping of the memory in the range. Sizes and offsets of vmm_open are in
+   granules. */
 typedef struct vmm {
     kvmem_vmm_range *range;
     kvmem_vmm_memory *memory;
@@ -213,7 +214,8 @@ TEST(invalid_sizes_are_rejected) {
     refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
 }
 
-/* Querying the free memory needs a context. None is created for it; the message contains the total memory instead. */
+/* Querying the free memory needs a context. None is created for it; the message contains the total memory
+   instead. */
 TEST(errors_contain_the_requested_and_the_free_bytes) {
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t requested = 2 * memory / granule() * granule();

@@ -142,7 +142,8 @@ typedef struct step {
     size_t sends; /* bytes of its reply; SIZE_MAX: all but the last */
 } step;
 static const step steps[] = {
-    {.reads = false}, {.reads = true}, {"", true, WIRE_HEADER / 2}, {"", true, WIRE_HEADER}, {"", true, SIZE_MAX},
+    {.reads = false}, {.reads = true}, {"", true, WIRE_HEADER / 2}, {"", true, WIRE_HEADER}, {"", true,
+                                                                                              SIZE_MAX},
 };
 
 /* Role: a broker that performs one step and is killed. */

@@ -181,7 +181,8 @@ TEST(destroying_a_broker_disconnects_its_clients) {
     large_share large;
     kvmem_token token;
     publish_large(&server, &large, &token);
-    const int clients[] = {start_reading(&server, &token), connect_raw(server.path), server_connect(&server, 20),
+    const int clients[] = {start_reading(&server, &token), connect_raw(server.path),
+                           server_connect(&server, 20),
                            server_connect(&server, 60)};
     server_await_clients(&server, NUM(clients));
     /* The broker has no slot for these clients, so they wait. */

@@ -220,7 +220,8 @@ TEST(sharing_fetching_resizing_and_freeing_run_concurrently) {
     EXPECT_OK(kvmem_broker_publish(server.broker, "elastic", share, NULL, &workload.request.token, ERR));
     CALL(kvmem_share_destroy(share));
     pthread_t threads[NUM(works)];
-    for (size_t i = 0; i < NUM(works); i++) CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &workload), 0);
+    for (size_t i = 0; i < NUM(works); i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &workload), 0);
     for (size_t i = 0; i < NUM(works); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
     EXPECT_OK(kvmem_broker_unpublish(server.broker, "elastic", ERR));
     server_close(&server);

@@ -61,7 +61,8 @@ kvmem_token server_grant(const server *server, const kvmem_publish_options *opti
     return token;
 }
 
-int server_connect(const server *server, size_t size) { return ask_raw(server->path, "kv", &server->token, size); }
+int server_connect(const server *server, size_t size) { return ask_raw(server->path, "kv", &server->token,
+                                                                       size); }
 
 kvmem_fetch_options request_options(const fetch_request *request) {
     return OPTIONS(kvmem_fetch_options, it.path = request->path, it.name = request->name,

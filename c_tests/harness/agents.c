@@ -36,7 +36,8 @@ kvmem_layout *layout_import(kvmem_agent *agent, const kvmem_layout *exported) {
 }
 
 kvmem_nixl_descriptor memory_at(const void *address, uint64_t size) {
-    return (kvmem_nixl_descriptor){.address = (uintptr_t)address, .size = size, .memory_type = KVMEM_MEMORY_DRAM};
+    return (kvmem_nixl_descriptor){.address = (uintptr_t)address, .size = size,
+                                   .memory_type = KVMEM_MEMORY_DRAM};
 }
 
 kvmem_nixl_descriptor region_descriptor(const kvmem_region *region) {

@@ -42,8 +42,9 @@ static bool are_others_idle(void) {
 
 void in_a_forked_child(void (*body)(void)) {
 #ifdef __SANITIZE_THREAD__
-    /* Children of such a build sometimes hang. The probable cause: the locks of parking_lot (src/base/sync.rs)
-       keep a table of waiting threads, and a child inherits the entries of threads that it does not have. */
+    /* Children of such a build sometimes hang. The probable cause: the locks of parking_lot
+       (src/base/sync.rs) keep a table of waiting threads, and a child inherits the entries of threads that it
+       does not have. */
     SKIP_PART("a forked child: the locks of a build for ThreadSanitizer do not survive a fork");
     return;
 #endif

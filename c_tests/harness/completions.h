@@ -10,9 +10,10 @@ kvmem_completion next_completion(kvmem_queue *queue);
 /* Submits a transfer and waits for its end with this timeout. Returns the first status that is not OK. */
 kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t patience);
 
-/* Submits a transfer once its blocks are free: a run that has ended at a limit may use them for a while. Returns the first status
-   that is not BUSY; only the deadline of the process limits that. */
+/* Submits a transfer once its blocks are free: a run that has ended at a limit may use them for a while.
+   Returns the first status that is not BUSY; only the deadline of the process limits that. */
 kvmem_status submit_when_free(kvmem_transfer *transfer);
 
-/* Runs a transfer that has a limit until a run has ended within it, which must succeed: on a busy machine a run may be late. */
+/* Runs a transfer that has a limit until a run has ended within it, which must succeed: on a busy machine a
+   run may be late. */
 void run_in_time(kvmem_transfer *transfer);

@@ -8,8 +8,8 @@
 #include <stdarg.h>
 #include <sys/prctl.h>
 
-/* No process of the tests lives longer, whatever ctest or the terminal does. It ends processes that hang, and is many times as long as
-   any takes on an idle machine: others may keep its processors busy. */
+/* No process of the tests lives longer, whatever ctest or the terminal does. It ends processes that hang, and
+   is many times as long as any takes on an idle machine: others may keep its processors busy. */
 #define DEADLINE_SECONDS 300
 
 static _Thread_local jmp_buf *case_exit;

@@ -25,8 +25,8 @@
 #else
 #define UNDER_THREAD_SANITIZER 0
 #endif
-/* How long a test waits for an event: much longer than it takes, also on a busy machine, and shorter than the deadline of
-   the process. */
+/* How long a test waits for an event: much longer than it takes, also on a busy machine, and shorter than the
+   deadline of the process. */
 #define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 60)
 #define PATIENCE_SECONDS ((unsigned)(PATIENCE / SECONDS(1)))
 #define PATIENCE_MS ((int)(PATIENCE / MILLISECONDS(1)))
@@ -193,7 +193,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
         OWNED(type) tried_ = NULL;                                                                   \
         TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &tried_, ERR));                             \
     })
-/* An options struct with its defaults and these assignments: `OPTIONS(kvmem_device_options, it.size = MIB)`. */
+/* An options struct with its defaults and these assignments: `OPTIONS(kvmem_device_options, it.size =
+   MIB)`. */
 #define OPTIONS(...)                                                                                 \
     __extension__({                                                                                  \
         TEST_FIRST(__VA_ARGS__, ) it = {.struct_size = sizeof(it)};                                  \
@@ -207,8 +208,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
         __VA_ARGS__;                                                                                 \
         it;                                                                                          \
     })
-/* A pointer to a copy of a value, valid until the end of the scope:
-   `REFUSE(KVMEM_STATUS_IO, "", kvmem_region_create_disk, REF(OPTIONS(kvmem_disk_options, it.path = path)));` */
+/* A pointer to a copy of a value, valid until the end of the scope: `REFUSE(KVMEM_STATUS_IO, "",
+   kvmem_region_create_disk, REF(OPTIONS(kvmem_disk_options, it.path = path)));` */
 #define REF(value) ((__typeof__(value)[]){value})
 
 /* The cleanup functions. */

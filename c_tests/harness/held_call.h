@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread whose system calls the test stops, until it lets the kernel perform them, or that fail as the test decides.
+// A thread whose system calls the test stops, until it lets the kernel perform them, or that fail as the test
+// decides.
 #pragma once
 
 #include <stdbool.h>
@@ -14,12 +15,12 @@ enum { OPEN_CALL = SYS_openat, OPENED_PATH = 1 };
 #endif
 
 /* Runs `body` on a thread, and returns once the thread makes a system call of this number for whose arguments
-   `wanted` returns true. Only one at a time in a process. Threads that it starts count as it. Under the address
-   sanitizer no child can be forked meanwhile, because in_a_forked_child waits for the thread. */
+   `wanted` returns true. Only one at a time in a process. Threads that it starts count as it. Under the
+   address sanitizer no child can be forked meanwhile, because in_a_forked_child waits for the thread. */
 void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments));
 /* Performs the call, and waits until the thread has ended. */
 void held_call_end(void);
 
-/* Runs `body` on a thread to its end. For each system call of this number that the thread makes, `decide` returns the errno
-   that it fails with, or 0: the kernel performs it. */
+/* Runs `body` on a thread to its end. For each system call of this number that the thread makes, `decide`
+   returns the errno that it fails with, or 0: the kernel performs it. */
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments));

@@ -29,7 +29,8 @@ kv_sent_config kv_sent(const kvmem_layout_config *config) {
     return sent;
 }
 
-kvmem_layout_config kv_received(const kv_sent_config *sent) { return WITH(sent->config, it.order = sent->order); }
+kvmem_layout_config kv_received(const kv_sent_config *sent) { return WITH(sent->config,
+                                                                          it.order = sent->order); }
 
 static bool is_contiguous(const kvmem_layout_config *config) {
     return strcmp(config->order, KVMEM_ORDER_FULLY_CONTIGUOUS) == 0;

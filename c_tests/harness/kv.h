@@ -104,7 +104,8 @@ typedef struct kv_job {
     kvmem_transfer_options transfer;
     kvmem_submit_options run;
 } kv_job;
-/* One with these assignments: `JOB(it.transfer.queue = queue, it.run.pairs = &pair, it.run.num_pairs = 1)`. */
+/* One with these assignments: `JOB(it.transfer.queue = queue, it.run.pairs = &pair, it.run.num_pairs =
+   1)`. */
 #define JOB(...)                                                                                     \
     __extension__({                                                                                  \
         kv_job it = {.transfer = {.struct_size = sizeof(it.transfer)},                               \
@@ -118,7 +119,8 @@ kvmem_status kv_prepare(const kvmem_layout *source, const kvmem_layout *destinat
 
 /* The job of that move. */
 kv_job kv_job_of(const kv_move *move);
-/* The same as an argument, with these assignments: `KV_JOB(&move, it.transfer.method = KVMEM_METHOD_PREAD)`. */
+/* The same as an argument, with these assignments: `KV_JOB(&move, it.transfer.method =
+   KVMEM_METHOD_PREAD)`. */
 #define KV_JOB(...)                                                                              \
     REF(WITH(kv_job_of(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
 /* Creates a transfer of that move. */
@@ -133,8 +135,8 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
                               const kv_move *move, uint32_t method);
 
-/* Repeats submit and cancel until a run ends as cancelled, then runs once more. Only the deadline of the process
-   limits this. */
+/* Repeats submit and cancel until a run ends as cancelled, then runs once more. Only the deadline of the
+   process limits this. */
 void kv_cancel_and_run(kvmem_transfer *transfer);
 
 /* The explanation of its method, valid until this thread's next call; the method may be NULL. */

@@ -42,7 +42,8 @@ const char *python_lacks(const char *package) {
     snprintf(path, sizeof(path), "%s", program);
     char *arguments[] = {path, "-c", code, name, NULL};
     pid_t pid;
-    if (posix_spawnp(&pid, path, NULL, NULL, arguments, environ) != 0) return TEXT("the interpreter %s", program);
+    if (posix_spawnp(&pid, path, NULL, NULL, arguments, environ) != 0)
+        return TEXT("the interpreter %s", program);
     return child_end(pid) == 0 ? NULL : TEXT("the Python package %s", package);
 }
 

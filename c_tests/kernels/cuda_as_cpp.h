@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of CUDA C++ that is needed to compile the copy kernels for the CPU. The threads of a CTA run one after the other; at
-// a barrier the next one continues.
+// The part of CUDA C++ that is needed to compile the copy kernels for the CPU. The threads of a CTA run one
+// after the other; at a barrier the next one continues.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ kvmem_transfer_info arena_write(kv_meeting *fixture, const kv_job *options);
 void arena_read_when_free(kv_meeting *fixture, const kv_job *options);
 
 /* The cases. They read with options that select all layers. */
-/* Values alone, by this method, from the peer and back. The explanation of the read contains these parts, up to NULL. */
+/* Values alone, by this method, from the peer and back. The explanation of the read contains these parts, up
+   to NULL. */
 void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const *parts);
 void arena_check_layers(kv_meeting *fixture, kv_job options);
 void arena_check_many(kv_meeting *fixture, size_t count, const kv_job *options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in block storage, over NIXL's plugin GUSLI, whose device is a file: what transfers write to it, and that blocks come
-// back.
+// Layouts in block storage, over NIXL's plugin GUSLI, whose device is a file: what transfers write to it, and
+// that blocks come back.
 #include "harness.h"
 
 #include <sys/mman.h>
@@ -28,7 +28,8 @@ static kvmem_agent *open_device(const char *path) {
 
 static kvmem_layout *lay_out_storage(const kvmem_layout_config *config, kvmem_agent *agent) {
     OWN(kvmem_region, region, kvmem_region_create_block,
-        REF(OPTIONS(kvmem_block_options, it.offset = OFFSET, it.size = kv_region_size(config), it.alignment = 4096,
+        REF(OPTIONS(kvmem_block_options, it.offset = OFFSET, it.size = kv_region_size(config),
+                    it.alignment = 4096,
                     it.metadata = COOKIE, it.metadata_size = strlen(COOKIE))));
     return regions_lay_out(config, &region, 1, agent);
 }
@@ -36,12 +37,14 @@ static kvmem_layout *lay_out_storage(const kvmem_layout_config *config, kvmem_ag
 static kvmem_layout *allocate(const kvmem_layout_config *config, kvmem_agent *agent) {
     kvmem_system_options memory = {.struct_size = sizeof(memory)};
     return MADE(kvmem_layout, kvmem_layout_build,
-                REF(OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE, it.agent = agent,
+                REF(OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE,
+                            it.agent = agent,
                             it.system = &memory)));
 }
 
 /* After the registration, which maps other memory there. */
-static void fill_block(const kvmem_layout *layout, const kvmem_layout_config *config, uint64_t block, uint32_t seed) {
+static void fill_block(const kvmem_layout *layout, const kvmem_layout_config *config, uint64_t block,
+                       uint32_t seed) {
     for (uint64_t layer = 0; layer < config->num_layers; layer++) {
         for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
             GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
@@ -50,7 +53,8 @@ static void fill_block(const kvmem_layout *layout, const kvmem_layout_config *co
     }
 }
 
-static void expect_in_file(const char *path, const kvmem_layout_config *config, uint64_t block, uint32_t seed) {
+static void expect_in_file(const char *path, const kvmem_layout_config *config, uint64_t block,
+                           uint32_t seed) {
     const size_t piece = kv_piece_size(config), size = kv_block_stride(config);
     unsigned char *found = test_allocate(size), *expected = test_allocate(size);
     for (uint32_t i = 0; i < size / piece; i++) kv_fill(expected + i * piece, piece, seed + i);
@@ -103,7 +107,8 @@ TEST(a_failed_read_leaves_nothing_in_use) {
     const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
     kvmem_layout *storage = lay_out_storage(&config, agent);
     const size_t size = kv_region_size(&config);
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* whole pages */
+    /* whole pages */
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     kvmem_region *adopted = region_adopt_noting_release(memory, size);
     kvmem_layout *host = regions_lay_out(&config, &adopted, 1, agent);
@@ -157,7 +162,8 @@ TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_layout_build,
            REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
                        it.regions = &shifted, it.count = 1, it.agent = agent)));
-    OWN(kvmem_region, whole, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 3 * PAGE + 5)));
+    OWN(kvmem_region, whole, kvmem_region_create_system,
+        REF(OPTIONS(kvmem_system_options, it.size = 3 * PAGE + 5)));
     OWN(kvmem_region, view, kvmem_region_create_view, whole, 100, PAGE);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_region_register, view, agent);
     OWN(kvmem_registration, registration, kvmem_region_register, whole, agent);
@@ -166,7 +172,8 @@ TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
     /* One range is registered. */
     kvmem_nixl_descriptor many[MAX_RANGES];
     for (size_t i = 0; i < MAX_RANGES; i++) many[i] = memory_at(memory + 2 * i * PAGE, PAGE);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_segments_register, agent, ARRAY(many), NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_segments_register, agent, ARRAY(many),
+           NULL);
     OWN(kvmem_segments, most, kvmem_segments_register, agent, many, MAX_RANGES - 1, NULL);
     OWN(kvmem_region, next, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = PAGE)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_region_register, next, agent);

@@ -121,7 +121,8 @@ static void *race(void *argument) {
 }
 
 /* The pairs of the racing transfers: few blocks, which the submitting thread moves itself, and all blocks. */
-static kvmem_transfer *create_racing(kv_meeting *fixture, kvmem_queue *queue, uint32_t first, uint32_t count) {
+static kvmem_transfer *create_racing(kv_meeting *fixture, kvmem_queue *queue, uint32_t first,
+                                     uint32_t count) {
     kvmem_block_pair pairs[64];
     for (uint32_t i = 0; i < count; i++) pairs[i] = (kvmem_block_pair){first + 2 * i, first + 2 * i};
     const kv_move move = {pairs, count, 0, 0, 3};

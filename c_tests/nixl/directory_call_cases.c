@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of every kind of directory: calls of several threads at the same time, and calls that wait for a peer.
+// Cases of every kind of directory: calls of several threads at the same time, and calls that wait for a
+// peer.
 #include "directory_cases.h"
 
 /* A publication that takes long, because it exports many layouts. */
@@ -83,7 +84,8 @@ TEST(calls_wait_for_an_agent_until_it_is_published) {
     OWNED(kvmem_agent) agent = agent_open("north");
     OWNED(kvmem_directory) publisher = directory_open(&here);
     OWNED(kvmem_directory) reader = directory_open(&here);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, reader, "north", MILLISECONDS(50));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, reader, "north",
+           MILLISECONDS(50));
     CHECK_HAS(test_last_message(), "north");
     CHECK(strstr(test_last_message(), "not respond") == NULL);
     kvmem_directory *readers[] = {reader, reader, publisher};
@@ -118,7 +120,8 @@ TEST(a_call_waits_for_a_peer_and_loads_its_metadata) {
     OWNED(kvmem_agent) south = agent_open("south");
     OWNED(kvmem_directory) publisher = directory_open(&here);
     OWNED(kvmem_directory) reader = directory_open(&here);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_connect, reader, south, "north", MILLISECONDS(50));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_connect, reader, south, "north",
+           MILLISECONDS(50));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(south, "north", ERR));
     connecting both[] = {{reader, south}, {publisher, south}};
     threads waiting = {0};

@@ -210,7 +210,8 @@ TEST(an_entry_that_is_damaged_is_published_again) {
         kvmem_status status;
         do {
             status = kvmem_directory_check(watcher, before, PATIENCE, ERR);
-            CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_CORRUPT);
+            CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND ||
+                  status == KVMEM_STATUS_CORRUPT);
         } while (status != KVMEM_STATUS_OK);
         /* The publisher gets an event, though it watches nothing. */
         CHECK_EQ(directory_await(directory, KVMEM_DIRECTORY_RESTORED, "north").status, KVMEM_STATUS_OK);
@@ -224,7 +225,8 @@ TEST(layouts_that_cannot_be_published_are_named_by_their_index) {
     OWNED(kvmem_agent) agent = agent_open("north");
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), agent, 1);
     OWNED(kvmem_directory) directory = directory_open(&here);
-    const kvmem_named_layout no_layout[] = {{"a", side.layout}, {"b", NULL}}, no_name[] = {{"a", side.layout}, {NULL, side.layout}};
+    const kvmem_named_layout no_layout[] = {{"a", side.layout}, {"b", NULL}}, no_name[] = {{"a", side.layout},
+                                                                                           {NULL, side.layout}};
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "layouts[1] of 2",
                    kvmem_directory_publish(directory, agent, no_layout, 2, PATIENCE, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "layouts[1] of 2",
@@ -237,7 +239,8 @@ TEST(names_are_bounded) {
     char longest[UCX_NAME_LIMIT + 2];
     memset(longest, 'x', sizeof(longest));
     longest[UCX_NAME_LIMIT + 1] = '\0';
-    const char *refused[] = {"", longest, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
+    const char *refused[] = {"", longest,
+                             "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
                              "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
                              "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
                              "\xC3\xA9\xC3\xA9\xC3\xA9"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories in etcd: the cases of every kind of directory, and faults of the server: it stops, is slow, loses its
-// data, or requires certificates and passwords.
+// Directories in etcd: the cases of every kind of directory, and faults of the server: it stops, is slow,
+// loses its data, or requires certificates and passwords.
 #include "directory_cases.h"
 #include "etcd_server.h"
 #include "slow_link.h"
@@ -29,13 +29,15 @@ kvmem_directory_options place_from_words(char *words) {
     CHECK(prefix != NULL);
     *prefix = '\0';
     endpoints[0] = words;
-    return OPTIONS(kvmem_directory_options, it.endpoints = endpoints, it.endpoint_count = 1, it.prefix = prefix + 1,
+    return OPTIONS(kvmem_directory_options, it.endpoints = endpoints, it.endpoint_count = 1,
+                   it.prefix = prefix + 1,
                    it.lease_seconds = LEASE);
 }
 
 void place_open(place *place) {
     static char words[512];
-    snprintf(place->words, sizeof(place->words), "%.63s|kvmem-test/%d-%d", shared_server()->endpoint, (int)getpid(),
+    snprintf(place->words, sizeof(place->words), "%.63s|kvmem-test/%d-%d", shared_server()->endpoint,
+             (int)getpid(),
              places++);
     snprintf(words, sizeof(words), "%s", place->words);
     place->options = place_from_words(words);
@@ -50,7 +52,8 @@ void place_put(const place *place, const char *name, const void *data, size_t si
     const char *keys[] = {"entries", "agents"};
     for (size_t i = 0; i < NUM(keys); i++) {
         /* etcdctl reads the value from its input, unless the value is empty. */
-        const char *put[] = {"put", TEXT("%s/%s/%s", place->options.prefix, keys[i], name), size == 0 ? "" : NULL, NULL};
+        const char *put[] = {"put", TEXT("%s/%s/%s", place->options.prefix, keys[i], name),
+                             size == 0 ? "" : NULL, NULL};
         etcd_control(&shared, put, data, size);
     }
 }
@@ -84,10 +87,12 @@ static void watched_server_open(watched_server *watched_server) {
     const kvmem_directory_options options = options_at(&watched_server->endpoint);
     EXPECT_OK(kvmem_directory_create(&options, &watched_server->publisher, ERR));
     EXPECT_OK(kvmem_directory_create(&options, &watched_server->watcher, ERR));
-    EXPECT_OK(kvmem_directory_publish(watched_server->publisher, watched_server->agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_publish(watched_server->publisher, watched_server->agent, NULL, 0, PATIENCE,
+                                      ERR));
     EXPECT_OK(kvmem_directory_watch(watched_server->watcher, NULL, PATIENCE, ERR));
     directory_await(watched_server->watcher, KVMEM_DIRECTORY_PUBLISHED, "north");
-    EXPECT_OK(kvmem_directory_look_up(watched_server->watcher, "north", PATIENCE, &watched_server->entry, ERR));
+    EXPECT_OK(kvmem_directory_look_up(watched_server->watcher, "north", PATIENCE, &watched_server->entry,
+                                      ERR));
 }
 
 static void watched_server_close(watched_server *watched_server) {
@@ -212,7 +217,8 @@ static void cut_server_close(cut_server *it) {
     watched_server_close(&it->behind);
 }
 
-/* A handle that has nothing published when it connects again keeps its lease alive for the next publication. */
+/* A handle that has nothing published when it connects again keeps its lease alive for the next
+   publication. */
 TEST(an_entry_that_was_published_after_a_new_connection_lives) {
     OPENED(cut_server, it);
     EXPECT_OK(kvmem_directory_withdraw(it.publisher, "south", PATIENCE, ERR));
@@ -259,7 +265,8 @@ TEST(short_timeouts_do_not_prevent_a_new_connection) {
         const kvmem_status status = kvmem_directory_check(it.watcher, it.entry, 1000, NULL);
         CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_IO || status == KVMEM_STATUS_OK);
         kvmem_directory_events *events = NULL;
-        if (kvmem_directory_take_events(it.watcher, MILLISECONDS(1), &events, NULL) != KVMEM_STATUS_OK) continue;
+        if (kvmem_directory_take_events(it.watcher, MILLISECONDS(1), &events, NULL) != KVMEM_STATUS_OK)
+            continue;
         for (size_t i = 0; i < kvmem_directory_events_count(events); i++) {
             GET(kvmem_directory_event, event, kvmem_directory_events_get, events, i);
             is_resumed |= event.kind == KVMEM_DIRECTORY_RESUMED;
@@ -308,7 +315,8 @@ static long count_watches(const etcd_server *server) {
     char *line = NULL;
     size_t capacity = 0;
     long count = -1;
-    while (getline(&line, &capacity, reply) > 0) sscanf(line, "etcd_debugging_mvcc_watcher_total %ld", &count);
+    while (getline(&line, &capacity, reply) > 0)
+        sscanf(line, "etcd_debugging_mvcc_watcher_total %ld", &count);
     free(line);
     fclose(reply);
     CHECK(count >= 0);
@@ -340,7 +348,8 @@ TEST(keys_that_are_not_text_are_skipped) {
     for (int first = 0; first < KEYS; first += OF_ONE) {
         size_t size = (size_t)sprintf(requests, "\n");
         for (int i = 0; i < OF_ONE; i++)
-            size += (size_t)sprintf(requests + size, "put \"%s/agents/\\xff%d\" \"x\"\n", here.options.prefix, first + i);
+            size += (size_t)sprintf(requests + size, "put \"%s/agents/\\xff%d\" \"x\"\n", here.options.prefix,
+                                    first + i);
         size += (size_t)sprintf(requests + size, "\n\n");
         etcd_control(&shared, (const char *const[]){"txn", NULL}, requests, size);
     }

@@ -43,7 +43,8 @@ TEST(entries_that_are_not_regular_files_fail) {
     const char *names[] = {"link", "fifo", "folder"};
     for (size_t i = 0; i < NUM(names); i++) {
         const char *path = path_of(&here, names[i]);
-        CHECK_EQ(i == 0 ? symlink("/etc/hostname", path) : i == 1 ? mkfifo(path, 0600) : mkdir(path, 0700), 0);
+        CHECK_EQ(i == 0 ? symlink("/etc/hostname", path) : i == 1 ? mkfifo(path, 0600) : mkdir(path, 0700),
+                 0);
         directory_await(directory, KVMEM_DIRECTORY_INVALID, names[i]);
         REFUSE(KVMEM_STATUS_CORRUPT, names[i], kvmem_directory_look_up, directory, names[i], PATIENCE);
     }
@@ -107,7 +108,8 @@ TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     const bool linked = link(path_of(&here, "north"), other) == 0;
     /* The second call is executed after a look at what has changed before the first. */
     kvmem_status checks[2];
-    for (size_t i = 0; i < NUM(checks); i++) checks[i] = kvmem_directory_check(directory, entry, PATIENCE, ERR);
+    for (size_t i = 0; i < NUM(checks); i++)
+        checks[i] = kvmem_directory_check(directory, entry, PATIENCE, ERR);
     kvmem_directory_entry *found = NULL;
     const kvmem_status look_up = kvmem_directory_look_up(directory, "north", PATIENCE, &found, ERR);
     CHECK_HAS(test_last_message(), "RLIMIT_NOFILE");
@@ -123,7 +125,8 @@ TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     CHECK_STR(event.agent, "south");
     CHECK_HAS(event.message, "it is the entry of agent 'north'");
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "it has 0 layouts", kvmem_directory_entry_import_layout, entry, agent, "cache");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "it has 0 layouts", kvmem_directory_entry_import_layout, entry, agent,
+           "cache");
     CHECK(strstr(test_last_message(), "layouts:") == NULL);
 }
 
@@ -134,7 +137,8 @@ TEST(an_entry_under_another_name_fails) {
     OWNED(kvmem_agent) agent = agent_open("north");
     EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
     CHECK_EQ(link(path_of(&here, "north"), path_of(&here, "south")), 0);
-    REFUSE(KVMEM_STATUS_CORRUPT, "it is the entry of agent 'north'", kvmem_directory_look_up, directory, "south",
+    REFUSE(KVMEM_STATUS_CORRUPT, "it is the entry of agent 'north'", kvmem_directory_look_up, directory,
+           "south",
            PATIENCE);
 }
 
@@ -238,7 +242,8 @@ TEST(only_unfinished_entries_without_a_writer_are_removed) {
         const struct timespec old[] = {{.tv_sec = 1}, {.tv_sec = 1}};
         CHECK_EQ(utimensat(AT_FDCWD, TEXT("%s/%s", folder_of(&here), names[i]), old, 0), 0);
     }
-    CLEANUP(test_close) const int writer = lock_as(F_WRLCK, TEXT("%s/%s", folder_of(&here), names[0]), O_RDWR);
+    CLEANUP(test_close) const int writer = lock_as(F_WRLCK, TEXT("%s/%s", folder_of(&here), names[0]),
+                                                   O_RDWR);
     OWNED(kvmem_directory) directory = directory_open(&here);
     CHECK_EQ(access(TEXT("%s/%s", folder_of(&here), names[0]), F_OK), 0);
     CHECK(access(TEXT("%s/%s", folder_of(&here), names[1]), F_OK) != 0);
@@ -250,7 +255,8 @@ static sem_t has_returned;
 
 static void open_slowly(void) {
     OWNED(kvmem_directory) directory = NULL;
-    opened = kvmem_directory_create(REF(OPTIONS(kvmem_directory_options, it.folder = slow_folder)), &directory, ERR);
+    opened = kvmem_directory_create(REF(OPTIONS(kvmem_directory_options, it.folder = slow_folder)),
+                                    &directory, ERR);
     test_forget_error();
     CHECK_EQ(sem_post(&has_returned), 0);
 }

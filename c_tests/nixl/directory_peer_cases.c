@@ -19,7 +19,9 @@ ROLE(publisher) {
     frame_send(socket, PUBLISHED, NULL, 0);
     for (uint32_t tag = AGAIN; tag != END && frame_arrives(socket);) {
         CLEANUP(message_free) const message request = frame_receive(socket, &tag);
-        if (tag == EVENT) directory_await(directory, *(const uint32_t *)(const void *)request.data, (const char *)name.data);
+        if (tag == EVENT)
+            directory_await(directory, *(const uint32_t *)(const void *)request.data,
+                            (const char *)name.data);
         if (tag == AGAIN) directory_publish(directory, agent, side.layout);
         if (tag != END) frame_send(socket, tag, NULL, 0);
     }
@@ -97,7 +99,8 @@ TEST(a_peer_is_found_lost_and_found_again) {
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kv_prepare, stale, side.layout, &options);
     /* A thread that kept the entry of the previous peer does not affect the others. */
     OWN(kvmem_layout, current, kvmem_directory_entry_import_layout, second, agent, "cache");
-    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted after this entry was looked up", kvmem_directory_entry_load(first, agent, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted after this entry was looked up",
+                   kvmem_directory_entry_load(first, agent, ERR));
     OWN(kvmem_transfer, unharmed, kv_prepare, current, side.layout, &options);
     EXPECT_OK(kvmem_directory_entry_load(second, agent, ERR));
 
@@ -117,7 +120,8 @@ TEST(a_second_publisher_replaces_the_first) {
     CHECK_EQ(event.status, KVMEM_STATUS_STALE);
     OWNED(kvmem_directory_entry) entry = directory_find(first, "twin");
     CHECK_EQ(directory_entry_info(entry).layout_count, 1);
-    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "another process", kvmem_directory_withdraw(first, "twin", PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "another process",
+                   kvmem_directory_withdraw(first, "twin", PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_check(first, entry, PATIENCE, ERR));
     directory_publish(first, agent, NULL); /* it takes the name back */
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(first, entry, PATIENCE, ERR));

@@ -123,9 +123,11 @@ TEST(a_query_of_a_backend_without_storage_names_those_with_storage) {
     const kvmem_nixl_descriptor asked = memory_at(memory, sizeof(memory));
     const char *const ucx = "UCX";
     const kvmem_nixl_options by_ucx = OPTIONS(kvmem_nixl_options, it.backends = &ucx, it.backend_count = 1);
-    REFUSE(KVMEM_STATUS_NIXL, "none of the backends of agent 'asking', UCX, has storage", kvmem_agent_query, agent, &asked,
+    REFUSE(KVMEM_STATUS_NIXL, "none of the backends of agent 'asking', UCX, has storage", kvmem_agent_query,
+           agent, &asked,
            1, &by_ucx);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    REFUSE(KVMEM_STATUS_NIXL, "of the backends of agent 'asking', POSIX has storage", kvmem_agent_query, agent, &asked,
+    REFUSE(KVMEM_STATUS_NIXL, "of the backends of agent 'asking', POSIX has storage", kvmem_agent_query,
+           agent, &asked,
            1, &by_ucx);
 }

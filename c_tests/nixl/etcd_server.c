@@ -70,10 +70,12 @@ static void make_certificates(etcd_server *server) {
                                      "basicConstraints=CA:FALSE\n"
                                      "extendedKeyUsage=serverAuth,clientAuth\n";
     write_file(names, extensions, sizeof(extensions) - 1);
-    RUN_PROGRAM("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+    RUN_PROGRAM("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                "-nodes",
                 "-subj", "/CN=kvmem test authority", "-days", "2", "-keyout", authority_key, "-out",
                 server->authority);
-    RUN_PROGRAM("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
+    RUN_PROGRAM("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                "-subj",
                 "/CN=kvmem-test", "-keyout", server->key, "-out", request);
     RUN_PROGRAM("openssl", "x509", "-req", "-in", request, "-CA", server->authority, "-CAkey", authority_key,
                 "-CAcreateserial", "-days", "2", "-extfile", names, "-out", server->certificate);
@@ -103,7 +105,8 @@ static void launch(etcd_server *server) {
     const char *folder = server->folder;
     const char *peers = TEXT("http://127.0.0.1:%d", free_port());
     const char *arguments[MAX_ARGUMENTS] = {
-        "etcd", "--name", "test", "--data-dir", TEXT("%s/data", folder), "--listen-client-urls", server->endpoint,
+        "etcd", "--name", "test", "--data-dir", TEXT("%s/data",
+                                                     folder), "--listen-client-urls", server->endpoint,
         "--advertise-client-urls", server->endpoint, "--listen-peer-urls", peers, "--initial-advertise-peer-urls",
         peers, "--initial-cluster", TEXT("test=%s", peers), "--logger", "zap", "--log-outputs",
         "stderr", "--unsafe-no-fsync",
@@ -136,7 +139,8 @@ void etcd_server_open(etcd_server *server, bool has_tls) {
     *server = (etcd_server){.has_tls = has_tls, .port = free_port()};
     snprintf(server->folder, sizeof(server->folder), "%s/kvmem-etcd-XXXXXX", temporary_directory());
     CHECK(mkdtemp(server->folder) != NULL);
-    snprintf(server->endpoint, sizeof(server->endpoint), "http%s://127.0.0.1:%d", has_tls ? "s" : "", server->port);
+    snprintf(server->endpoint, sizeof(server->endpoint), "http%s://127.0.0.1:%d", has_tls ? "s" : "",
+             server->port);
     if (has_tls) {
         make_certificates(server);
     }

@@ -185,7 +185,8 @@ static void *churn_repeatedly(void *argument) {
 TEST(eight_processes_read_while_memory_is_registered_and_deregistered) {
     OPENED(owner, owner);
     atomic_bool is_over = false;
-    churn churns[2] = {{.agent = owner.agent, .is_over = &is_over}, {.agent = owner.agent, .is_over = &is_over}};
+    churn churns[2] = {{.agent = owner.agent, .is_over = &is_over},
+                       {.agent = owner.agent, .is_over = &is_over}};
     threads threads = {0};
     threads_start(&threads, NUM(churns), churn_repeatedly, churns, sizeof(churns[0]));
     begin_reads(&owner, load_duration());

@@ -66,7 +66,8 @@ static void open_plugin_by_path(void) {
     const char *library = getenv("KVMEM_NIXL_LIBRARY");
     const char *file = strrchr(library, '/');
     CHECK(file != NULL);
-    void *plugin = dlopen(TEXT("%.*s/plugins/libplugin_UCX.so", (int)(file - library), library), RTLD_NOW | RTLD_NOLOAD);
+    void *plugin = dlopen(TEXT("%.*s/plugins/libplugin_UCX.so", (int)(file - library), library),
+                          RTLD_NOW | RTLD_NOLOAD);
     CHECK(plugin != NULL);
     dlclose(plugin);
 }
@@ -77,7 +78,8 @@ TEST(a_peer_is_not_loaded_without_free_file_descriptors_and_later_is) {
     open_plugin_by_path();
     CLEANUP(message_free) message metadata = agent_metadata(far);
     const struct rlimit before = forbid_open_files();
-    const kvmem_status status = kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL, ERR);
+    const kvmem_status status = kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL,
+                                                                 ERR);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     CHECK_EQ(status, KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_HAS(test_last_message(), "RLIMIT_NOFILE");
@@ -325,8 +327,8 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     }
 }
 
-/* A layout of the far agent of two that listen, and transfers of it by two methods: one prepares its lists, the other lists
-   memory for each request. */
+/* A layout of the far agent of two that listen, and transfers of it by two methods: one prepares its lists,
+   the other lists memory for each request. */
 typedef struct meeting {
     listeners both;
     kv_side near, far;
@@ -377,7 +379,8 @@ TEST(layouts_of_a_peer_that_withdrew_are_stale_after_it_came_back) {
     OPENED(meeting, meeting);
     withdraw_far(&meeting, meeting.both.near_port);
     EXPECT_OK(fetch_far(&meeting.both, "127.0.0.1", PATIENCE));
-    EXPECT_OK(kvmem_agent_check_remote_metadata(meeting.both.near, "far", ERR)); /* the call has waited for it */
+    /* the call has waited for it */
+    EXPECT_OK(kvmem_agent_check_remote_metadata(meeting.both.near, "far", ERR));
     expect_stale(&meeting);
     OWNED(kvmem_layout) again = layout_import(meeting.both.near, meeting.far.layout);
     kv_run(again, meeting.near.layout, &move);
@@ -386,12 +389,14 @@ TEST(layouts_of_a_peer_that_withdrew_are_stale_after_it_came_back) {
 /* Nothing asks for the peer while it is away. */
 TEST(a_peer_that_withdrew_and_came_back_unseen_is_another) {
     OPENED(meeting, meeting);
-    EXPECT_OK(kvmem_agent_invalidate_local_metadata(meeting.both.far, "127.0.0.1", meeting.both.near_port, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_local_metadata(meeting.both.far, "127.0.0.1", meeting.both.near_port,
+                                                    ERR));
     EXPECT_OK(kvmem_agent_send_local_metadata(meeting.both.far, "127.0.0.1", meeting.both.near_port, ERR));
     CLEANUP(message_free) message descriptor = layout_descriptor(meeting.far.layout);
     const struct timespec pause = {0, 1000000};
     kvmem_layout *again = NULL; /* until NIXL's thread has done both */
-    while (kvmem_layout_import(meeting.both.near, descriptor.data, descriptor.size, &again, NULL) != KVMEM_STATUS_OK)
+    while (kvmem_layout_import(meeting.both.near, descriptor.data, descriptor.size, &again,
+                               NULL) != KVMEM_STATUS_OK)
         nanosleep(&pause, NULL);
     expect_stale(&meeting);
     kv_run(again, meeting.near.layout, &move);

@@ -24,7 +24,8 @@ TEST(functions_without_a_backend_work) {
     CHECK_EQ(kvmem_plugins_count(backends), 0);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "no backend", kvmem_agent_take_notifications, agent, 0);
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 4096)));
-    REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts DRAM memory first, such as UCX", kvmem_region_register, region,
+    REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts DRAM memory first, such as UCX",
+           kvmem_region_register, region,
            agent);
 }
 

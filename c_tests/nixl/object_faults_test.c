@@ -33,7 +33,8 @@ TEST(a_short_object_fails_a_checksum) {
     OPENED(kv_side, source, REF(block_config()), agent, 1);
     OPENED(kv_side, destination, REF(block_config()), agent, 2);
     kv_run(source.layout, objects, &out);
-    GET(uint32_t, checksum, kvmem_layout_checksum, source.layout, &out_pairs[4].source, 1, KVMEM_TIMEOUT_FOREVER);
+    GET(uint32_t, checksum, kvmem_layout_checksum, source.layout, &out_pairs[4].source, 1,
+        KVMEM_TIMEOUT_FOREVER);
     python_send(&object_store, "cut short/0000000004");
     const kv_move one = KV_MOVE(3, {4, 4});
     OWN(kvmem_transfer, transfer, kv_prepare, objects, destination.layout,
@@ -134,8 +135,8 @@ TEST(checksums_with_a_limit_end_while_the_store_is_silent) {
     EXPECT_OK(kvmem_layout_checksum(objects, &block, 1, PATIENCE, &found, ERR));
 }
 
-/* The plugin repeats the request for 25 seconds, so the store is not asked as well. Cases after this one have another, empty
-   store. */
+/* The plugin repeats the request for 25 seconds, so the store is not asked as well. Cases after this one have
+   another, empty store. */
 TEST(a_store_that_is_gone_is_not_asked_for_the_object) {
     OWNED(kvmem_agent) agent = store_agent("storing");
     OWNED(kvmem_layout) objects = lay_out("gone/", agent);

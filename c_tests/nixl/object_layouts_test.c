@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of objects of an S3-compatible server, and layouts of them: what is possible, what is refused, and how long they are
-// registered.
+// Regions of objects of an S3-compatible server, and layouts of them: what is possible, what is refused, and
+// how long they are registered.
 #include "object_sides.h"
 
 REQUIRES(object_store_lacks)
@@ -15,7 +15,8 @@ static void refuse_layout(const kvmem_layout_config *config, uint64_t object_siz
 TEST(layouts_that_objects_cannot_hold_are_refused) {
     const kvmem_layout_config config = block_config();
     const uint64_t block = kv_block_stride(&config);
-    refuse_layout(&config, 2 * block, "axis B (block) has a stride of 288 bytes, and the objects have 576 bytes");
+    refuse_layout(&config, 2 * block,
+                  "axis B (block) has a stride of 288 bytes, and the objects have 576 bytes");
     refuse_layout(&config, 2 * block, "create the region with objects of 288 bytes");
     refuse_layout(&config, block - 1, "axis B (block)");
     refuse_layout(&config, 24, "48 contiguous bytes");
@@ -46,14 +47,17 @@ TEST(layouts_that_objects_cannot_hold_are_refused) {
 TEST(regions_of_too_few_objects_or_regions_are_refused_with_the_number) {
     const kvmem_layout_config config = block_config();
     OWNED(kvmem_region) few = name_objects("refused/", kv_block_stride(&config), config.num_blocks - 1);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "region 0 of 1 has 6 objects of 288 bytes, the layout needs 7; create it with that count",
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE,
+           "region 0 of 1 has 6 objects of 288 bytes, the layout needs 7; create it with that count",
            kvmem_layout_build,
-           REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &few,
+           REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
+                       it.regions = &few,
                        it.count = 1)));
     const kvmem_layout_config layers = WITH(config, it.order = "L/OBNC");
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "; for one region of objects use an order without '/'",
            kvmem_layout_build,
-           REF(OPTIONS(kvmem_layout_options, it.config = &layers, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &few,
+           REF(OPTIONS(kvmem_layout_options, it.config = &layers, it.source = KVMEM_LAYOUT_REGIONS,
+                       it.regions = &few,
                        it.count = 1)));
     CHECK_HAS(test_last_message(), "such as BLONHC");
 }
@@ -65,7 +69,8 @@ TEST(a_backend_without_a_bucket_says_so) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "storing", NULL);
     const kvmem_parameter keys[] = {{"access_key", "key"}, {"secret_key", "secret"}};
     CHECK_EQ(unsetenv("AWS_DEFAULT_BUCKET"), 0);
-    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "neither the parameter bucket nor AWS_DEFAULT_BUCKET of the environment is set",
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL,
+                   "neither the parameter bucket nor AWS_DEFAULT_BUCKET of the environment is set",
                    kvmem_agent_create_backend(agent, "OBJ", keys, NUM(keys), ERR));
     CHECK_EQ(setenv("AWS_DEFAULT_BUCKET", "blocks", 1), 0);
     EXPECT_OK(kvmem_agent_create_backend(agent, "OBJ", keys, NUM(keys), ERR));
@@ -97,9 +102,11 @@ TEST(objects_are_not_shared_or_exported) {
     OWNED(kvmem_agent) agent = store_agent("storing");
     OWNED(kvmem_layout) objects = lay_out("alone/", agent);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "tier object", kvmem_layout_export, objects);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "object storage cannot be shared", kvmem_share_create_layout, objects, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "object storage cannot be shared", kvmem_share_create_layout, objects,
+           NULL);
     OWNED(kvmem_region) region = name_objects("alone/", 100, 3);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "object storage cannot be shared", kvmem_share_create_region, region, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "object storage cannot be shared", kvmem_share_create_region, region,
+           NULL);
     EXPECT(KVMEM_STATUS_UNSUPPORTED,
            kvmem_region_get_residency(region, REF((kvmem_region_residency){0}), ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(region, 0, 100, ERR)); /* not elastic */
@@ -121,7 +128,8 @@ TEST(an_agent_without_a_backend_for_objects_says_so) {
     object_store_start();
     OWNED(kvmem_agent) agent = agent_open("plain");
     OWNED(kvmem_region) region = name_objects("a", 100, 3);
-    REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts OBJECT memory first", kvmem_region_register, region, agent);
+    REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts OBJECT memory first", kvmem_region_register,
+           region, agent);
     OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 100);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "register the region", kvmem_region_register, view, agent);
 }

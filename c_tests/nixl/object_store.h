@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An S3-compatible server on loopback, which the first case that needs it starts: it takes seconds. It ends with the process.
+// An S3-compatible server on loopback, which the first case that needs it starts: it takes seconds. It ends
+// with the process.
 #pragma once
 
 #include "harness.h"
@@ -14,6 +15,7 @@ void object_store_start(void);
 /* Kills it, and starts another one at the same address, which is empty. */
 void object_store_kill(void);
 void object_store_restart(void);
-/* Creates an OBJ backend for its bucket; the second one for a bucket and an endpoint, NULL for those of the server. */
+/* Creates an OBJ backend for its bucket; the second one for a bucket and an endpoint, NULL for those of the
+   server. */
 void object_store_create_backend(kvmem_agent *agent);
 void object_store_create_backend_for(kvmem_agent *agent, const char *bucket, const char *endpoint);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers to and from objects of an S3-compatible server: what they write and read, checksums, and what is refused.
+// Transfers to and from objects of an S3-compatible server: what they write and read, checksums, and what is
+// refused.
 #include "object_sides.h"
 
 REQUIRES(object_store_lacks)
@@ -89,7 +90,8 @@ TEST(an_object_that_is_larger_than_its_block_has_only_the_block) {
     OPENED(kv_side, destination, &config, agent, 2);
     kv_run(source.layout, objects, &out);
     kv_expect_moved(&stored.side, &source, &out);
-    CHECK_HAS(python_send(&object_store, "list"), TEXT("padded/0000000006:%u", (unsigned)kv_block_stride(&config)));
+    CHECK_HAS(python_send(&object_store, "list"), TEXT("padded/0000000006:%u",
+                                                       (unsigned)kv_block_stride(&config)));
     kv_run(objects, destination.layout, &back);
     kv_side_check_moved(&destination, &stored.side, &back);
 }
@@ -107,16 +109,22 @@ TEST(transfers_that_objects_cannot_take_are_refused) {
     const kv_job usual = kv_job_of(&out);
     refuse(host.layout, objects, WITH(usual, it.transfer.num_layers = 2), KVMEM_STATUS_UNSUPPORTED,
            "'refused/0000000000': 192 of its 288 bytes");
-    refuse(host.layout, objects, WITH(usual, it.transfer.num_outers = 1), KVMEM_STATUS_UNSUPPORTED, "only whole objects");
-    refuse(host.layout, objects, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, objects, WITH(usual, it.transfer.num_outers = 1), KVMEM_STATUS_UNSUPPORTED,
+           "only whole objects");
+    refuse(host.layout, objects, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER),
+           KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_BY_LAYER");
-    refuse(separate.layout, objects, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
+    refuse(separate.layout, objects, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL),
+           KVMEM_STATUS_UNSUPPORTED,
            "the bytes of an object are not contiguous in the other layout; request NIXL, staged");
-    refuse(separate.layout, objects, WITH(usual, it.transfer.staging_size = 8 * 4096 - 1), KVMEM_STATUS_INVALID_ARGUMENT,
+    refuse(separate.layout, objects, WITH(usual, it.transfer.staging_size = 8 * 4096 - 1),
+           KVMEM_STATUS_INVALID_ARGUMENT,
            "staging_size");
-    refuse(host.layout, objects, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL_SERVED), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, objects, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL_SERVED),
+           KVMEM_STATUS_UNSUPPORTED,
            "possible: NIXL; NIXL, staged");
-    refuse(host.layout, objects, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_ZERO_COPY), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, objects, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_ZERO_COPY),
+           KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_ZERO_COPY");
     OWNED(kvmem_layout) others = lay_out("others/", agent);
     refuse(objects, others, usual, KVMEM_STATUS_UNSUPPORTED, "move the blocks through a host layout");
@@ -124,7 +132,8 @@ TEST(transfers_that_objects_cannot_take_are_refused) {
     refuse(host.layout, unknown, usual, KVMEM_STATUS_INVALID_STATE, "the object layout has no agent");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the object layout has no agent",
                    kvmem_layout_checksum(unknown, &out_pairs[0].destination, 1, KVMEM_TIMEOUT_FOREVER, &(uint32_t){0}, ERR));
-    CHECK_HAS(test_last_message(), "build it with an agent that has a POSIX backend for files, an OBJ backend for objects");
+    CHECK_HAS(test_last_message(),
+              "build it with an agent that has a POSIX backend for files, an OBJ backend for objects");
     OPENED(kv_side, unregistered, REF(block_config()), NULL, 1);
     refuse(unregistered.layout, objects, usual, KVMEM_STATUS_INVALID_STATE, "the system layout has no agent");
 }
@@ -152,14 +161,16 @@ TEST(checksums_of_objects_are_those_of_their_blocks) {
         kv_job options = WITH(kv_job_of(&out), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
         kv_run_with(host.layout, objects, &options);
         uint32_t expected[NUM(out_pairs)], found[NUM(out_pairs)], from[NUM(out_pairs)], to[NUM(out_pairs)];
-        for (size_t i = 0; i < NUM(out_pairs); i++) from[i] = out_pairs[i].source, to[i] = out_pairs[i].destination;
+        for (size_t i = 0; i < NUM(out_pairs); i++)
+            from[i] = out_pairs[i].source, to[i] = out_pairs[i].destination;
         EXPECT_OK(kvmem_layout_checksum(host.layout, from, NUM(from), KVMEM_TIMEOUT_FOREVER, expected, ERR));
         EXPECT_OK(kvmem_layout_checksum(objects, to, NUM(to), KVMEM_TIMEOUT_FOREVER, found, ERR));
         CHECK_BYTES(found, expected, sizeof(expected));
     }
 }
 
-/* The last layers of each block, over views, have the checksums with which a transfer of these layers is verified. */
+/* The last layers of each block, over views, have the checksums with which a transfer of these layers is
+   verified. */
 TEST(checksums_of_a_range_of_layers_are_those_of_a_layout_of_the_range) {
     const kvmem_layout_config config = block_config();
     const uint64_t layer = 2 * kv_piece_size(&config), first = 1;

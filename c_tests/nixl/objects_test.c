@@ -43,11 +43,13 @@ static kvmem_status run(kvmem_request *request) {
     return status;
 }
 
-static kvmem_status move_within(store *store, uint32_t operation, size_t block, const kvmem_nixl_descriptor *to,
+static kvmem_status move_within(store *store, uint32_t operation, size_t block,
+                                const kvmem_nixl_descriptor *to,
                                 uint64_t limit) {
     const kvmem_nixl_descriptor here = memory_at(memory + block * BLOCK, BLOCK);
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = limit);
-    OWN(kvmem_request, request, kvmem_request_create, store->agent, operation, &here, "storing", to, 1, &options);
+    OWN(kvmem_request, request, kvmem_request_create, store->agent, operation, &here, "storing", to, 1,
+        &options);
     return run(request);
 }
 
@@ -85,7 +87,8 @@ TEST(parts_of_objects_are_read_by_prepared_lists) {
     const kvmem_nixl_descriptor objects[] = {object(1, "a"), object(2, "b")};
     OWN(kvmem_segments, both, kvmem_segments_register, store.agent, ARRAY(objects), NULL);
     const kvmem_nixl_descriptor blocks[] = {memory_at(memory, BLOCK), memory_at(memory + BLOCK, BLOCK)};
-    OWN(kvmem_request, write, kvmem_request_create, store.agent, KVMEM_REQUEST_WRITE, blocks, "storing", objects,
+    OWN(kvmem_request, write, kvmem_request_create, store.agent, KVMEM_REQUEST_WRITE, blocks, "storing",
+        objects,
         NUM(objects), NULL);
     EXPECT_OK(run(write)); /* two objects by one request */
 
@@ -126,7 +129,8 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     const kvmem_nixl_descriptor here = memory_at(memory + BLOCK, BLOCK);
-    OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, &here, "storing", &stored, 1,
+    OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, &here, "storing", &stored,
+        1,
         REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms", run(read));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(read, NULL, 0, ERR));

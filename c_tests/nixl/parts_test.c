@@ -93,7 +93,8 @@ TEST(tokens_and_some_parts_are_read_with_a_notification) {
     kv_job tables =
         JOB(it.run.source_table = &source, it.run.destination_table = &destination,
                 it.run.num_tokens = 11, it.transfer.source_head = 1, it.transfer.num_heads = 1, it.transfer.destination_head = 0);
-    kv_run_with(w.remote, w.here, REF(WITH(tables, it.transfer.parts = names, it.transfer.num_parts = NUM(names),
+    kv_run_with(w.remote, w.here, REF(WITH(tables, it.transfer.parts = names,
+                                           it.transfer.num_parts = NUM(names),
                                            it.run.notification = "read", it.run.notification_size = 4)));
     const part_shape selected[] = {parts_reordered[0], parts_reordered[1]};
     parts_run_apart(selected, NUM(selected), w.expected_there, w.expected_here, &tables);

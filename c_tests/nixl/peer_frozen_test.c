@@ -104,9 +104,11 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
         KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'frozen' was not complete after 1000 ms", limited);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use", kvmem_transfer_submit(limited, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use",
+                   kvmem_transfer_submit(limited, NULL, ERR));
     peer_thaw(&peer.process);
-    kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs, .num_pairs = move.num_pairs,
+    kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs,
+                                  .num_pairs = move.num_pairs,
                                   .timeout_ns = KVMEM_TIMEOUT_FOREVER};
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) {
@@ -136,7 +138,8 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     OWN(kvmem_transfer, other, kv_prepare, model.layout, flight.local, KV_JOB(&elsewhere));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination",
+                   kvmem_transfer_submit(same, NULL, ERR));
     RUN(other);
     kv_side_check_moved(&flight.model, &model, &elsewhere);
     peer_thaw(&peer.process);
@@ -271,7 +274,8 @@ TEST(handles_are_destroyed_in_any_order_while_in_flight) {
     CHECK_EQ(number, 720);
 }
 
-/* Peers that are stopped take neither the staging memory of an agent nor its copies of control blocks from others. */
+/* Peers that are stopped take neither the staging memory of an agent nor its copies of control blocks from
+   others. */
 enum { STOPPED = 2, RUNS = 9, NUM_BLOCKS = 128 };
 
 typedef struct crowd {

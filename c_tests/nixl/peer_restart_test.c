@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers of one name: one that restarts under the name of one that died, and two that live. They are distinguished, also if their
-// addresses are equal, and the other fails until the first is invalidated.
+// Peers of one name: one that restarts under the name of one that died, and two that live. They are
+// distinguished, also if their addresses are equal, and the other fails until the first is invalidated.
 #include "harness.h"
 
 #include <fcntl.h>
@@ -66,7 +66,8 @@ TEST(an_old_descriptor_fails_though_its_addresses_match) {
     REFUSE(KVMEM_STATUS_PEER_LOST, "phoenix", kvmem_layout_import, agent, descriptor->data, descriptor->size);
 }
 
-/* Two living peers of one name, without address randomization, as replicas are that were forked from one process. */
+/* Two living peers of one name, without address randomization, as replicas are that were forked from one
+   process. */
 typedef struct twins {
     kvmem_agent *agent;
     kv_side side;

@@ -44,11 +44,13 @@ static kvmem_status take_step(reading *reading, int step) {
     const kv_peer *peer = reading->peer;
     switch (step) {
     case LOAD:
-        return kvmem_agent_load_remote_metadata(reading->agent, peer->metadata.data, peer->metadata.size, NULL,
+        return kvmem_agent_load_remote_metadata(reading->agent, peer->metadata.data, peer->metadata.size,
+                                                NULL,
                                                 ERR);
     case CONNECT: return kvmem_agent_connect(reading->agent, peer->name, NULL, ERR);
     case IMPORT:
-        return kvmem_layout_import(reading->agent, peer->descriptor.data, peer->descriptor.size, &reading->remote,
+        return kvmem_layout_import(reading->agent, peer->descriptor.data, peer->descriptor.size,
+                                   &reading->remote,
                                    ERR);
     case CREATE:
         return kv_prepare(reading->remote, reading->side.layout, KV_JOB(&move), &reading->transfer,
@@ -126,9 +128,11 @@ static bool needs_peer(void) {
 static void request_in_time(reading *reading) {
     GET(kvmem_block, there, kvmem_layout_get_block, reading->peer->model.layout, 0, 0, 0);
     GET(kvmem_block, here, kvmem_layout_get_block, reading->side.layout, 0, 0, 0);
-    const kvmem_nixl_descriptor remote = {.address = there.address, .size = 48, .memory_type = KVMEM_MEMORY_DRAM};
+    const kvmem_nixl_descriptor remote = {.address = there.address, .size = 48,
+                                          .memory_type = KVMEM_MEMORY_DRAM};
     const kvmem_nixl_descriptor local = WITH(remote, it.address = here.address);
-    OWN(kvmem_request, read, kvmem_request_create, reading->agent, KVMEM_REQUEST_READ, &local, "sleeper", &remote, 1,
+    OWN(kvmem_request, read, kvmem_request_create, reading->agent, KVMEM_REQUEST_READ, &local, "sleeper",
+        &remote, 1,
         REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     const kvmem_status status = kvmem_request_wait(read, PATIENCE, ERR);

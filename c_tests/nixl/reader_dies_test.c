@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that is killed in the middle of its transfers while the owner of the blocks is stopped: the owner survives that, and
-// serves other peers. CTest runs it with UCX's default transports and over TCP.
+// A peer that is killed in the middle of its transfers while the owner of the blocks is stopped: the owner
+// survives that, and serves other peers. CTest runs it with UCX's default transports and over TCP.
 #include "harness.h"
 
 KV_PEER_ROLE
@@ -17,11 +17,13 @@ static kvmem_block_pair backwards[60];
 static const kv_move move = {backwards, NUM(backwards), 0, 0, 4};
 
 static kvmem_layout_config config_of(const kv_kind *kind) {
-    for (uint32_t i = 0; i < NUM(backwards); i++) backwards[i] = (kvmem_block_pair){i, NUM(backwards) - 1 - i};
+    for (uint32_t i = 0; i < NUM(backwards); i++)
+        backwards[i] = (kvmem_block_pair){i, NUM(backwards) - 1 - i};
     return kv_large_config(kind);
 }
 
-/* Waits as long for a run as the owner, if it is stopped, can be seen not to respond. The run stays in flight. */
+/* Waits as long for a run as the owner, if it is stopped, can be seen not to respond. The run stays in
+   flight. */
 static void submit(kvmem_transfer *transfer) {
     (void)kvmem_transfer_submit(transfer, NULL, NULL);
     (void)kvmem_transfer_wait(transfer, MILLISECONDS(20), NULL);
@@ -39,7 +41,8 @@ ROLE(reader) {
     OWN(kvmem_layout, remote, kvmem_layout_import, agent, descriptor.data, descriptor.size);
     const kvmem_layout *source = plan.writes ? side.layout : remote;
     const kvmem_layout *destination = plan.writes ? remote : side.layout;
-    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, KV_JOB(&move, it.transfer.method = plan.path));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
+        KV_JOB(&move, it.transfer.method = plan.path));
     RUN(transfer);
     frame_send(socket, READY, NULL, 0);
     frame_await(socket, STOPPED);

@@ -131,7 +131,8 @@ TEST(an_agent_does_not_import_its_own_layout) {
 /* Each step has its own pairs and notification. A plain submission repeats both, and one that fails changes
    neither. */
 TEST(each_step_notifies_the_peer_of_its_own_blocks) {
-    static const kvmem_block_pair one[] = {{3, 5}}, more[] = {{0, 1}, {1, 0}, {6, 6}, {2, 3}}, twice[] = {{0, 4}, {1, 4}};
+    static const kvmem_block_pair one[] = {{3, 5}}, more[] = {{0, 1}, {1, 0}, {6, 6},
+                                                              {2, 3}}, twice[] = {{0, 4}, {1, 4}};
     const kv_move moves[] = {all_layers, {one, NUM(one), 0, 0, 3}, {more, NUM(more), 0, 0, 3}};
     const char *const notes[] = {"first", NULL, "third, which is longer"};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
@@ -139,7 +140,8 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
         OPENED(kv_meeting, met, "near", "far", &config, &config);
         OWN(kvmem_transfer, transfer, kv_prepare, met.side.layout, met.peer.model.layout,
             REF(WITH(kv_job_of(&all_layers), it.run.notification = "none but from create",
-                     it.run.notification_size = 20, it.transfer.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0)));
+                     it.run.notification_size =
+                         20, it.transfer.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0)));
         for (size_t i = 0; i < 3 * NUM(moves); i++) {
             const char *note = notes[i % NUM(notes)];
             const kv_move *move = &moves[i % NUM(moves)];

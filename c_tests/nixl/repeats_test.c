@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repeated runs of a transfer with a peer that use no staging memory: after the first runs, the library allocates no memory on any
-// thread. NIXL's allocations for a request are not counted.
+// Repeated runs of a transfer with a peer that use no staging memory: after the first runs, the library
+// allocates no memory on any thread. NIXL's allocations for a request are not counted.
 #include "allocations.h"
 #include "harness.h"
 

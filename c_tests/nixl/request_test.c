@@ -8,7 +8,8 @@
 #define NUM_BLOCKS 8
 #define BLOCK 4096
 
-/* Two agents of this process. Each has registered memory that is not a region, and descriptors of its blocks. */
+/* Two agents of this process. Each has registered memory that is not a region, and descriptors of its
+   blocks. */
 typedef struct pair {
     kvmem_agent *near;
     kvmem_agent *far;
@@ -150,7 +151,8 @@ TEST(lists_that_do_not_match_fail) {
     both.remote[2].size = 8;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has 4096 bytes on the local side and 8",
            kvmem_request_create, both.near, 1, both.local, "far", both.remote, NUM_BLOCKS, NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptors", kvmem_request_create, both.near, 1, both.local, "far",
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptors", kvmem_request_create, both.near, 1, both.local,
+           "far",
            both.remote, 0, NULL);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_request_create, both.near, 1, both.local, "stranger",
            both.local, NUM_BLOCKS, NULL);
@@ -297,7 +299,8 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
     REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_layout_create_remote, both.near, "stranger", &config,
            &there, 1);
     const kvmem_nixl_descriptor small = memory_at(both.there, size - 1);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "needs", kvmem_layout_create_remote, both.near, "far", &config, &small, 1);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "needs", kvmem_layout_create_remote, both.near, "far", &config, &small,
+           1);
     const kvmem_nixl_descriptor two[] = {memory_at(both.here, size), there};
     REFUSE(KVMEM_STATUS_NOT_FOUND, "does not cover", kvmem_layout_create_remote, both.near, "far", &config,
            two, 1);
@@ -319,9 +322,11 @@ TEST(layers_in_the_same_raw_memory_are_no_layout) {
     kvmem_nixl_descriptor there[8];
     CHECK(config.num_layers <= NUM(there));
     for (uint64_t i = 0; i < config.num_layers; i++) there[i] = memory_at(both.there + i * size, size);
-    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there, config.num_layers);
+    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there,
+        config.num_layers);
     there[config.num_layers - 1] = there[0];
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_create_remote, both.near, "far", &config, there,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_create_remote, both.near, "far", &config,
+           there,
            config.num_layers);
 }
 
@@ -333,7 +338,8 @@ TEST(a_request_keeps_the_registration_of_a_region) {
     OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
     const kvmem_nixl_descriptor whole = region_descriptor(region);
     CHECK(whole.region == region);
-    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, &whole, "far", both.remote,
+    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, &whole, "far",
+        both.remote,
         1, NULL);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
     run(read);
@@ -355,10 +361,12 @@ TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     const uint32_t zero[] = {0};
     REFUSE(KVMEM_STATUS_STALE, "", kvmem_request_make, 1, local, zero, remote, zero, 1, NULL);
     /* The same for a region whose memory is given by address. */
-    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
+    OWN(kvmem_region, region, kvmem_region_create_system,
+        REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
     OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
     const kvmem_nixl_descriptor block = WITH(region_descriptor(region), it.region = NULL);
-    OWN(kvmem_request, other, kvmem_request_create, both.near, KVMEM_REQUEST_READ, &block, "far", both.remote, 1,
+    OWN(kvmem_request, other, kvmem_request_create, both.near, KVMEM_REQUEST_READ, &block, "far", both.remote,
+        1,
         NULL);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     EXPECT_OK(kvmem_request_post(other, NULL, 0, ERR));
@@ -383,14 +391,16 @@ TEST(files_are_written_and_read_by_their_descriptors) {
     OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, &host, 1, NULL);
     const kvmem_nixl_descriptor third = WITH(file, it.address = 2 * BLOCK, it.size = BLOCK);
     const kvmem_nixl_descriptor blocks[] = {memory_at(memory, BLOCK), memory_at(memory + BLOCK, BLOCK)};
-    OWN(kvmem_request, write, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, &blocks[0], "files", &third, 1, NULL);
+    OWN(kvmem_request, write, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, &blocks[0], "files", &third,
+        1, NULL);
     run(write);
     CHECK_EQ(pread(fd, memory + BLOCK, BLOCK, 2 * BLOCK), BLOCK);
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
     OWN(kvmem_blob, backend, kvmem_request_get_backend, write);
     CHECK_STR((const char *)kvmem_blob_data(backend), "POSIX");
     memset(memory + BLOCK, 0, BLOCK);
-    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, &blocks[1], "files", &third, 1, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, &blocks[1], "files", &third, 1,
+        NULL);
     run(read);
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
 }

@@ -96,7 +96,8 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
         EXPECT_OK(kvmem_layout_serve(writes ? destination : source, &serve, ERR));
         agents_introduce(pair->near, pair->far); /* with the layouts built since the last exchange */
         OWNED(kvmem_layout) remote = layout_import(pair->near, writes ? destination : source);
-        static const uint32_t methods[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED, KVMEM_METHOD_NIXL_SERVED};
+        static const uint32_t methods[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED,
+                                           KVMEM_METHOD_NIXL_SERVED};
         for (int staged = 0; staged < 3; staged++) {
             const uint32_t method = methods[staged];
             each_region(from, source, source, fill_both);
@@ -105,7 +106,8 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             kv_job forced = *options;
             forced.transfer.method = method;
             /* Compared with the far agent's memory, too. Layers can't be. */
-            if ((forced.transfer.flags & KVMEM_TRANSFER_BY_LAYER) == 0) forced.transfer.flags |= KVMEM_TRANSFER_VERIFY;
+            if ((forced.transfer.flags & KVMEM_TRANSFER_BY_LAYER) == 0)
+                forced.transfer.flags |= KVMEM_TRANSFER_VERIFY;
             forced.transfer.staging_size = staged == 1 ? ARENA_SIZE : 0;
             run(writes ? source : remote, writes ? remote : destination, &forced, method);
             each_region(to, destination, expected, compare);
@@ -170,7 +172,8 @@ TEST(tokens_move_through_files_of_other_orders) {
         run(memory, file,
             REF(WITH(whole, it.run.destination_table = &kept, it.transfer.method = KVMEM_METHOD_NIXL)),
             KVMEM_METHOD_NIXL);
-        run(file, found, REF(WITH(whole, it.run.source_table = &kept, it.transfer.method = KVMEM_METHOD_NIXL)),
+        run(file, found, REF(WITH(whole, it.run.source_table = &kept,
+                                  it.transfer.method = KVMEM_METHOD_NIXL)),
             KVMEM_METHOD_NIXL);
         each_region(to, found, expected, compare);
     }

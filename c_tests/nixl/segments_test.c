@@ -21,7 +21,8 @@ TEST(a_region_lists_its_descriptors) {
     CHECK(file.region == region && file.metadata == NULL && file.agent == NULL);
 
     const kvmem_block_options options =
-        OPTIONS(kvmem_block_options, it.device_id = 7, it.offset = 512, it.size = 1024, it.metadata = "N:a\0b",
+        OPTIONS(kvmem_block_options, it.device_id = 7, it.offset = 512, it.size = 1024,
+                it.metadata = "N:a\0b",
                 it.metadata_size = 5);
     OWN(kvmem_region, device, kvmem_region_create_block, &options);
     OWN(kvmem_region, view, kvmem_region_create_view, device, 512, 512);
@@ -48,7 +49,8 @@ TEST(a_descriptor_that_is_wrong_is_named) {
         {WITH(right, it.memory_type = KVMEM_MEMORY_FILE), KVMEM_STATUS_INVALID_ARGUMENT,
          "memory_type of descriptors[1] is 3, and that of descriptors[0] is 1 (DRAM)"},
         {WITH(right, it.reserved = 1), KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[1]: reserved is 1"},
-        {WITH(right, it.metadata_size = 1), KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[1]: metadata is NULL"},
+        {WITH(right, it.metadata_size = 1), KVMEM_STATUS_INVALID_ARGUMENT,
+         "descriptors[1]: metadata is NULL"},
         {WITH(right, it.region = (const kvmem_region *)agent), KVMEM_STATUS_INVALID_ARGUMENT,
          "descriptors[1]: the handle is of type agent"},
     };
@@ -57,9 +59,11 @@ TEST(a_descriptor_that_is_wrong_is_named) {
         REFUSE(cases[i].status, cases[i].part, kvmem_segments_register, agent, ARRAY(both), NULL);
     }
     const kvmem_nixl_descriptor untyped = WITH(right, it.memory_type = 6);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[0]: memory_type", kvmem_segments_register, agent, &untyped, 1,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptors[0]: memory_type", kvmem_segments_register, agent,
+           &untyped, 1,
            NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "remote[0]: memory_type", kvmem_request_create, agent, KVMEM_REQUEST_READ,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "remote[0]: memory_type", kvmem_request_create, agent,
+           KVMEM_REQUEST_READ,
            &right, "wrong", &untyped, 1, NULL);
 }
 
@@ -77,7 +81,8 @@ static void check_unknown_is_named(kvmem_agent *near, kvmem_agent *far, unsigned
         CHECK_HAS(test_last_message(), "is the first that the loaded metadata does not cover");
         REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, far, NULL, ARRAY(list), NULL);
         CHECK_HAS(test_last_message(), "is the first that is not registered");
-        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_request_create, far, KVMEM_REQUEST_READ, list, "far", list,
+        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_request_create, far, KVMEM_REQUEST_READ, list, "far",
+               list,
                COUNT, NULL);
     }
 }
@@ -88,11 +93,13 @@ TEST(memory_without_a_region_is_registered_and_accessed) {
     OWNED(kvmem_agent) far = agent_open("far");
     const kvmem_nixl_descriptor list[] = {memory_at(memory, 4096), memory_at(memory + 8192, 4096)};
     GET(kvmem_segments *, segments, kvmem_segments_register, far, ARRAY(list), NULL);
-    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "already registered", kvmem_segments_register, far, ARRAY(list), NULL);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "already registered", kvmem_segments_register, far, ARRAY(list),
+           NULL);
     agents_introduce(near, far);
     OWN(kvmem_prepared, prepared, kvmem_prepared_create, near, "far", ARRAY(list), NULL);
     const kvmem_nixl_descriptor other = memory_at(memory + 4096, 4096);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "metadata must cover", kvmem_prepared_create, near, "far", &other, 1, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "metadata must cover", kvmem_prepared_create, near, "far", &other, 1,
+           NULL);
     check_unknown_is_named(near, far, memory);
     EXPECT_OK(kvmem_segments_deregister(segments, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "already", kvmem_segments_deregister(segments, ERR));
@@ -136,7 +143,8 @@ TEST(gpu_memory_without_a_gpu_fails_with_advice) {
     if (access("/dev/nvidiactl", F_OK) == 0) SKIP("a machine without a GPU");
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("no_gpu");
-    const kvmem_nixl_descriptor all = WITH(memory_at(memory, sizeof(memory)), it.memory_type = KVMEM_MEMORY_VRAM);
+    const kvmem_nixl_descriptor all = WITH(memory_at(memory, sizeof(memory)),
+                                           it.memory_type = KVMEM_MEMORY_VRAM);
     CHECK_EQ(setenv("UCX_TLS", "tcp", 1), 0);
     REFUSE(KVMEM_STATUS_NIXL, "with its UCX backend", kvmem_segments_register, agent, &all, 1, NULL);
     CHECK_EQ(unsetenv("UCX_TLS"), 0);
@@ -170,7 +178,8 @@ TEST(files_are_queried_by_their_paths) {
     CHECK_EQ(absent.parameter_count, 0);
     kvmem_query_result past;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_query_get(query, 2, &past, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has no metadata", kvmem_agent_query, agent, ARRAY(files), NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has no metadata", kvmem_agent_query, agent,
+           ARRAY(files), NULL);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, NULL, 0, NULL);
 }
 
@@ -190,7 +199,8 @@ TEST(one_backend_is_queried) {
     OWNED(kvmem_agent) agent = agent_open("querying");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, &all, 1,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, &all,
+           1,
            NULL);
 }
 
@@ -201,7 +211,8 @@ TEST(a_view_without_a_gpu_fails_with_advice) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_memory_view_create, agent, NULL, 0, NULL);
     const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
     OWN(kvmem_segments, segments, kvmem_segments_register, agent, &all, 1, NULL);
-    REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_memory_view_create, agent, &all, 1, NULL);
+    REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_memory_view_create, agent, &all,
+           1, NULL);
     const kvmem_nixl_descriptor of_far = WITH(all, it.agent = "far");
     REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_memory_view_create, agent, &of_far, 1, NULL);
     CHECK(kvmem_memory_view_handle(NULL) == NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Served transfers of so many separate spans that they need several requests to the owner: every byte, layers,
-// verification, and how they end if they are cancelled or the owner dies between two requests.
+// Served transfers of so many separate spans that they need several requests to the owner: every byte,
+// layers, verification, and how they end if they are cancelled or the owner dies between two requests.
 #include "crc.h"
 #include "harness.h"
 
@@ -85,7 +85,8 @@ static bool has_arrived(const fixture *fixture, uint32_t block, uint64_t layer) 
 TEST(layers_take_their_requests_in_order_and_the_peer_is_notified_once) {
     OPENED(fixture, fixture);
     OWNED(kvmem_transfer) read =
-        create_read(&fixture, SERVED_WITH(it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.run.notification = "read",
+        create_read(&fixture, SERVED_WITH(it.transfer.flags = KVMEM_TRANSFER_BY_LAYER,
+                                          it.run.notification = "read",
                                           it.run.notification_size = 4));
     check_requests(read, "8");
     EXPECT_OK(kvmem_transfer_submit(read, NULL, ERR));
@@ -98,8 +99,8 @@ TEST(layers_take_their_requests_in_order_and_the_peer_is_notified_once) {
 
 typedef void step(kv_meeting *);
 
-/* Submits the read until `stop` was called after a block of the second request had arrived, and before one of the third.
-   A run may be too fast for that if this thread is not scheduled. */
+/* Submits the read until `stop` was called after a block of the second request had arrived, and before one of
+   the third. A run may be too fast for that if this thread is not scheduled. */
 static void submit_until_second(fixture *fixture, kvmem_transfer *read, step *stop, step *resume) {
     for (;;) {
         kv_fill(fixture->side.memory, fixture->side.size, 99);
@@ -141,7 +142,8 @@ TEST(an_owner_that_dies_after_the_first_request_is_lost) {
 
 TEST(a_frozen_owner_ends_the_run_in_time_and_serves_the_next_one) {
     OPENED(fixture, fixture);
-    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.transfer.stall_timeout_ns = SECONDS(1)));
+    OWNED(kvmem_transfer) read = create_read(&fixture,
+                                             SERVED_WITH(it.transfer.stall_timeout_ns = SECONDS(1)));
     submit_until_second(&fixture, read, freeze_owner, thaw_owner);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(read, PATIENCE, ERR));
     CHECK_HAS(test_last_message(), "nothing was moved to or from agent 'far' for 1000 ms");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signals belong to the program: after NIXL's plugins are loaded, the program's handlers and default
 // dispositions are in force. UCX installs its handler once per process, so each case has its own process.
-// Handlers run on threads of the program: those of the library and of NIXL block all signals but those of faults.
+// Handlers run on threads of the program: those of the library and of NIXL block all signals but those of
+// faults.
 #include "harness.h"
 
 #include <dirent.h>
@@ -114,7 +115,8 @@ TEST(by_default_the_signal_ends_the_program) {
 static uint64_t bit(int number) { return UINT64_C(1) << (number - 1); }
 
 static uint64_t blocked_by_library(void) {
-    const uint64_t faults = bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP) | bit(SIGSYS);
+    const uint64_t faults =
+        bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP) | bit(SIGSYS);
     return (bit(NUM_SIGNALS) - 1) & ~(faults | bit(SIGKILL) | bit(SIGSTOP));
 }
 

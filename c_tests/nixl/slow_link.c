@@ -37,7 +37,8 @@ static void *pass_on(void *argument) {
     ssize_t size;
     while ((size = receive(relay, bytes, sizeof(bytes))) > 0) {
         const unsigned delay = relay->link->delay_ms;
-        nanosleep(&(struct timespec){.tv_sec = delay / 1000, .tv_nsec = (long)(delay % 1000) * 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = delay / 1000, .tv_nsec = (long)(delay % 1000) * 1000000},
+                  NULL);
         if (send(relay->to, bytes, (size_t)size, MSG_NOSIGNAL) != size) break;
     }
     shutdown(relay->from, SHUT_RDWR);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugins of the stand-in, the backends that agents create from them, and what backends report about memory that they
-// are queried for.
+// Plugins of the stand-in, the backends that agents create from them, and what backends report about memory
+// that they are queried for.
 #include "nixl_sim.h"
 #include "sim.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in block storage, over the stand-in for NIXL, which moves no bytes: what is registered, which method a transfer takes,
-// what is refused, and what a failure leaves.
+// Layouts in block storage, over the stand-in for NIXL, which moves no bytes: what is registered, which
+// method a transfer takes, what is refused, and what a failure leaves.
 #include "stand_in.h"
 
 #define OFFSET 65536
@@ -58,12 +58,15 @@ TEST(what_block_storage_cannot_take_is_refused) {
     OWNED(kvmem_layout) unknown = lay_out(&config, 0, NULL);
     refuse(host.layout, unknown, usual, KVMEM_STATUS_INVALID_STATE, "the block layout has no agent");
     refuse(storage, unknown, usual, KVMEM_STATUS_UNSUPPORTED, "move the blocks through a host layout");
-    refuse(host.layout, storage, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, storage, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE),
+           KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_NO_HOST_BOUNCE");
-    refuse(host.layout, storage, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL_STAGED), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, storage, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL_STAGED),
+           KVMEM_STATUS_UNSUPPORTED,
            "possible: NIXL");
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "tier block", kvmem_layout_export, storage);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "block storage cannot be shared", kvmem_share_create_layout, storage, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "block storage cannot be shared", kvmem_share_create_layout, storage,
+           NULL);
 }
 
 TEST(blocks_are_aligned_as_the_device_needs) {
@@ -96,7 +99,8 @@ TEST(a_failed_registration_can_be_repeated) {
     OWNED(kvmem_agent) agent = sim_agent();
     OWNED(kvmem_region) region = name_block(3, 4096, 0);
     NIXL(nixl_sim_fail_register(1));
-    REFUSE(KVMEM_STATUS_NIXL, "register 1 descriptor of BLOCK memory with agent 'blocks'", kvmem_region_register, region,
+    REFUSE(KVMEM_STATUS_NIXL, "register 1 descriptor of BLOCK memory with agent 'blocks'",
+           kvmem_region_register, region,
            agent);
     CHECK_EQ(NIXL(nixl_sim_registered(OFFSET)), 0);
     OWN(kvmem_registration, registration, kvmem_region_register, region, agent);
@@ -112,7 +116,8 @@ TEST(a_transfer_in_flight_keeps_storage_registered) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const uint64_t before = NIXL(nixl_sim_registered(OFFSET)); /* what an earlier case failed to deregister */
     kvmem_layout *storage = lay_out(&config, 0, agent);
-    GET(kvmem_transfer *, transfer, kv_prepare, host.layout, storage, KV_JOB(&some, it.transfer.queue = queue));
+    GET(kvmem_transfer *, transfer, kv_prepare, host.layout, storage,
+        KV_JOB(&some, it.transfer.queue = queue));
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     kvmem_transfer_destroy(transfer);
@@ -123,7 +128,8 @@ TEST(a_transfer_in_flight_keeps_storage_registered) {
     while (NIXL(nixl_sim_registered(OFFSET)) != before) sched_yield(); /* the process has a deadline */
 }
 
-static kvmem_transfer *fail(kvmem_agent *agent, const kvmem_layout *host, const kvmem_layout *storage, const char *plugin) {
+static kvmem_transfer *fail(kvmem_agent *agent, const kvmem_layout *host, const kvmem_layout *storage,
+                            const char *plugin) {
     EXPECT_OK(kvmem_agent_create_backend(agent, plugin, NULL, 0, ERR));
     NIXL(nixl_sim_choose_backend(plugin));
     kvmem_transfer *transfer = kv_transfer(host, storage, &some);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that wait for NIXL longer than the agent permits, with the stand-in for NIXL: they end, and what NIXL does later is
-// undone.
+// Calls that wait for NIXL longer than the agent permits, with the stand-in for NIXL: they end, and what NIXL
+// does later is undone.
 #include "stand_in.h"
 
 #define PART "is in a call of NIXL that has not returned"
@@ -125,13 +125,14 @@ TEST(what_is_made_too_late_is_ended) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
 }
 
-/* Memory of a region that only registered descriptors keep, and that NIXL does not give back: with one of two backends, after
-   a call that has timed out, or at the end. */
+/* Memory of a region that only registered descriptors keep, and that NIXL does not give back: with one of two
+   backends, after a call that has timed out, or at the end. */
 TEST(memory_that_nixl_keeps_is_not_freed) {
     OPENED(pair, it);
     EXPECT_OK(kvmem_agent_create_backend(it.near, "POSIX", NULL, 0, ERR));
     const char *const names[] = {"UCX", "POSIX"};
-    const kvmem_nixl_options both = OPTIONS(kvmem_nixl_options, it.backends = names, it.backend_count = NUM(names));
+    const kvmem_nixl_options both = OPTIONS(kvmem_nixl_options, it.backends = names,
+                                            it.backend_count = NUM(names));
     enum { ONE_BACKEND, LATE, AT_THE_END, CASES };
     static unsigned char kept[CASES][4096];
     const int before = releases_count();
@@ -142,7 +143,8 @@ TEST(memory_that_nixl_keeps_is_not_freed) {
         if (i == ONE_BACKEND) {
             NIXL(nixl_sim_fail_register(2));
             NIXL(nixl_sim_fail_deregister(1));
-            REFUSE(KVMEM_STATUS_NIXL, "with its POSIX backend", kvmem_segments_register, it.near, &memory_of_it, 1, &both);
+            REFUSE(KVMEM_STATUS_NIXL, "with its POSIX backend", kvmem_segments_register, it.near,
+                   &memory_of_it, 1, &both);
             CHECK_HAS(test_last_message(), "from its UCX backend: deregister");
         } else if (i == LATE) {
             NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
@@ -196,7 +198,8 @@ TEST(a_layout_of_many_regions_is_destroyed_while_nixl_does_not_return) {
     OPENED(pair, it);
     kv_side side;
     kv_side_open(&side, REF(kv_config(&kv_kinds[1])), it.near, 1);
-    const unsigned char *const first = side.memory + side.starts[0], *const last = side.memory + side.starts[2];
+    const unsigned char *const first =
+        side.memory + side.starts[0], *const last = side.memory + side.starts[2];
     CHECK_EQ(registrations(first) + registrations(last), 2);
     NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
     kv_side_close(&side);

@@ -47,7 +47,8 @@ ROLE(exits_though_nixl_never_destroys_an_agent) {
     for (int i = 0; i < NUM_STUCK; i++) agents[i] = agent_open(TEXT("stuck %d", i));
     NIXL(nixl_sim_hold_forever(NIXL_SIM_DESTROY));
     for (int i = 0; i < NUM_STUCK; i++) kvmem_agent_destroy(agents[i]);
-    while (NIXL(nixl_sim_waiting()) != NUM_STUCK) sched_yield(); /* the process has a deadline, which 200 s would exceed */
+    /* the process has a deadline, which 200 s would exceed */
+    while (NIXL(nixl_sim_waiting()) != NUM_STUCK) sched_yield();
 }
 
 static kvmem_agent *late;

@@ -81,7 +81,8 @@ static void remote_pair_open(remote_pair *remote_pair) {
     kv_side_open(&remote_pair->side, &config, remote_pair->near, 1);
     kv_peer_open(&remote_pair->peer, "victim", &config, 2);
     kv_peer_meet(&remote_pair->peer, remote_pair->near);
-    remote_pair->transfer = create(remote_pair->peer.model.layout, remote_pair->side.layout, config.num_blocks,
+    remote_pair->transfer = create(remote_pair->peer.model.layout, remote_pair->side.layout,
+                                   config.num_blocks,
                                    config.num_layers);
     NIXL(nixl_sim_set_pending(1));
 }
@@ -119,7 +120,8 @@ TEST(a_failed_run_ends_if_its_peer_dies) {
     AWAIT(requests().posts == posts + 2);
     CHECK_EQ(requests().in_flight, 1);
     kv_peer_crash(&remote_pair.peer);
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", kvmem_transfer_wait(remote_pair.transfer, PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim",
+                   kvmem_transfer_wait(remote_pair.transfer, PATIENCE, ERR));
 }
 
 typedef struct invalidation {
@@ -148,7 +150,8 @@ static bool is_asleep(pid_t thread) {
     return strstr(text, ") S ") != NULL;
 }
 
-/* While the agent is between two requests, NIXL has no request of the transfer. The second one exists already. */
+/* While the agent is between two requests, NIXL has no request of the transfer. The second one exists
+   already. */
 TEST(a_run_whose_peer_is_invalidated_between_two_requests_completes) {
     static invalidation mine;
     pthread_t thread;
@@ -231,7 +234,8 @@ TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     OPENED(kv_side, other, &config, pair.near, 10);
     OWN(kvmem_transfer, same, kv_prepare, other.layout, pair.remote, KV_JOB(&first));
     OWN(kvmem_transfer, apart, kv_prepare, other.layout, pair.remote, KV_JOB(&second));
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination",
+                   kvmem_transfer_submit(same, NULL, ERR));
     EXPECT_OK(kvmem_transfer_submit(apart, NULL, ERR));
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
     EXPECT_OK(kvmem_transfer_wait(apart, PATIENCE, ERR));
@@ -244,7 +248,8 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(pair, pair, &config);
     NIXL(nixl_sim_set_pending(1));
-    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true, MILLISECONDS(100));
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true,
+                                                   MILLISECONDS(100));
     run_late(limited);
     CHECK_EQ(requests().in_flight, 1);
     /* A request in flight may still write to the blocks of its transfer, so each reads to others. */
@@ -258,7 +263,8 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
         OPENED(kv_side, side, &config, risen, 3 + generation);
         CLEANUP(message_free) message metadata = agent_metadata(risen);
         CLEANUP(message_free) message descriptor = layout_descriptor(side.layout);
-        REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "'far' is loaded already", kvmem_agent_load_remote_metadata, pair.near,
+        REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "'far' is loaded already", kvmem_agent_load_remote_metadata,
+               pair.near,
                metadata.data, metadata.size);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
         agent_load(pair.near, &metadata);
@@ -268,7 +274,8 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
         EXPECT_OK(kvmem_agent_connect(pair.near, "far", NULL, ERR));
         OWNED(kvmem_layout) remote = NULL;
         EXPECT_OK(kvmem_layout_import(pair.near, descriptor.data, descriptor.size, &remote, ERR));
-        OWNED(kvmem_transfer) next = create(remote, destinations[generation], config.num_blocks, config.num_layers);
+        OWNED(kvmem_transfer) next = create(remote, destinations[generation], config.num_blocks,
+                                            config.num_layers);
         EXPECT_OK(kvmem_transfer_submit(next, NULL, ERR));
         AWAIT(requests().in_flight == 2 + generation);
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(next, ERR));
@@ -302,8 +309,8 @@ TEST(a_short_run_in_flight_keeps_the_memory_of_destroyed_handles) {
     AWAIT(requests().alive == 0);
 }
 
-/* More writes than there are threads for verification. Each reads its blocks back. All of these reads begin, and other transfers are
-   verified meanwhile. */
+/* More writes than there are threads for verification. Each reads its blocks back. All of these reads begin,
+   and other transfers are verified meanwhile. */
 TEST(a_peer_that_does_not_respond_delays_no_other_verification) {
     kvmem_transfer *writes[20];
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);

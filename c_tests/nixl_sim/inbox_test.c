@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// More notifications than an agent keeps, with the stand-in for NIXL: those that were kept are returned in order, and then
-// the loss is reported, once.
+// More notifications than an agent keeps, with the stand-in for NIXL: those that were kept are returned in
+// order, and then the loss is reported, once.
 #include "completions.h"
 #include "stand_in.h"
 
@@ -33,7 +33,8 @@ TEST(the_loss_follows_the_messages_that_were_kept) {
     NIXL(nixl_sim_deliver(0, MAX_MESSAGES + 5, sizeof(uint64_t)));
     expect_messages(agent, PATIENCE, 0, MAX_MESSAGES);
     NIXL(nixl_sim_deliver(MAX_MESSAGES + 5, 2, sizeof(uint64_t)));
-    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "agent 'near' has lost 5 notifications here", kvmem_agent_take_notifications,
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "agent 'near' has lost 5 notifications here",
+           kvmem_agent_take_notifications,
            agent, 0);
     expect_messages(agent, 0, MAX_MESSAGES + 5, 2);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, agent, 0);
@@ -61,7 +62,8 @@ TEST(messages_arrive_though_another_backend_fails) {
     NIXL(nixl_sim_set_notifications_fail(1));
     NIXL(nixl_sim_deliver(0, 3, sizeof(uint64_t)));
     expect_messages(agent, PATIENCE, 0, 3);
-    REFUSE(KVMEM_STATUS_NIXL, "get the notifications of agent 'near'", kvmem_agent_take_notifications, agent, 0);
+    REFUSE(KVMEM_STATUS_NIXL, "get the notifications of agent 'near'", kvmem_agent_take_notifications, agent,
+           0);
     NIXL(nixl_sim_set_notifications_fail(0));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of calls and of runs, with the stand-in for NIXL, which returns late or never, or leaves requests in flight.
+// Limits of calls and of runs, with the stand-in for NIXL, which returns late or never, or leaves requests in
+// flight.
 #include "two_agents.h"
 
 /* A call into NIXL has no time limit. A kvmem call that has one, and changes nothing, ends in time. */
@@ -14,7 +15,8 @@ TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
            MILLISECONDS(1));
     CHECK_HAS(test_last_message(), "has not returned");
     REFUSE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_query, pair.near, &memory, 1, &soon);
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_connect(pair.near, "far", &soon, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "has not returned",
+                   kvmem_agent_connect(pair.near, "far", &soon, ERR));
     NIXL(nixl_sim_go());
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));
@@ -67,7 +69,8 @@ TEST(a_run_ends_at_its_deadline) {
     const kvmem_layout_config config = many_chunks();
     for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0, MILLISECONDS(100));
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0,
+                                                       MILLISECONDS(100));
         NIXL(nixl_sim_set_pending(1));
         run_late(limited);
         EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 100 ms",
@@ -85,7 +88,8 @@ TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
     const kvmem_layout_config config = many_chunks();
     for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0, MILLISECONDS(100));
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0,
+                                                       MILLISECONDS(100));
         NIXL(nixl_sim_hold(NIXL_SIM_POST));
         while (NIXL(nixl_sim_waiting()) == 0) { /* a run that is late before NIXL is called is not posted */
             if (kvmem_transfer_submit(limited, NULL, NULL) == KVMEM_STATUS_OK)

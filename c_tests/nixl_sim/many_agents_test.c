@@ -56,7 +56,8 @@ static size_t bytes_in_use(void) {
 /* The heap counts chunks that threads cache, and chunks that other arenas have split. CTest disables both. */
 static void require_exact_heap(void) {
     const char *tunables = getenv("GLIBC_TUNABLES");
-    if (tunables == NULL || strstr(tunables, "tcache_count=0") == NULL || strstr(tunables, "arena_max=1") == NULL)
+    if (tunables == NULL || strstr(tunables, "tcache_count=0") == NULL ||
+        strstr(tunables, "arena_max=1") == NULL)
         FAIL("set GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1, so that the heap is counted exactly");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metadata of peers with the stand-in for NIXL: in a form that kvmem does not read, and of peers that no backend reaches.
+// Metadata of peers with the stand-in for NIXL: in a form that kvmem does not read, and of peers that no
+// backend reaches.
 #include "stand_in.h"
 
 /* Publishes an agent, whose entry has metadata under another name, and loads the entry. */
@@ -74,7 +75,8 @@ TEST(a_peer_that_no_backend_reaches_is_told_from_damage) {
     OWNED(kvmem_agent) near = agent_open("near");
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "is damaged, or the UCX backend of agent 'near' does not reach it",
                    kvmem_agent_load_remote_metadata(near, refused, metadata.size + 1, NULL, ERR));
-    OWN(kvmem_blob, partial, kvmem_agent_get_partial_metadata, far, NULL, 0, NULL); /* the stand-in gives no connection */
+    /* the stand-in gives no connection */
+    OWN(kvmem_blob, partial, kvmem_agent_get_partial_metadata, far, NULL, 0, NULL);
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "has no connection",
                    kvmem_agent_load_remote_metadata(near, kvmem_blob_data(partial), kvmem_blob_size(partial), NULL, ERR));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NIXL's C API, for behaviour that NIXL shows only in case of a fault: agents, metadata that is
-// only a name. Plugins, backends and queries are in backends.c, registered memory is in memory.c, requests are in
-// requests.c, notifications are in notifications.c. A test whose environment names it gets it instead of NIXL.
+// A stand-in for NIXL's C API, for behaviour that NIXL shows only in case of a fault: agents, metadata that
+// is only a name. Plugins, backends and queries are in backends.c, registered memory is in memory.c, requests
+// are in requests.c, notifications are in notifications.c. A test whose environment names it gets it instead
+// of NIXL.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -10,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NIXL's metadata: fields with the length of their values, each with a '|' after it. The backend of an agent is reached by the
-   agent's number. */
+/* NIXL's metadata: fields with the length of their values, each with a '|' after it. The backend of an agent
+   is reached by the agent's number. */
 #define METADATA "nixlSerDes|Agent"
 #define PLUGIN "UCX"
 typedef struct __attribute__((packed)) connections {
@@ -156,7 +157,8 @@ CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
     if (size <= before || memcmp(data, METADATA, strlen(METADATA)) != 0) return ERROR_BACKEND;
     const char *text = (const char *)data + before;
     memcpy(&length, text - sizeof(length), sizeof(length));
-    if (length >= NAME_SIZE || size - before != length + sizeof(connections) + sizeof(only)) return ERROR_BACKEND;
+    if (length >= NAME_SIZE || size - before != length + sizeof(connections) + sizeof(only))
+        return ERROR_BACKEND;
     memcpy(&only, text + length + sizeof(connections), sizeof(only));
     char *copy = strndup(text, length);
     if (copy == NULL) return ERROR_BACKEND;
@@ -195,8 +197,10 @@ CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
 
 void nixl_sim_fail_check(uint64_t nth) { LOCKED(failing_check = nth); }
 
-/* Without a connection, so that agents have no identity, which would be registered beside the memory of tests. */
-CAPI(get_local_partial_md)(agent *agent, const void *list, void **data, size_t *size, const arguments *arguments) {
+/* Without a connection, so that agents have no identity, which would be registered beside the memory of
+   tests. */
+CAPI(get_local_partial_md)(agent *agent, const void *list, void **data, size_t *size,
+                           const arguments *arguments) {
     sim_pass(NIXL_SIM_METADATA);
     return describe(agent, 0, data, size);
 }

@@ -67,8 +67,8 @@ void nixl_sim_set_pending(int which);
 /* Completes one that is in flight, with the next status call. */
 void nixl_sim_complete_one(void);
 
-/* So many requests move their bytes when they complete; others move nothing, as all do at first. Both agents are in this
-   process. */
+/* So many requests move their bytes when they complete; others move nothing, as all do at first. Both agents
+   are in this process. */
 void nixl_sim_set_moving(uint64_t requests);
 
 /* The next request that moves at least so many bytes changes one of them on the way, or moves none. */
@@ -80,13 +80,14 @@ typedef struct nixl_sim_requests {
     uint64_t in_flight; /* posted, not completed, not failed */
     uint64_t posts;     /* calls so far */
     uint64_t reposts;   /* of these, posts of a request that had failed */
-    uint64_t bytes;     /* moved by requests of more than 4096 bytes, which reads of a control block are not */
+    /* moved by requests of more than 4096 bytes, which reads of a control block are not */
+    uint64_t bytes;
     int last_poster;    /* the thread that made the last of them */
 } nixl_sim_requests;
 nixl_sim_requests nixl_sim_get_requests(void);
 
-/* The next metadata that is read, of any agent, is of an agent with this name, in a form that kvmem does not read and the stand-in
-   loads. */
+/* The next metadata that is read, of any agent, is of an agent with this name, in a form that kvmem does not
+   read and the stand-in loads. */
 void nixl_sim_disguise(const char *name);
 /* Number of backends of all agents with which the span that starts here is registered. */
 uint64_t nixl_sim_registered(uint64_t address);
@@ -105,10 +106,11 @@ void nixl_sim_set_query(int outcome);
 uint64_t nixl_sim_queries(const char *plugin);
 /* Number of notifications that agents have sent. */
 uint64_t nixl_sim_notifications_sent(void);
-/* Notifications arrive at the agent of this process that has the name of their receiver, rather than nowhere. */
+/* Notifications arrive at the agent of this process that has the name of their receiver, rather than
+   nowhere. */
 void nixl_sim_set_routing(int routes);
-/* Number of calls for notifications, and whether these fail from here on: those that were delivered arrive all the same, as
-   if another backend had received them. */
+/* Number of calls for notifications, and whether these fail from here on: those that were delivered arrive
+   all the same, as if another backend had received them. */
 uint64_t nixl_sim_notification_polls(void);
 void nixl_sim_set_notifications_fail(int fail);
 /* The next of these calls returns so many notifications of agent 'far'. Each begins with its number. */

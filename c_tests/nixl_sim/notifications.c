@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifications of the stand-in for NIXL. Those that agents send arrive only if a test has them routed; otherwise it says what arrives.
+// Notifications of the stand-in for NIXL. Those that agents send arrive only if a test has them routed;
+// otherwise it says what arrives.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -61,7 +62,8 @@ static void take_routed(const agent *agent, messages *map) {
     routed **end = &map->sent;
     for (routed **each = &sent; *each != NULL;) {
         routed *found = *each;
-        if (strcmp(found->to, agent->name) != 0 || (map->sent != NULL && strcmp(found->from, map->sent->from) != 0)) {
+        if (strcmp(found->to, agent->name) != 0 ||
+            (map->sent != NULL && strcmp(found->from, map->sent->from) != 0)) {
             each = &found->next;
             continue;
         }
@@ -96,7 +98,8 @@ static status deliver(const agent *agent, messages *map) {
     return map->bytes != NULL && !polls_fail ? SUCCESS : ERROR_BACKEND;
 }
 
-CAPI(get_notifs)(const agent *agent, messages *map, const arguments *arguments) { return LOCKED(deliver(agent, map)); }
+CAPI(get_notifs)(const agent *agent, messages *map,
+                 const arguments *arguments) { return LOCKED(deliver(agent, map)); }
 
 CAPI(notif_map_size)(const messages *map, size_t *size) {
     *size = map->is_from_each ? map->count : map->count > 0;
@@ -132,7 +135,8 @@ CAPI(notif_map_get_notifs_size)(const messages *map, const char *name, size_t *s
     return find(map, name, &number) ? SUCCESS : ERROR_NOT_FOUND;
 }
 
-CAPI(notif_map_get_notif)(const messages *map, const char *name, size_t index, const void **data, size_t *size) {
+CAPI(notif_map_get_notif)(const messages *map, const char *name, size_t index, const void **data,
+                          size_t *size) {
     uint64_t number;
     if (!find(map, name, &number)) return ERROR_NOT_FOUND;
     if (map->sent != NULL) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in objects, over the stand-in for NIXL, by an agent with two backends for objects: which of them is asked about the
-// object of a request that failed, and what the messages say.
+// Layouts in objects, over the stand-in for NIXL, by an agent with two backends for objects: which of them is
+// asked about the object of a request that failed, and what the messages say.
 #include "stand_in.h"
 
 #include <stdatomic.h>
@@ -67,7 +67,8 @@ TEST(the_backend_of_a_failed_request_is_asked_for_its_object) {
     NIXL(nixl_sim_choose_backend("AZURE_BLOB"));
     asked before = count_queries();
     fail(write, KVMEM_STATUS_NIXL, "write object 'a/0000000003' of the AZURE_BLOB backend: ");
-    CHECK_HAS(test_last_message(), "was asked for the object, and does not respond or refuses the access key");
+    CHECK_HAS(test_last_message(),
+              "was asked for the object, and does not respond or refuses the access key");
     expect_queries(before, 0, 1);
 
     NIXL(nixl_sim_choose_backend("OBJ"));
@@ -94,7 +95,8 @@ TEST(no_backend_is_asked_if_that_of_the_request_is_unknown) {
 }
 
 /* The limit is shorter than any run: the requests stay in flight until the case completes them. */
-static void time_out(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move, const char *part) {
+static void time_out(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
+                     const char *part) {
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
         KV_JOB(move, it.run.timeout_ns = MILLISECONDS(1)));
     NIXL(nixl_sim_set_pending(1));
@@ -151,10 +153,12 @@ TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
     OPENED(raw, raw);
     raw.count = 1;
     OWNED(kvmem_request) request =
-        raw_request(&raw, KVMEM_REQUEST_WRITE, REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
+        raw_request(&raw, KVMEM_REQUEST_WRITE, REF(OPTIONS(kvmem_nixl_options,
+                                                           it.timeout_ns = MILLISECONDS(1))));
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "the request with object 'key' of the OBJ backend was not complete",
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT,
+                   "the request with object 'key' of the OBJ backend was not complete",
                    kvmem_request_wait(request, PATIENCE, ERR));
     NIXL(nixl_sim_set_pending(0));
     kvmem_status status = KVMEM_STATUS_BUSY;
@@ -253,7 +257,8 @@ TEST(a_store_that_has_been_silent_is_not_asked_though_another_one_is_not) {
     expect_queries(before, 0, 0);
 }
 
-/* The backend may still access the memory of the object whose part has not failed. The case is the last: the agent stays. */
+/* The backend may still access the memory of the object whose part has not failed. The case is the last: the
+   agent stays. */
 TEST(a_failed_raw_request_for_two_objects_is_not_released) {
     OPENED(raw, raw);
     OWNED(kvmem_request) request = raw_request(&raw, KVMEM_REQUEST_READ, NULL);

@@ -41,8 +41,8 @@ static void post_when_free(kvmem_request *request) {
     CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
-/* Posts until a run is in flight beyond its limit, and returns how many runs that took: a run that is late before NIXL is
-   called is not posted. */
+/* Posts until a run is in flight beyond its limit, and returns how many runs that took: a run that is late
+   before NIXL is called is not posted. */
 static unsigned post_late(kvmem_request *request) {
     unsigned runs = 0;
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
@@ -68,7 +68,8 @@ TEST(memory_that_an_ended_run_may_still_write_gets_no_other_bytes) {
     OWNED(kvmem_request) other = request_with(&both, NULL);
     post_late(limited);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write", kvmem_request_post(other, NULL, 0, ERR));
-    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1, it.outer_dim = 1,
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                            it.outer_dim = 1,
                                             it.page_size = 1, it.inner_dim = 256);
     static unsigned char source[4096];
     OWNED(kvmem_region) from = region_adopt(source, sizeof(source));
@@ -209,8 +210,8 @@ static void *post_on(void *argument) {
     return NULL;
 }
 
-/* Two threads post one request, a third one another, and the peer is invalidated meanwhile: each run that has begun succeeds
-   and is reported once. */
+/* Two threads post one request, a third one another, and the peer is invalidated meanwhile: each run that has
+   begun succeeds and is reported once. */
 TEST(threads_post_until_the_peer_is_invalidated) {
     OPENED(pair, both);
     OWN(kvmem_queue, queue, kvmem_queue_create);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of the stand-in. They move bytes only if the test says so; they complete with the post, or stay in flight
-// until the test completes them, and every step can fail.
+// Requests of the stand-in. They move bytes only if the test says so; they complete with the post, or stay in
+// flight until the test completes them, and every step can fail.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -74,7 +74,8 @@ static void add_some(list *to, const list *from, const int *indices, size_t coun
     for (size_t i = 0; i < count; i++) add(to, from->ranges[indices != NULL ? (size_t)indices[i] : i]);
 }
 
-CAPI(prep_xfer_dlist)(agent *agent, const char *name, const list *list, target **made, const arguments *arguments) {
+CAPI(prep_xfer_dlist)(agent *agent, const char *name, const list *list, target **made,
+                      const arguments *arguments) {
     sim_pass(NIXL_SIM_PREPARE);
     *made = calloc(1, sizeof(target));
     if (*made == NULL) return ERROR_BACKEND;
@@ -99,7 +100,8 @@ static status make_request(request **made, const char *peer, int operation) {
     return SUCCESS;
 }
 
-CAPI(make_xfer_req)(agent *agent, int operation, const target *local, const int *local_indices, size_t num_local,
+CAPI(make_xfer_req)(agent *agent, int operation, const target *local, const int *local_indices,
+                    size_t num_local,
                     const target *remote, const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
     if (make_request(made, remote->name, operation) != SUCCESS) return ERROR_BACKEND;
     add_some(&(*made)->local, &local->list, local_indices, num_local);

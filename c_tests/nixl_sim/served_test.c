@@ -57,7 +57,8 @@ TEST(staging_memory_that_is_too_small_is_named_by_its_option) {
 }
 
 /* Blocks, or some heads of tokens by tables; from the owner, or to it. */
-static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method, uint64_t flags) {
+static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method,
+                              uint64_t flags) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
     kv_job options = JOB(it.transfer.method = method, it.transfer.flags = flags);
     if (by_tables) {
@@ -74,8 +75,8 @@ static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, ui
                 reads ? peers->here.layout : peers->remote, &options);
 }
 
-/* Gives a side bytes that it has not had before: a slot has those of any run before, and bytes that are right in spite of a skipped
-   request are no fault. */
+/* Gives a side bytes that it has not had before: a slot has those of any run before, and bytes that are right
+   in spite of a skipped request are no fault. */
 static void renew(const kv_side *side) {
     static unsigned char value;
     value++;
@@ -90,7 +91,8 @@ static void check_spoiled(const peers *peers, bool by_tables, bool reads, uint64
     kvmem_compared_method explained;
     const char *text = kv_explained(transfer, &explained);
     CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_SERVED);
-    if (flags == KVMEM_TRANSFER_VERIFY) CHECK_HAS(text, "the owner serves the transfer, and so computes checksums");
+    if (flags == KVMEM_TRANSFER_VERIFY)
+        CHECK_HAS(text, "the owner serves the transfer, and so computes checksums");
     RUN(transfer);
     for (int how = NIXL_SIM_SPOIL_DAMAGE; how <= NIXL_SIM_SPOIL_SKIP; how++) {
         renew(reads ? &peers->there : &peers->here);
@@ -131,8 +133,8 @@ TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
     }
 }
 
-/* Six runs have the memory for copies of control blocks that runs with one peer may have. A further one waits as long as they
-   progress, and ends if they do not. */
+/* Six runs have the memory for copies of control blocks that runs with one peer may have. A further one waits
+   as long as they progress, and ends if they do not. */
 #define MANY 7
 #define STALL SECONDS(1)
 
@@ -140,7 +142,8 @@ static kvmem_transfer *create_one_of_many(const peers *peers, uint64_t index, ui
     kvmem_block_pair own[NUM_BLOCKS / MANY];
     for (uint64_t i = 0; i < NUM(own); i++) own[i].source = own[i].destination = index * NUM(own) + i;
     return MADE(kvmem_transfer, kv_prepare, peers->remote, peers->here.layout,
-                REF(JOB(it.run.pairs = own, it.run.num_pairs = NUM(own), it.transfer.method = KVMEM_METHOD_NIXL_SERVED,
+                REF(JOB(it.run.pairs = own, it.run.num_pairs = NUM(own),
+                        it.transfer.method = KVMEM_METHOD_NIXL_SERVED,
                         it.transfer.stall_timeout_ns = stall_timeout)));
 }
 
@@ -163,7 +166,8 @@ static void check_many(bool progresses) {
                        kvmem_transfer_wait(transfers[MANY - 1], PATIENCE, ERR));
     }
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
-    for (uint64_t i = 0; i + 1 < MANY + (uint64_t)progresses; i++) EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
+    for (uint64_t i = 0; i + 1 < MANY + (uint64_t)progresses; i++)
+        EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
     for (uint64_t i = 0; i < MANY; i++) kvmem_transfer_destroy(transfers[i]);
 }
 

@@ -23,8 +23,8 @@ typedef enum status {
 
 typedef struct agent agent;
 
-/* A handle of a backend: NIXL makes one each time it returns a backend. Handles of the same backend begin with the same
-   pointer, as NIXL's do. */
+/* A handle of a backend: NIXL makes one each time it returns a backend. Handles of the same backend begin
+   with the same pointer, as NIXL's do. */
 typedef struct backend {
     const void *engine;
     agent *owner;

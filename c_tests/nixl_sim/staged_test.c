@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers through staging memory, with the stand-in for NIXL: chunks that fail or stay in flight, requests that are not
-// released, and staging memory that cannot be registered.
+// Transfers through staging memory, with the stand-in for NIXL: chunks that fail or stay in flight, requests
+// that are not released, and staging memory that cannot be registered.
 #include "two_agents.h"
 
 /* Of the requests that were posted since then. */
@@ -51,7 +51,8 @@ TEST(chunks_in_flight_do_not_exceed_the_slots_of_a_peer_and_end_after_a_cancella
 }
 
 /* From here on a request remains in each case, which the stand-in counts in later ones. */
-/* The request is complete, and its chunk is in the slot: it is not copied, because NIXL may still write to the slot. */
+/* The request is complete, and its chunk is in the slot: it is not copied, because NIXL may still write to
+   the slot. */
 TEST(a_chunk_whose_request_is_not_released_fails_the_run) {
     nixl_find_stand_in();
     const kvmem_layout_config config = many_chunks();
@@ -94,12 +95,13 @@ TEST(a_run_after_a_request_that_cannot_be_released_uses_other_slots) {
     EXPECT_OK(run(staged));
 }
 
-/* kvmem chose the method, so a transfer without staging memory takes another one. No other case has a peer of this name: what
-   it measured of the stand-in, whose requests cost nothing, would choose the method here. */
+/* kvmem chose the method, so a transfer without staging memory takes another one. No other case has a peer of
+   this name: what it measured of the stand-in, whose requests cost nothing, would choose the method here. */
 TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_method) {
     nixl_find_stand_in();
     const kvmem_layout_config near_config =
-        WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64, it.order = KVMEM_ORDER_LAYER_SEPARATE);
+        WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64,
+             it.order = KVMEM_ORDER_LAYER_SEPARATE);
     const kvmem_layout_config far_config = WITH(near_config, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("unmeasured");

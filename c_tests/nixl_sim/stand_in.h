@@ -63,12 +63,13 @@ static inline void nixl_find_stand_in(void) {
 #undef FUNCTION
 }
 
-/* Runs a transfer that has a limit, and whose requests stay in flight, until a run has ended at its limit with a request in
-   flight: a run that is late before NIXL is called is not posted. */
+/* Runs a transfer that has a limit, and whose requests stay in flight, until a run has ended at its limit
+   with a request in flight: a run that is late before NIXL is called is not posted. */
 static inline void run_late(kvmem_transfer *transfer) {
     while (NIXL(nixl_sim_get_requests()).in_flight == 0) {
         const kvmem_status status = kvmem_transfer_submit(transfer, NULL, ERR);
-        if (status == KVMEM_STATUS_OK) EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        if (status == KVMEM_STATUS_OK)
+            EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
         else CHECK_EQ(status, KVMEM_STATUS_BUSY); /* while the late run ends, or its request is in flight */
         sched_yield();
     }

@@ -14,7 +14,8 @@ static inline kvmem_layout_config two_requests(void) {
 }
 
 /* All blocks in reverse order, by a method or by any. */
-static inline kvmem_transfer *create_by(uint32_t method, const kvmem_layout *source, const kvmem_layout *destination,
+static inline kvmem_transfer *create_by(uint32_t method, const kvmem_layout *source,
+                                        const kvmem_layout *destination,
                                         uint64_t num_blocks, uint64_t num_layers) {
     static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
@@ -97,7 +98,8 @@ static inline kvmem_transfer *create_staged_layers(const pair *pair, const kvmem
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move move = {pairs, config->num_blocks, layer, layer, num_layers};
     return MADE(kvmem_transfer, kv_prepare, pair->remote, pair->local,
-                KV_JOB(&move, it.transfer.method = KVMEM_METHOD_NIXL_STAGED, it.transfer.staging_size = 8 * 4096,
+                KV_JOB(&move, it.transfer.method = KVMEM_METHOD_NIXL_STAGED,
+                       it.transfer.staging_size = 8 * 4096,
                            it.transfer.stall_timeout_ns = stall_timeout_ns));
 }
 
@@ -106,10 +108,12 @@ static inline kvmem_transfer *create_staged(const pair *pair, const kvmem_layout
     return create_staged_layers(pair, config, 0, config->num_layers, stall_timeout_ns);
 }
 
-static inline kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
+static inline kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config,
+                                             uint32_t method,
                                              bool reads, uint64_t timeout_ns) {
     kvmem_block_pair pairs[NUM_BLOCKS];
-    for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
+    for (uint64_t i = 0; i < config->num_blocks; i++)
+        pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
     const bool is_staged = method == KVMEM_METHOD_NIXL_STAGED;
     return MADE(kvmem_transfer, kv_prepare, reads ? pair->remote : pair->local,

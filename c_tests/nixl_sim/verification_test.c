@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verified transfers with a peer, with a NIXL that reports success and moves nothing, and the notifications of runs that fail.
+// Verified transfers with a peer, with a NIXL that reports success and moves nothing, and the notifications
+// of runs that fail.
 #include "stand_in.h"
 
 #define NUM_BLOCKS 64
@@ -61,8 +62,8 @@ static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, ui
                 reads ? peers->here.layout : peers->remote, &options);
 }
 
-/* In each case the destination, the memory of the verification and the slots of both have the same bytes as before: those of
-   the previous run. */
+/* In each case the destination, the memory of the verification and the slots of both have the same bytes as
+   before: those of the previous run. */
 static void check_reads(peers *peers, bool by_tables, uint32_t method) {
     OWNED(kvmem_transfer) read = create(peers, by_tables, true, method);
     const char *const corrupt = by_tables ? "moved tokens are corrupt" : "3 of 3 moved blocks are corrupt";

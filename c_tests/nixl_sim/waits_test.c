@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function that waits for NIXL, with the stand-in for NIXL, while one of NIXL's calls does not return: the function
-// ends with the limit of its agent. Meanwhile no getter of the objects involved waits, and other agents work, also with the
-// same region. When NIXL returns, the function succeeds, and the agent works again.
+// Every function that waits for NIXL, with the stand-in for NIXL, while one of NIXL's calls does not return:
+// the function ends with the limit of its agent. Meanwhile no getter of the objects involved waits, and other
+// agents work, also with the same region. When NIXL returns, the function succeeds, and the agent works
+// again.
 #include "completions.h"
 #include "stand_in.h"
 
@@ -13,7 +14,8 @@ static unsigned char memory[NUM_PAGES * PAGE] __attribute__((aligned(PAGE)));
 
 static unsigned char *page(int which) { return memory + (which - WHOLE) * PAGE; }
 
-/* Objects of the agent 'near', by kind. Those that are doomed are there for the function that destroys such an object. */
+/* Objects of the agent 'near', by kind. Those that are doomed are there for the function that destroys such
+   an object. */
 typedef struct objects {
     kvmem_agent *near, *far, *other;
     kvmem_region *region, *fresh, *doomed_region;
@@ -81,14 +83,17 @@ static void objects_open(objects *o, uint64_t limit) {
     o->segments = MADE(kvmem_segments, kvmem_segments_register, o->near, &o->memory, 1, NULL);
     o->doomed_segments = MADE(kvmem_segments, kvmem_segments_register, o->near, &doomed, 1, NULL);
     o->prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL);
-    o->prepared_remote = MADE(kvmem_prepared, kvmem_prepared_create, o->near, "far", &o->remote_memory, 1, NULL);
+    o->prepared_remote = MADE(kvmem_prepared, kvmem_prepared_create, o->near, "far", &o->remote_memory, 1,
+                              NULL);
     o->doomed_prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL);
     const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20));
-    o->request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far", &o->remote_memory, 1,
+    o->request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far",
+                      &o->remote_memory, 1,
                       &soon);
     do EXPECT_OK(kvmem_request_post(o->request, NULL, 0, ERR));
     while (kvmem_request_wait(o->request, PATIENCE, ERR) == KVMEM_STATUS_TIMED_OUT);
-    o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far",
+    o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory,
+                             "far",
                              &o->remote_memory, 1, NULL);
     o->view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL);
     o->doomed_view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL);
@@ -176,7 +181,8 @@ MAKES(take, kvmem_notifications, kvmem_agent_take_notifications, o->near, MILLIS
 MAKES(query, kvmem_query, kvmem_agent_query, o->near, &o->memory, 1, NULL)
 MAKES(prepare, kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL)
 DESTROYS(destroy_prepared, kvmem_prepared, o->doomed_prepared)
-MAKES(create_request, kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far", &o->remote_memory, 1,
+MAKES(create_request, kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far",
+      &o->remote_memory, 1,
       NULL)
 MAKES(make_request, kvmem_request, kvmem_request_make, KVMEM_REQUEST_READ, o->prepared, REF((uint32_t){0}),
       o->prepared_remote, REF((uint32_t){0}), 1, NULL)
@@ -222,7 +228,8 @@ static const struct row {
     {.name = "kvmem_region_register", .run = register_region, .held = NIXL_SIM_REGISTER},
     {.name = "kvmem_registration_deregister", .run = deregister_region, .held = NIXL_SIM_DEREGISTER},
     {.name = "kvmem_registration_destroy", .run = destroy_registration, .held = NIXL_SIM_DEREGISTER},
-    {.name = "kvmem_region_register during the end of a registration", .run = register_again, .held = NIXL_SIM_DEREGISTER,
+    {.name = "kvmem_region_register during the end of a registration", .run = register_again,
+     .held = NIXL_SIM_DEREGISTER,
      .has_own_limit = true},
     {.name = "kvmem_segments_register", .run = register_segments, .held = NIXL_SIM_REGISTER},
     {.name = "kvmem_segments_deregister", .run = deregister_segments, .held = NIXL_SIM_DEREGISTER},
@@ -235,12 +242,15 @@ static const struct row {
     {.name = "kvmem_agent_load_remote_metadata", .run = load, .held = NIXL_SIM_LOAD},
     {.name = "kvmem_directory_entry_load", .run = load_entry, .held = NIXL_SIM_LOAD},
     {.name = "kvmem_directory_publish", .run = publish, .held = NIXL_SIM_METADATA, .has_own_limit = true},
-    {.name = "kvmem_agent_check_remote_metadata", .run = check, .held = NIXL_SIM_CHECK, .in_time = KVMEM_STATUS_NOT_FOUND},
+    {.name = "kvmem_agent_check_remote_metadata", .run = check, .held = NIXL_SIM_CHECK,
+     .in_time = KVMEM_STATUS_NOT_FOUND},
     {.name = "kvmem_agent_invalidate_remote_metadata", .run = invalidate, .held = NIXL_SIM_INVALIDATE},
-    {.name = "kvmem_agent_invalidate_all_remote_metadata", .run = invalidate_all, .held = NIXL_SIM_INVALIDATE},
+    {.name = "kvmem_agent_invalidate_all_remote_metadata", .run = invalidate_all,
+     .held = NIXL_SIM_INVALIDATE},
     {.name = "kvmem_agent_notify", .run = notify, .held = NIXL_SIM_NOTIFY},
     {.name = "kvmem_agent_connect", .run = connect_peer, .held = NIXL_SIM_CONNECT},
-    {.name = "kvmem_agent_connect with timeout_ns", .run = connect_soon, .held = NIXL_SIM_CONNECT, .has_own_limit = true},
+    {.name = "kvmem_agent_connect with timeout_ns", .run = connect_soon, .held = NIXL_SIM_CONNECT,
+     .has_own_limit = true},
     {.name = "kvmem_agent_take_notifications", .run = take, .held = NIXL_SIM_TAKE, .has_own_limit = true},
     {.name = "kvmem_agent_query", .run = query, .held = NIXL_SIM_QUERY, .in_time = KVMEM_STATUS_NIXL},
     {.name = "kvmem_prepared_create", .run = prepare, .held = NIXL_SIM_PREPARE},
@@ -248,10 +258,14 @@ static const struct row {
     {.name = "kvmem_request_create", .run = create_request, .held = NIXL_SIM_REQUEST},
     {.name = "kvmem_request_make", .run = make_request, .held = NIXL_SIM_REQUEST},
     {.name = "kvmem_request_destroy", .run = destroy_request, .held = NIXL_SIM_RELEASE},
-    {.name = "kvmem_request_post and _wait", .run = run_request, .held = NIXL_SIM_POST, .has_own_limit = true},
-    {.name = "kvmem_request_get_backend", .run = get_chosen, .held = NIXL_SIM_CHOSEN, .in_time = KVMEM_STATUS_NIXL},
-    {.name = "kvmem_request_estimate", .run = estimate, .held = NIXL_SIM_ESTIMATE, .in_time = KVMEM_STATUS_NIXL},
-    {.name = "kvmem_request_get_telemetry", .run = get_measured, .held = NIXL_SIM_MEASURED, .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_request_post and _wait", .run = run_request, .held = NIXL_SIM_POST,
+     .has_own_limit = true},
+    {.name = "kvmem_request_get_backend", .run = get_chosen, .held = NIXL_SIM_CHOSEN,
+     .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_request_estimate", .run = estimate, .held = NIXL_SIM_ESTIMATE,
+     .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_request_get_telemetry", .run = get_measured, .held = NIXL_SIM_MEASURED,
+     .in_time = KVMEM_STATUS_NIXL},
     {.name = "kvmem_memory_view_create", .run = create_view, .held = NIXL_SIM_VIEW},
     {.name = "kvmem_memory_view_destroy", .run = destroy_view, .held = NIXL_SIM_RELEASE_VIEW},
     {.name = "kvmem_layout_build", .run = build_layout, .held = NIXL_SIM_REGISTER},
@@ -261,8 +275,10 @@ static const struct row {
     {.name = "kvmem_layout_import", .run = import_layout, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_serve", .run = serve, .held = NIXL_SIM_REGISTER},
     {.name = "kv_prepare with staging memory", .run = create_staged, .held = NIXL_SIM_REGISTER},
-    {.name = "kvmem_transfer_submit and _wait", .run = run_transfer, .held = NIXL_SIM_POST, .has_own_limit = true},
-    {.name = "kvmem_transfer_submit and _wait: creating requests", .run = run_transfer, .held = NIXL_SIM_REQUEST, .has_own_limit = true},
+    {.name = "kvmem_transfer_submit and _wait", .run = run_transfer, .held = NIXL_SIM_POST,
+     .has_own_limit = true},
+    {.name = "kvmem_transfer_submit and _wait: creating requests", .run = run_transfer,
+     .held = NIXL_SIM_REQUEST, .has_own_limit = true},
 };
 #undef ERR
 #define ERR test_error_slot()
@@ -277,7 +293,8 @@ static bool is_destroying(const struct row *row) {
 static void go_on(kvmem_agent *agent) {
     NIXL(nixl_sim_go());
     kvmem_status status = KVMEM_STATUS_TIMED_OUT;
-    while (status == KVMEM_STATUS_TIMED_OUT) status = TRIED(kvmem_blob, kvmem_agent_get_local_metadata, agent);
+    while (status == KVMEM_STATUS_TIMED_OUT)
+        status = TRIED(kvmem_blob, kvmem_agent_get_local_metadata, agent);
     CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
@@ -334,7 +351,8 @@ TEST(calls_end_with_the_limit_of_their_agent) {
         const struct row *row = &rows[i];
         objects o;
         printf("        %s\n", row->name);
-        objects_open(&o, SECONDS(1) / 2); /* enough for the calls that NIXL returns from, also on a busy machine */
+        /* enough for the calls that NIXL returns from, also on a busy machine */
+        objects_open(&o, SECONDS(1) / 2);
         NIXL(nixl_sim_hold_next(row->held));
         CHECK_EQ(row->run(&o), is_destroying(row) ? KVMEM_STATUS_OK : KVMEM_STATUS_TIMED_OUT);
         get_all(&o);

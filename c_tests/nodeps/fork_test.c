@@ -166,7 +166,8 @@ static void with_a_log_callback_that_blocks(void) {
 TEST_CALL(a_child_forked_during_the_first_call_works, in_a_forked_child(during_the_first_call))
 TEST_CALL(a_child_forked_during_the_first_share_works, in_a_forked_child(during_the_first_share))
 TEST_CALL(a_child_forked_during_the_loading_of_nixl_works, in_a_forked_child(during_the_loading_of_nixl))
-TEST_CALL(a_child_forked_during_the_initialisation_of_cuda_works, in_a_forked_child(during_the_initialisation_of_cuda))
+TEST_CALL(a_child_forked_during_the_initialisation_of_cuda_works,
+          in_a_forked_child(during_the_initialisation_of_cuda))
 TEST_CALL(a_child_forked_during_changes_of_the_log_callback_works,
           in_a_forked_child(during_changes_of_the_log_callback))
 TEST_CALL(a_child_forked_during_a_log_callback_works,

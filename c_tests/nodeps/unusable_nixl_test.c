@@ -95,7 +95,8 @@ TEST(a_privileged_process_loads_no_library_that_its_environment_names) {
     const int to = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
     struct stat size;
     CHECK(from >= 0 && to >= 0 && fstat(from, &size) == 0);
-    for (off_t copied = 0; copied < size.st_size;) CHECK(sendfile(to, from, &copied, (size_t)size.st_size) > 0);
+    for (off_t copied = 0; copied < size.st_size;)
+        CHECK(sendfile(to, from, &copied, (size_t)size.st_size) > 0);
     CHECK_EQ(fchown(to, NOBODY_UID, NOBODY_UID), 0);
     CHECK_EQ(fchmod(to, 04755), 0);
     close(from);
@@ -109,6 +110,7 @@ TEST(a_privileged_process_loads_no_library_that_its_environment_names) {
     int status = 0;
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK(WIFEXITED(status));
-    if (WEXITSTATUS(status) == EXIT_SKIPPED) SKIP("a file system with set-user-ID programs: %s", directory.path);
+    if (WEXITSTATUS(status) == EXIT_SKIPPED)
+        SKIP("a file system with set-user-ID programs: %s", directory.path);
     CHECK_EQ(WEXITSTATUS(status), EXIT_SUCCESS);
 }

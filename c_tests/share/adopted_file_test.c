@@ -335,7 +335,8 @@ TEST(a_file_that_was_shared_to_be_written_is_not_sealed_later) {
     OWNED(kvmem_region) region = adopt(REF(part_of(&file, file.bytes + OFFSET)));
     CLEANUP(parcel_close) parcel to_read = share(region, KVMEM_SHARE_READ_ONLY);
     CLEANUP(parcel_close) parcel to_write = share(region, 0);
-    REFUSE(KVMEM_STATUS_INVALID_STATE, "shared before to be written", kvmem_share_create_region, region, &sealed);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "shared before to be written", kvmem_share_create_region, region,
+           &sealed);
     CHECK_EQ(fcntl(file.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, 0);
     /* A share to be read does not count. */
     CLEANUP(engine_file_close) engine_file other = engine_file_open();
@@ -429,7 +430,8 @@ TEST(the_address_must_map_the_same_part_of_the_file) {
     CHECK(mmap(pages, MEMORY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd, OFFSET) == pages);
     kvmem_region_destroy(adopt(&options));
     unsigned char *middle = pages + MIB;
-    CHECK(mmap(middle, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, other.fd, OFFSET + MIB) == middle);
+    CHECK(mmap(middle, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, other.fd,
+               OFFSET + MIB) == middle);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "another file");
     CHECK_EQ(munmap(middle, PAGE), 0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "not mapped");

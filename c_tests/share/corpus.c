@@ -41,7 +41,8 @@ static void write_layout(const char *name, memory_kind kind, size_t layout_kind,
 
 /* Order: token, head; one region per layer. */
 static void write_ordered_layout(void) {
-    const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.num_heads = 8, it.order = "L/BOHNC");
+    const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.num_heads = 8,
+                                            it.order = "L/BOHNC");
     OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_APART, NULL);
     OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
     CLEANUP(parcel_close) parcel parcel = parcel_of(share);

@@ -190,7 +190,8 @@ TEST(forged_sizes_of_mappings_are_detected_by_the_driver) {
         {of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle"},
     };
     expect_refused_forgeries(MEMORY_MAPPED, of_mapped, NUM(of_mapped));
-    if (memory_end_of_kinds() > MEMORY_FABRIC) expect_refused_forgeries(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
+    if (memory_end_of_kinds() > MEMORY_FABRIC)
+        expect_refused_forgeries(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
 }
 
 TEST(forged_gpu_memory_is_detected_by_the_driver) {

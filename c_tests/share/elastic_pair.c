@@ -15,7 +15,8 @@ void elastic_pair_close(elastic_pair *elastic_pair) {
     holder_clear(&elastic_pair->owner);
 }
 
-kvmem_transfer *elastic_pair_transfer(const elastic_pair *elastic_pair, const kvmem_layout *from, uint32_t block) {
+kvmem_transfer *elastic_pair_transfer(const elastic_pair *elastic_pair, const kvmem_layout *from,
+                                      uint32_t block) {
     const kv_move move = KV_MOVE(3, {block, block});
     return kv_transfer(from, elastic_pair->own, &move);
 }

@@ -12,7 +12,8 @@ void elastic_pair_open(elastic_pair *elastic_pair, uint64_t num_blocks);
 void elastic_pair_close(elastic_pair *elastic_pair);
 
 /* Creates a transfer of one block from `from`. */
-kvmem_transfer *elastic_pair_transfer(const elastic_pair *elastic_pair, const kvmem_layout *from, uint32_t block);
+kvmem_transfer *elastic_pair_transfer(const elastic_pair *elastic_pair, const kvmem_layout *from,
+                                      uint32_t block);
 /* Submits and waits; returns the first status that is not OK. Sets the error slot. */
 kvmem_status elastic_pair_run(kvmem_transfer *transfer);
 /* Creates, runs and destroys a transfer, and checks the bytes if it succeeds. */

@@ -71,7 +71,8 @@ TEST(auto_prefers_file_descriptors) {
     };
     OWNED(kvmem_region) region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     for (size_t i = 0; i < NUM(transports); i++) {
-        const kvmem_share_options options = {.struct_size = sizeof(options), .transport = transports[i].transport};
+        const kvmem_share_options options = {.struct_size = sizeof(options),
+                                             .transport = transports[i].transport};
         OWN(kvmem_share, share, kvmem_share_create_region, region, &options);
         CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         CHECK_EQ(parcel.num_fds, transports[i].fds);

@@ -60,7 +60,8 @@ static kvmem_status share(const peer *holder, const holder_request *request, par
 }
 
 static holder_request share_request(const kvmem_share_options *options) {
-    return (holder_request){.flags = options ? options->flags : 0, .transport = options ? options->transport : 0};
+    return (holder_request){.flags = options ? options->flags : 0,
+                            .transport = options ? options->transport : 0};
 }
 
 parcel holder_share(const peer *holder, const kvmem_share_options *options) {

@@ -43,13 +43,15 @@ static void build(const holder_request *request) {
     kv_side_close(&own_model); /* of the previous layout */
     kv_model_open(&own_model, &config, request->seed);
     own_transport = memory_transport((memory_kind)request->kind);
-    own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_placement)request->which, own_agent);
+    own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_placement)request->which,
+                              own_agent);
     blocks_write(own_layout, &own_model);
 }
 
 static kvmem_status make_share(const holder_request *request, kvmem_share **share) {
     const uint32_t transport = request->transport == KVMEM_SHARE_AUTO ? own_transport : request->transport;
-    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags, it.transport = transport);
+    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags,
+                                          it.transport = transport);
     if (own_layout != NULL) return kvmem_share_create_layout(own_layout, &options, share, ERR);
     if (request->size == 0) return kvmem_share_create_region(own, &options, share, ERR);
     OWN(kvmem_region, part, kvmem_region_create_view, own, request->offset, request->size);

@@ -224,7 +224,8 @@ TEST(a_file_served_by_its_sender_stalls_no_other_transfer) {
 /* More than the threads of a pool for files. */
 #define NUM_STUCK 20
 
-/* Transfers that read the file use threads of their own, so that others, and checks of what these have moved, find some. */
+/* Transfers that read the file use threads of their own, so that others, and checks of what these have moved,
+   find some. */
 TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
     require_served_files();
     OPENED(layouts, layouts);
@@ -247,7 +248,8 @@ TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
         EXPECT_OK(kvmem_transfer_wait(other, PATIENCE, ERR));
         DESTROYED(kvmem_transfer, other);
     }
-    for (size_t i = 0; i < NUM_STUCK; i++) EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[i], ERR));
+    for (size_t i = 0; i < NUM_STUCK; i++)
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[i], ERR));
     served_file_resume(&layouts.server);
     for (size_t i = 0; i < NUM_STUCK; i++) {
         EXPECT_OK(kvmem_transfer_wait(stuck[i], PATIENCE, ERR));

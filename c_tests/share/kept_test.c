@@ -52,7 +52,8 @@ static void check_by_query(void) {
     GET(kvmem_region_holders, holders, kvmem_region_get_holders, other);
 }
 
-static void check_by_allocating(void) { CALL(kvmem_region_destroy(memory_create(MEMORY_DEVICE, 4096, NULL))); }
+static void check_by_allocating(void) { CALL(kvmem_region_destroy(memory_create(MEMORY_DEVICE, 4096,
+                                                                                NULL))); }
 
 static void check_by_sharing(void) {
     OWNED(kvmem_region) other = memory_create(MEMORY_SYSTEM, 4096, NULL);

@@ -25,7 +25,8 @@ static void open_fixture(fixture *fixture, peer owner, const exchange_options *s
 
 static void fixture_open(fixture *fixture, memory_kind place, size_t kind, blocks_placement placement,
                          const kvmem_share_options *options) {
-    const exchange_options setup = {.there = place, .layout_kind = kind, .placement = placement, .options = options};
+    const exchange_options setup = {.there = place, .layout_kind = kind, .placement = placement,
+                                    .options = options};
     open_fixture(fixture, holder_start(), &setup);
 }
 
@@ -55,9 +56,11 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move one_layer = {scattered, NUM(scattered), 2, 1, 1};
 
-static void move_in_both_directions(const peer *owner, memory_kind place, size_t kind, blocks_placement placement) {
+static void move_in_both_directions(const peer *owner, memory_kind place, size_t kind,
+                                    blocks_placement placement) {
     CLEANUP(exchange_close) fixture fixture;
-    open_fixture(&fixture, *owner, &(exchange_options){.there = place, .layout_kind = kind, .placement = placement});
+    open_fixture(&fixture, *owner, &(exchange_options){.there = place, .layout_kind = kind,
+                                                       .placement = placement});
     check_layout_info(fixture.mapped, &fixture.config, place);
     exchange_check(&fixture);
     exchange_pull(&fixture, fixture.mapped, &all_layers, 0);

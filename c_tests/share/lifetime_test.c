@@ -210,7 +210,8 @@ TEST(more_locks_than_are_counted_stall_no_caller) {
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
-/* CUDA forbids the owner to free memory that is open elsewhere, and the driver closes it when the GPU has finished its work. */
+/* CUDA forbids the owner to free memory that is open elsewhere, and the driver closes it when the GPU has
+   finished its work. */
 static void close_beside_work(memory_kind kind) {
     OPENED(offer, fixture, kind, NULL);
     kvmem_region *region = open_parcel(&fixture.parcel, 0);

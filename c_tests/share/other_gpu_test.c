@@ -60,7 +60,8 @@ static bool has_peer_access(void) {
 }
 
 static int retain_both(void) {
-    if (!has_peer_access()) SKIP("GPUs that can access each other: %d and %d of this machine cannot", OWNER, USER);
+    if (!has_peer_access())
+        SKIP("GPUs that can access each other: %d and %d of this machine cannot", OWNER, USER);
     retain_device(OWNER);
     retain_device(USER);
     return USER;
@@ -97,7 +98,8 @@ TEST(blocks_move_to_the_host_and_back) {
     OPENED(fixture, fixture, 0);
     OPENED(side, host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
     OWNED(kvmem_layout) opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
-    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED, KVMEM_METHOD_CUDA_COPY};
+    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED,
+                                       KVMEM_METHOD_CUDA_COPY};
     for (size_t i = 0; i < NUM(methods); i++) {
         kv_run_by(opened, host.model.layout, &all_layers, methods[i]);
         kv_expect_moved(&host.model, &fixture.there, &all_layers);
@@ -110,7 +112,8 @@ TEST(blocks_move_to_the_host_and_back) {
 }
 
 TEST(without_peer_access_it_is_not_opened) {
-    if (has_peer_access()) SKIP("GPUs that cannot access each other: %d and %d of this machine can", OWNER, USER);
+    if (has_peer_access())
+        SKIP("GPUs that cannot access each other: %d and %d of this machine can", OWNER, USER);
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(offer, offer, places[place].memory, NULL);
         refuse_parcel_for(&offer.parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "cannot access");

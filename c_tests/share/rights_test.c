@@ -108,9 +108,9 @@ TEST_EACH_KIND(the_access_flags_select_the_rights) {
     CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
 }
 
-/* An importer changes the granted access in the bytes, and sends them back as if it shared memory of its own. The
-   owner would find its original, and write it for the importer. A process that another one has granted write
-   access would do the same. */
+/* An importer changes the granted access in the bytes, and sends them back as if it shared memory of its own.
+   The owner would find its original, and write it for the importer. A process that another one has granted
+   write access would do the same. */
 static void expect_no_forged_grant(const kvmem_region *region) {
     parcel forged = parcel_of_region(region, &to_be_read);
     OWNED(kvmem_region) reader = open_parcel(&forged, 0);
@@ -159,8 +159,8 @@ TEST(only_the_owner_writes_the_control_block) {
     }
 }
 
-/* Opens the memory of a parcel again for writing, as the same user may, and tries to write it. Returns whether that
-   succeeds. */
+/* Opens the memory of a parcel again for writing, as the same user may, and tries to write it. Returns
+   whether that succeeds. */
 static bool can_be_written_again(const parcel *parcel) {
     const int fd = reopen_fd(parcel->fds[1], O_RDWR);
     CHECK(fd >= 0);
@@ -179,7 +179,8 @@ TEST_EACH_KIND(a_sealed_share_cannot_be_written_by_any_process) {
     SCRATCH(directory);
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "own"));
     if (memory_tier(kind) == KVMEM_TIER_DISK) {
-        REFUSE(KVMEM_STATUS_UNSUPPORTED, "a file cannot be sealed", kvmem_share_create_region, region, &sealed);
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, "a file cannot be sealed", kvmem_share_create_region, region,
+               &sealed);
         return;
     }
     parcel parcel = parcel_of_region(region, &sealed);
@@ -209,7 +210,8 @@ TEST_EACH_KIND(memory_that_was_shared_unsealed_is_not_sealed_later) {
 }
 
 TEST(memory_that_was_created_sealed_is_shared_read_only) {
-    OWNED(kvmem_region) region = region_create_system(MEMORY_SIZE, KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_WRITE_SEALED);
+    OWNED(kvmem_region) region = region_create_system(MEMORY_SIZE,
+                                                      KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_WRITE_SEALED);
     memory_fill(region, 1);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY", kvmem_share_create_region, region, NULL);
     parcel parcel = parcel_of_region(region, &to_be_read);

@@ -162,7 +162,8 @@ static void resume(served_file *file) {
     file->num_reads = 0;
     pthread_mutex_unlock(&file->lock);
     if (waiting != 0) send_attributes(file, waiting, NODE);
-    for (size_t i = 0; i < num_reads; i++) reply(file, file->reads[i].request, 0, zeroes, file->reads[i].size);
+    for (size_t i = 0; i < num_reads; i++)
+        reply(file, file->reads[i].request, 0, zeroes, file->reads[i].size);
 }
 
 static void serve_order(served_file *file, int socket, uint32_t tag, uint64_t number) {

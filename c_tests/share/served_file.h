@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that another process serves with FUSE. That process can withhold the attributes of the file or its bytes; fstat or reads
-// then block.
+// A file that another process serves with FUSE. That process can withhold the attributes of the file or its
+// bytes; fstat or reads then block.
 #pragma once
 
 #include "harness.h"

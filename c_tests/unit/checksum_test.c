@@ -10,7 +10,8 @@ static const kv_move all_layers = {pairs, NUM(pairs), 0, 0, 3};
 static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
     uint32_t checksums[NUM(some_blocks)];
     memset(checksums, 0xEE, sizeof(checksums));
-    EXPECT_OK(kvmem_layout_checksum(layout, some_blocks, NUM(some_blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(layout, some_blocks, NUM(some_blocks), KVMEM_TIMEOUT_FOREVER, checksums,
+                                    ERR));
     for (size_t i = 0; i < NUM(some_blocks); i++)
         CHECK_EQ(checksums[i], crc_of_block(model, some_blocks[i], 0, model->config.num_layers));
 }
@@ -41,7 +42,8 @@ TEST(kind_and_alignment_make_no_difference) {
     }
 }
 
-/* In place and through a buffer: with a limit that does not pass the checksums are the same, with none left there are none. */
+/* In place and through a buffer: with a limit that does not pass the checksums are the same, with none left
+   there are none. */
 TEST(checksums_have_a_limit_of_time) {
     SCRATCH(directory);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -50,7 +52,8 @@ TEST(checksums_have_a_limit_of_time) {
     const kvmem_layout *const layouts[] = {file.model.layout, host.layout};
     for (size_t i = 0; i < NUM(layouts); i++) {
         uint32_t expected[NUM(some_blocks)], found[NUM(some_blocks)];
-        EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), KVMEM_TIMEOUT_FOREVER,
+                                        expected, ERR));
         EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), PATIENCE, found, ERR));
         CHECK_BYTES(found, expected, sizeof(expected));
         EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "0 of 5 blocks have checksums",
@@ -278,7 +281,8 @@ TEST(pieces_of_any_order_have_checksums) {
    positions of rows, nor on separate regions of tokens and heads. A transfer preserves it for any two
    orders. */
 TEST(the_order_makes_no_difference) {
-    static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BHNOC", "OBNLHC", "LH/BONC", "LN/BOHC", "LONH/BC"};
+    static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BHNOC", "OBNLHC", "LH/BONC", "LN/BOHC",
+                                         "LONH/BC"};
     static const kvmem_block_pair pair = {5, 2};
     static const kv_move move = {&pair, 1, 0, 0, 3};
     uint32_t expected = 0;

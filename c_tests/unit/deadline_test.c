@@ -68,7 +68,8 @@ TEST(a_late_run_ends_at_its_deadline_and_its_memory_stays_in_use) {
     flight_hold(&flight, 0, 0);
     expect_late(&flight, "by memcpy was not complete after 1000 ms");
     CHECK(moved_at_least() < BYTES);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use", kvmem_transfer_submit(flight.transfer, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use",
+                   kvmem_transfer_submit(flight.transfer, NULL, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR)); /* it has ended */
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_poll(flight.transfer, ERR));
     gate_open();
@@ -192,7 +193,8 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
         const kvmem_completion completion = next_completion(queue);
         const kvmem_status status = kvmem_transfer_poll(transfer, ERR);
         CHECK_EQ(completion.status, status);
-        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_CANCELLED);
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT ||
+              status == KVMEM_STATUS_CANCELLED);
         CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? BYTES : 0);
         if (status == KVMEM_STATUS_OK) last_duration = transfer_info(transfer).duration_ns;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a file while it is created: forks, other writers, signals, and a process that is killed in the middle.
+// What happens to a file while it is created: forks, other writers, signals, and a process that is killed in
+// the middle.
 #include "harness.h"
 #include "held_call.h"
 
@@ -15,7 +16,8 @@ static kvmem_status build(uint64_t blocks, uint64_t flags, kvmem_layout **layout
     const kvmem_layout_config config = OPTIONS(
         kvmem_layout_config, it.num_blocks = blocks, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
         it.inner_dim = BLOCK, it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
-    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags | KVMEM_DISK_BUFFERED);
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = path,
+                                      it.flags = flags | KVMEM_DISK_BUFFERED);
     return kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config, it.disk = &disk,
                                           it.source = KVMEM_LAYOUT_ALLOCATE)),
                               layout, ERR);
@@ -62,7 +64,8 @@ static void write_blocks(char value) {
     char block[BLOCK];
     memset(block, value, sizeof(block));
     CLEANUP(test_close) const int file = open(path, O_RDWR | O_CLOEXEC);
-    for (int i = 0; i < BLOCKS; i++) CHECK_EQ(pwrite(file, block, sizeof(block), (off_t)i * BLOCK), sizeof(block));
+    for (int i = 0; i < BLOCKS; i++)
+        CHECK_EQ(pwrite(file, block, sizeof(block), (off_t)i * BLOCK), sizeof(block));
 }
 
 static void check_blocks(char value) {
@@ -208,7 +211,8 @@ static void use_everything(void) {
 }
 
 TEST(a_signal_in_any_call_changes_nothing) {
-    static const long calls[] = {OPEN_CALL,   SYS_fcntl,   SYS_pwrite64, SYS_pread64,  SYS_ftruncate, SYS_fallocate,
+    static const long calls[] = {OPEN_CALL,   SYS_fcntl,   SYS_pwrite64, SYS_pread64,  SYS_ftruncate,
+                                 SYS_fallocate,
                                  SYS_fdatasync, SYS_madvise, SYS_fstatfs,  SYS_statx,    SYS_getrandom, SYS_fchmod,
                                  SYS_bind,    SYS_listen,
                                  SYS_newfstatat};
@@ -337,7 +341,8 @@ TEST(a_file_in_memory_beyond_the_limit_of_the_control_group_fails) {
         state = child_end(child);
         is_limited = !WIFEXITED(state) || WEXITSTATUS(state) != CANNOT_JOIN;
     }
-    while (rmdir(group) != 0 && errno == EBUSY) sched_yield(); /* until the kernel has removed the child from it */
+    /* until the kernel has removed the child from it */
+    while (rmdir(group) != 0 && errno == EBUSY) sched_yield();
     if (!is_limited) SKIP("a control group of its own: no limit of memory");
     CHECK(WIFEXITED(state));
     CHECK_EQ(WEXITSTATUS(state), 0);

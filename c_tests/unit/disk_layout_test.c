@@ -120,7 +120,8 @@ TEST(another_layout_fails_with_the_difference) {
 TEST(a_file_of_another_identity_fails_with_both) {
     SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    const kvmem_layout_config model = IDENTIFIED(config, "llama-3 bf16", 12), other = IDENTIFIED(config, "llama-3 f16", 11);
+    const kvmem_layout_config model = IDENTIFIED(config, "llama-3 bf16", 12), other = IDENTIFIED(config,
+                                                                                                 "llama-3 f16", 11);
     static const struct {
         const char *there, *here;
     } named = {"it is 'llama-3 bf16' in the file and 'llama-3 f16' here",
@@ -142,8 +143,10 @@ TEST(a_file_of_another_identity_fails_with_both) {
     kvmem_layout_destroy(must_build(&longest, path, 0));
     kvmem_layout_destroy(must_build(&longest, path, KVMEM_DISK_OPEN_EXISTING));
     bytes[2047] = 0;
-    refuse(&longest, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "2048 bytes with CRC-32C");
-    refuse(REF(IDENTIFIED(config, bytes, 2049)), path, 0, KVMEM_STATUS_INVALID_ARGUMENT, "identity_size is 2049");
+    refuse(&longest, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT,
+           "2048 bytes with CRC-32C");
+    refuse(REF(IDENTIFIED(config, bytes, 2049)), path, 0, KVMEM_STATUS_INVALID_ARGUMENT,
+           "identity_size is 2049");
     refuse(REF(IDENTIFIED(config, NULL, 5)), path, 0, KVMEM_STATUS_INVALID_ARGUMENT, "identity is NULL");
     CHECK_EQ(unlink(path), 0);
     kvmem_layout_destroy(must_build(REF(IDENTIFIED(config, bytes, 0)), path, 0)); /* none */
@@ -325,7 +328,8 @@ TEST(a_file_and_its_mapping_count_as_overlapping) {
         kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
         it.inner_dim = PAGE, it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_layout) on_disk = must_build(&config, path, KVMEM_DISK_BUFFERED);
-    unsigned char *bytes = mmap(NULL, BLOCKS * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd, 0);
+    unsigned char *bytes = mmap(NULL, BLOCKS * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd,
+                                0);
     CHECK(bytes != MAP_FAILED);
     {
         OWN(kvmem_region, region, kvmem_region_adopt_host,

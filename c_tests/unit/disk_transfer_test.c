@@ -58,9 +58,11 @@ static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t
         there[i] = (kvmem_block_pair){i * 7 % MANY_BLOCKS, i * 11 % MANY_BLOCKS};
         here[i] = (kvmem_block_pair){i, i * 13 % MANY_BLOCKS};
     }
-    const kv_move offload = {there, MANY_BLOCKS, 0, 0, MANY_LAYERS}, restore = {here, MANY_BLOCKS, 0, 0, MANY_LAYERS};
+    const kv_move offload = {there, MANY_BLOCKS, 0, 0, MANY_LAYERS}, restore = {here, MANY_BLOCKS, 0, 0,
+                                                                                MANY_LAYERS};
     OPENED(file_pair, pair, &memory, &disk, NULL, KVMEM_DISK_BUFFERED);
-    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true, KV_JOB(&offload, it.transfer.method = path));
+    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true,
+                                                        KV_JOB(&offload, it.transfer.method = path));
     /* Counted before the run, by the run, and after another one. */
     GET(kvmem_transfer_info, planned, kvmem_transfer_get_info, transfer);
     for (int i = 0; i < 2; i++) {
@@ -102,13 +104,15 @@ TEST(a_temporary_file_restores_the_blocks_written_to_it) {
 
 /* Different blocks in each step, with one transfer, whole and by layer. */
 static void move_in_steps(uint32_t path, uint64_t flags) {
-    static const kvmem_block_pair one[] = {{2, 3}}, swapped[] = {{0, 6}, {6, 0}, {1, 1}}, twice[] = {{0, 4}, {1, 4}};
+    static const kvmem_block_pair one[] = {{2, 3}}, swapped[] = {{0, 6}, {6, 0}, {1, 1}}, twice[] = {{0, 4},
+                                                                                                     {1, 4}};
     const kv_move steps[] = {{out_pairs, NUM(out_pairs), 0, 0, 3}, {one, 1, 0, 0, 3},
                              {swapped, NUM(swapped), 0, 0, 3}};
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(file_pair, pair, &config, &config, NULL, 0);
     OWNED(kvmem_transfer) transfer =
-        file_pair_transfer(&pair, true, KV_JOB(&steps[1], it.transfer.method = path, it.transfer.flags = flags));
+        file_pair_transfer(&pair, true, KV_JOB(&steps[1], it.transfer.method = path,
+                                               it.transfer.flags = flags));
     for (size_t i = 0; i < 2 * NUM(steps); i++) {
         const kv_move *move = &steps[i % NUM(steps)];
         kvmem_submit_options step =

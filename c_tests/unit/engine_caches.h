@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caches of inference engines: their orders, and their own formulas for the address of an element, derived from the shapes of
-// their tensors.
+// The caches of inference engines: their orders, and their own formulas for the address of an element,
+// derived from the shapes of their tensors.
 #pragma once
 
 #include "harness.h"

@@ -226,7 +226,8 @@ TEST(parts_that_do_not_match_fail_with_their_name) {
         {cache, cache, none, 1, KVMEM_STATUS_NOT_FOUND, "no part 'pages'"},
         {cache, wide, twice, 2, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' is selected twice"},
         {cache, wide, none, 0, KVMEM_STATUS_INVALID_ARGUMENT, "num_parts is 0"},
-        {cache, wide, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': the number of elements per head is 40 in the source layout and 48"},
+        {cache, wide, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT,
+         "part 'keys': the number of elements per head is 40 in the source layout and 48"},
         {cache, long_pages, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': page_size is 4"},
         {cache, deep, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': num_layers is 3"},
     };
@@ -360,7 +361,8 @@ TEST(all_parts_move_to_files_and_back) {
         kvmem_block_pair back[NUM(pairs)];
         for (size_t j = 0; j < NUM(pairs); j++)
             back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
-        kv_job there = WITH(all_pairs, it.transfer.method = methods[i], it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+        kv_job there = WITH(all_pairs, it.transfer.method = methods[i],
+                            it.transfer.flags = KVMEM_TRANSFER_VERIFY);
         const kv_job here = WITH(there, it.run.pairs = back);
         kv_run_with(caches.source, files, &there);
         kv_run_with(files, caches.destination, &here);

@@ -133,7 +133,8 @@ TEST(transparent_huge_pages_are_counted) {
     CHECK(residency.resident_bytes + residency.swapped_bytes >= 8 * MIB);
 }
 
-/* The kernel has transparent huge pages; whether it provides them is a setting, which does not matter for requests. */
+/* The kernel has transparent huge pages; whether it provides them is a setting, which does not matter for
+   requests. */
 static bool has_transparent_huge_pages(void) {
     return access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0;
 }
@@ -148,7 +149,8 @@ TEST(a_region_of_a_huge_page_asks_for_huge_pages) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(sizes) * NUM(flags); i++) {
         const uint64_t size = sizes[i / NUM(flags)];
-        OWNED(kvmem_region) region = create(REF(WITH(system_options(size), it.flags = flags[i % NUM(flags)])));
+        OWNED(kvmem_region) region = create(REF(WITH(system_options(size),
+                                                     it.flags = flags[i % NUM(flags)])));
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.address % (2 * MIB), 0);
         CHECK_EQ(info.flags & KVMEM_REGION_HUGE_PAGE_FALLBACK, 0); /* they were not requested by the caller */

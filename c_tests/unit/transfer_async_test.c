@@ -46,7 +46,8 @@ TEST(a_wait_without_time_copies_nothing) {
 TEST(a_run_in_flight_cannot_be_submitted_again) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 0, 0);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it",
+                   kvmem_transfer_submit(flight.transfer, NULL, ERR));
     gate_open();
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR));

@@ -194,7 +194,9 @@ TEST(new_pairs_are_verified_too) {
 
 /* Within one layout. Each step checks which blocks are read and which are written. */
 TEST(each_step_checks_that_no_block_is_read_and_written) {
-    static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1}, {1, 2}}, others[] = {{1, 0}, {3, 2}};
+    static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1},
+                                                                           {1, 2}}, others[] = {{1, 0},
+                                                                                                {3, 2}};
     OPENED(kv_side, side, REF(kv_large_config(&kv_kinds[2])), NULL, 3);
     const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
     OWN(kvmem_transfer, transfer, kv_prepare, side.layout, side.layout, KV_JOB(&move));
@@ -219,7 +221,8 @@ TEST(one_call_creates_and_submits) {
     options.transfer.queue = steps.queue;
     kvmem_transfer *none = steps.transfer;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
-           kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options.transfer, &options.run,
+           kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options.transfer,
+                                &options.run,
                                 &none, ERR));
     CHECK(none == NULL);
     flight_expect_none(&steps);
@@ -250,7 +253,8 @@ static void expect_no_blocks(kvmem_transfer *transfer) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_get_info(transfer, &info, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_explain(transfer, &blob, ERR));
     size_t count;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_get_methods(transfer, NULL, 0, &count, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text,
+                   kvmem_transfer_get_methods(transfer, NULL, 0, &count, ERR));
 }
 
 TEST(a_transfer_has_no_blocks_until_it_is_given_some) {

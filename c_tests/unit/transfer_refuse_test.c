@@ -6,7 +6,8 @@ static const kvmem_block_pair one_pair[] = {{0, 0}};
 
 /* Pairs with all layers, and these assignments. */
 #define TRANSFER(...)                                                                                \
-    WITH(options_for(TEST_FIRST(__VA_ARGS__, ), NUM((TEST_FIRST(__VA_ARGS__, )))), TEST_REST(__VA_ARGS__, (void)0))
+    WITH(options_for(TEST_FIRST(__VA_ARGS__, ), NUM((TEST_FIRST(__VA_ARGS__, )))),                       \
+         TEST_REST(__VA_ARGS__, (void)0))
 
 static kv_job options_for(const kvmem_block_pair *pairs, size_t count) {
     return JOB(it.run.pairs = pairs, it.run.num_pairs = count);
@@ -67,11 +68,13 @@ TEST(layers_out_of_range_fail) {
 
 TEST(all_layers_means_from_the_first) {
     refuse_usual(TRANSFER(one_pair, it.transfer.source_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
-    refuse_usual(TRANSFER(one_pair, it.transfer.destination_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
+    refuse_usual(TRANSFER(one_pair, it.transfer.destination_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT,
+                 "layer");
 }
 
 TEST(all_layers_needs_equal_numbers_on_both_sides) {
-    refuse_between(kv_config(&kv_kinds[0]), WITH(kv_config(&kv_kinds[0]), it.num_layers = 5), TRANSFER(one_pair),
+    refuse_between(kv_config(&kv_kinds[0]), WITH(kv_config(&kv_kinds[0]), it.num_layers = 5),
+                   TRANSFER(one_pair),
                    KVMEM_STATUS_INVALID_ARGUMENT, "layers");
     CHECK_HAS(test_last_message(), "3");
     CHECK_HAS(test_last_message(), "5");
@@ -88,7 +91,8 @@ TEST(geometry_is_compared_field_by_field) {
     };
     kvmem_layout_config from = kv_config(&kv_kinds[0]);
     for (size_t i = 0; i < NUM(different); i++) {
-        const kvmem_layout_config to = WITH(from, it.outer_dim = different[i].outer, it.page_size = different[i].page,
+        const kvmem_layout_config to = WITH(from, it.outer_dim = different[i].outer,
+                                            it.page_size = different[i].page,
                                             it.inner_dim = different[i].inner,
                                             it.dtype_width = different[i].width);
         refuse_between(from, to, TRANSFER(one_pair), KVMEM_STATUS_INVALID_ARGUMENT, different[i].named);
@@ -118,13 +122,16 @@ TEST(identities_must_agree) {
 }
 
 TEST(heads_that_both_sides_state_must_agree) {
-    refuse_between(WITH(kv_config(&kv_kinds[0]), it.num_heads = 2), WITH(kv_config(&kv_kinds[0]), it.num_heads = 3),
+    refuse_between(WITH(kv_config(&kv_kinds[0]), it.num_heads = 2),
+                   WITH(kv_config(&kv_kinds[0]), it.num_heads = 3),
                    TRANSFER(one_pair), KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
-    CHECK_HAS(test_last_message(), "the number of elements per head is 3 in the source layout and 2 in the destination");
+    CHECK_HAS(test_last_message(),
+              "the number of elements per head is 3 in the source layout and 2 in the destination");
 }
 
 TEST(a_block_that_is_read_and_written_fails) {
-    static const kvmem_block_pair onto_itself[] = {{2, 2}}, chain[] = {{0, 1}, {1, 2}}, swap[] = {{0, 1}, {1, 0}};
+    static const kvmem_block_pair onto_itself[] = {{2, 2}}, chain[] = {{0, 1}, {1, 2}}, swap[] = {{0, 1},
+                                                                                                  {1, 0}};
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     refuse(&side, &side, TRANSFER(onto_itself), KVMEM_STATUS_INVALID_ARGUMENT,
            "block 2 is both a source and a destination: source and destination overlap");

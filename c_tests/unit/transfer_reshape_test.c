@@ -208,7 +208,8 @@ TEST(ranges_of_heads_move_to_other_heads) {
     for (size_t order = 0; order < NUM(orders); order++) {
         const shape two = {orders[order], 8, 4, 4}, four = {orders[(order + 5) % NUM(orders)], 8, 2, 2};
         copy_tokens(&two, &four, TOKENS(0, 0, 15, it.transfer.source_head = 2, it.transfer.num_heads = 2));
-        copy_tokens(&four, &two, TOKENS(1, 2, 8, it.transfer.destination_head = 2, it.transfer.num_heads = 2));
+        copy_tokens(&four, &two, TOKENS(1, 2, 8, it.transfer.destination_head = 2,
+                                        it.transfer.num_heads = 2));
         copy_tokens(&two, &two, TOKENS(0, 0, 16, it.transfer.source_head = 3, it.transfer.num_heads = 1));
     }
 }
@@ -247,12 +248,14 @@ TEST(checksums_are_the_same_in_every_order) {
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         uint32_t checksums[2];
-        EXPECT_OK(kvmem_layout_checksum(source.layout, &pair.source, 1, KVMEM_TIMEOUT_FOREVER, &checksums[0], ERR));
+        EXPECT_OK(kvmem_layout_checksum(source.layout, &pair.source, 1, KVMEM_TIMEOUT_FOREVER, &checksums[0],
+                                        ERR));
         kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
                                                  it.run.checksums = checksums);
         OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, &options);
         RUN(transfer);
-        EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, KVMEM_TIMEOUT_FOREVER, &checksums[1], ERR));
+        EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, KVMEM_TIMEOUT_FOREVER,
+                                        &checksums[1], ERR));
         CHECK_EQ(checksums[1], checksums[0]);
         const uint64_t last[AXES] = {1, LAYERS - 1, 1, 3, 2, ELEMENTS - 1};
         source.memory[offset_of(&source, last)] ^= 1;
@@ -372,7 +375,8 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
     refuse(&four, &same, TOKENS(0, 0, 8, it.run.destination_table = TABLE(beyond, 0, 1)), out,
            "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
     refuse(&four, &two, TOKENS(0, 0, 4, it.run.source_table = NULL), invalid, "source_table is NULL");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.run.destination_table = NULL), invalid, "destination_table is NULL");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.run.destination_table = NULL), invalid,
+           "destination_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.run.pairs = &pair; it.run.num_pairs = 1), invalid,
            "1 pair and block tables");
     refuse(&four, &two, TOKENS(0, 0, 4, it.run.source_table = table_of(NULL, 3, 0, 1)), invalid,
@@ -388,7 +392,8 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
            "outside the destination layout, which has 2; change destination_head or num_heads");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.transfer.source_head = 3; it.transfer.num_heads = 2), out,
            "outside the source layout, which has 4; change source_head or num_heads");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, it.transfer.source_head = 1), invalid, "num_heads is 0, which means all");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.transfer.source_head = 1), invalid,
+           "num_heads is 0, which means all");
 }
 
 /* Without num_heads a kind does not define the order of heads and tokens, so wrong bytes could arrive. */

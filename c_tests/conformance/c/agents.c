@@ -55,7 +55,8 @@ static kvmem_status region_register(struct step *step, union handle *made, kvmem
 static kvmem_status registration_info(struct step *step, kvmem_error **error)
 {
     kvmem_registration_info info;
-    const kvmem_status status = kvmem_registration_get_info(object(step_name(step), REGISTRATION), &info, error);
+    const kvmem_status status = kvmem_registration_get_info(object(step_name(step), REGISTRATION), &info,
+                                                            error);
     if (status < 0) return status;
     NUMBER(info, size);
     WORD(info, memory_type, memory_types);
@@ -67,7 +68,8 @@ static kvmem_status region_agent(struct step *step, kvmem_error **error)
 {
     kvmem_blob *agent = NULL;
     const kvmem_status status =
-        kvmem_region_get_agent(object(step_name(step), REGION), (size_t)number_of(step, "index"), &agent, error);
+        kvmem_region_get_agent(object(step_name(step), REGION), (size_t)number_of(step, "index"), &agent,
+                               error);
     return add_blob(step, "agent", agent, status);
 }
 
@@ -85,7 +87,8 @@ static kvmem_status load_metadata(struct step *step, kvmem_error **error)
     size_t size;
     const void *metadata = stored_bytes(step, "metadata", &size);
     kvmem_blob *peer = NULL;
-    const kvmem_status status = kvmem_agent_load_remote_metadata(agent_of(step), metadata, size, &peer, error);
+    const kvmem_status status = kvmem_agent_load_remote_metadata(agent_of(step), metadata, size, &peer,
+                                                                 error);
     return add_blob(step, "peer", peer, status);
 }
 

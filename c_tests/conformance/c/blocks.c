@@ -20,7 +20,8 @@ static uint64_t visit_bytes(struct step *step, visit *visit, const void *context
             for (uint64_t n = 0; n < info.page_size; n++)
                 for (uint64_t h = 0; h < heads; h++)
                     for (uint64_t c = 0; c < info.inner_dim / heads; c++) {
-                        const uint64_t base = at.bases[l * at.layer_step + o * at.outer_step + n * at.token_step +
+                        const uint64_t base =
+                            at.bases[l * at.layer_step + o * at.outer_step + n * at.token_step +
                                                        h * at.head_step];
                         const uint64_t address = base + block * at.block_stride + l * at.layer_stride +
                                                  o * at.outer_stride + n * at.token_stride + h * at.head_stride +

@@ -38,7 +38,8 @@ const void *stored_bytes(struct step *step, const char *key, size_t *size)
 static kvmem_status status_name(struct step *step, kvmem_error **error)
 {
     (void)error;
-    add_text(step, "name", kvmem_status_name((kvmem_status)number_of(step, "value")) + strlen("KVMEM_STATUS_"));
+    add_text(step, "name", kvmem_status_name((kvmem_status)number_of(step,
+                                                                     "value")) + strlen("KVMEM_STATUS_"));
     return KVMEM_STATUS_OK;
 }
 

@@ -59,7 +59,8 @@ static kvmem_status device_info(struct step *step, kvmem_error **error)
 static kvmem_status can_access(struct step *step, kvmem_error **error)
 {
     bool found = false;
-    const kvmem_status status = kvmem_cuda_can_access(device_of(step), (int32_t)number_of(step, "owner"), &found, error);
+    const kvmem_status status = kvmem_cuda_can_access(device_of(step), (int32_t)number_of(step, "owner"),
+                                                      &found, error);
     if (status >= 0) add_number(step, "can_access", found);
     return status;
 }

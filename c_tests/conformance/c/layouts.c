@@ -54,7 +54,8 @@ static void read_memory(struct step *step, struct memory *memory, kvmem_layout_o
     memory->system.flags = flags_value(step, "system_flags", system_flags);
     memory->disk.flags = flags_value(step, "disk_flags", disk_flags);
     set_paths(step, &memory->disk, memory->paths);
-    memory->pinned.device = memory->device.device = memory->elastic.device = (int32_t)number_of(step, "device");
+    memory->pinned.device = memory->device.device = memory->elastic.device = (int32_t)number_of(step,
+                                                                                                "device");
     if (tier == KVMEM_TIER_SYSTEM) options->system = &memory->system;
     if (tier == KVMEM_TIER_DISK) options->disk = &memory->disk;
     if (tier == KVMEM_TIER_PINNED) options->pinned = &memory->pinned;
@@ -106,7 +107,8 @@ static kvmem_status layout_combine(struct step *step, union handle *made, kvmem_
 
 static kvmem_status layout_part(struct step *step, union handle *made, kvmem_error **error)
 {
-    return kvmem_layout_get_part(object(text_of(step, "layout"), LAYOUT), text_of(step, "name"), &made->layout, error);
+    return kvmem_layout_get_part(object(text_of(step, "layout"), LAYOUT), text_of(step, "name"),
+                                 &made->layout, error);
 }
 
 static kvmem_status layout_part_name(struct step *step, kvmem_error **error)

@@ -83,7 +83,8 @@ static unsigned char *region_bytes(struct step *step, size_t size)
 {
     kvmem_region_info info;
     const uint64_t offset = number_of(step, "offset");
-    if (kvmem_region_get_info(region_of(step), &info, NULL) < 0 || (info.tier != KVMEM_TIER_SYSTEM && info.tier != KVMEM_TIER_PINNED) ||
+    if (kvmem_region_get_info(region_of(step), &info, NULL) < 0 ||
+        (info.tier != KVMEM_TIER_SYSTEM && info.tier != KVMEM_TIER_PINNED) ||
         offset + size > info.size)
         fail("the bytes are not in host memory of the region");
     return (unsigned char *)(uintptr_t)(info.address + offset);

@@ -43,7 +43,8 @@ static kvmem_status share_create_received(struct step *step, union handle *made,
     size_t size;
     const void *data = kvmem_share_data(share, &size);
     unsigned char *bytes = malloc(size);
-    if (!bytes || kvmem_share_get_info(share, &info, NULL) < 0 || info.num_fds > MAX_FDS) fail("the share is unusable");
+    if (!bytes || kvmem_share_get_info(share, &info, NULL) < 0 || info.num_fds > MAX_FDS)
+        fail("the share is unusable");
     memcpy(bytes, data, size);
     const uint64_t flip = number_or(step, "flip", UINT64_MAX);
     if (flip < size) bytes[flip] ^= 0xff;
@@ -124,7 +125,8 @@ static kvmem_status broker_grant(struct step *step, kvmem_error **error)
 {
     kvmem_publish_options options;
     read_publish_options(step, &options);
-    return kvmem_broker_grant(broker_of(step), text_of(step, "name"), &options, token_of(text_of(step, "token")), error);
+    return kvmem_broker_grant(broker_of(step), text_of(step, "name"), &options,
+                              token_of(text_of(step, "token")), error);
 }
 
 static kvmem_status broker_unpublish(struct step *step, kvmem_error **error)

@@ -187,7 +187,8 @@ void step_finish(const struct step *step)
 void add_text(struct step *step, const char *key, const char *value)
 {
     struct result *result = &step->results[step->num_results++];
-    if (step->num_results == MAX_KEYS || strlen(value) >= sizeof result->value) fail("the result is too long");
+    if (step->num_results == MAX_KEYS || strlen(value) >= sizeof result->value)
+        fail("the result is too long");
     result->name = key;
     strcpy(result->value, value);
 }
@@ -264,7 +265,8 @@ static bool equal_lists(const char *expected, const char *found)
 static void add_error(struct step *step, const kvmem_error *error)
 {
     kvmem_error_cause cause;
-    if (kvmem_error_get_cause(error, &cause) != KVMEM_STATUS_OK) fail("%s failed without an error", step->call);
+    if (kvmem_error_get_cause(error, &cause) != KVMEM_STATUS_OK)
+        fail("%s failed without an error", step->call);
     step->num_results = 0;
     add_text(step, "contains", kvmem_error_message(error, NULL));
     add_word(step, "domain", cause.domain, domains);
@@ -283,7 +285,8 @@ void step_compare(struct step *step, kvmem_status status, const kvmem_error *err
     const char *found = kvmem_status_name(status) + prefix;
     if (status < 0) add_error(step, error);
     if (strcmp(found, step->status) != 0)
-        fail("%s: expected %s, found %s: %s", step->call, step->status, found, kvmem_error_message(error, NULL));
+        fail("%s: expected %s, found %s: %s", step->call, step->status, found,
+             kvmem_error_message(error, NULL));
     for (size_t i = 0; i < step->num_expected; i++) {
         const struct key *expected = &step->expected[i];
         const char *value = result_of(step, expected->name);

@@ -31,7 +31,8 @@ static kvmem_status add_completions(struct step *step, const kvmem_completion *c
     add_text(step, "completions", "");
     for (size_t i = 0; i < count; i++) {
         char text[128];
-        snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64 ":%s", completions[i].user_data, completions[i].bytes,
+        snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64 ":%s", completions[i].user_data,
+                 completions[i].bytes,
             kvmem_status_name(completions[i].status) + strlen("KVMEM_STATUS_"));
         append_item(step, text);
     }
@@ -49,7 +50,8 @@ static kvmem_status queue_poll(struct step *step, kvmem_error **error)
 {
     kvmem_completion completions[MAX_LIST];
     size_t count = 0;
-    const kvmem_status status = kvmem_queue_poll(object(step_name(step), QUEUE), completions, capacity_of(step), &count, error);
+    const kvmem_status status = kvmem_queue_poll(object(step_name(step), QUEUE), completions,
+                                                 capacity_of(step), &count, error);
     return add_completions(step, completions, count, status);
 }
 
@@ -57,7 +59,8 @@ static kvmem_status queue_wait(struct step *step, kvmem_error **error)
 {
     kvmem_completion completions[MAX_LIST];
     size_t count = 0;
-    const kvmem_status status = kvmem_queue_wait(object(step_name(step), QUEUE), timeout_of(step), completions,
+    const kvmem_status status = kvmem_queue_wait(object(step_name(step), QUEUE), timeout_of(step),
+                                                 completions,
         capacity_of(step), &count, error);
     return add_completions(step, completions, count, status);
 }
@@ -82,7 +85,8 @@ static void read_blocks(struct step *step, struct blocks *blocks)
         char *colon = strchr(items[i], ':');
         if (!colon) fail("'%s' is not a pair", items[i]);
         *colon = '\0';
-        blocks->pairs[i] = (kvmem_block_pair){(uint32_t)parse_number(items[i]), (uint32_t)parse_number(colon + 1)};
+        blocks->pairs[i] = (kvmem_block_pair){(uint32_t)parse_number(items[i]),
+                                              (uint32_t)parse_number(colon + 1)};
     }
     blocks->has_checksums = ids_of(step, "checksums", blocks->checksums) > 0;
     blocks->has_source = has(step, "source_blocks");
@@ -133,7 +137,8 @@ static kvmem_status transfer_create(struct step *step, union handle *made, kvmem
 {
     char *parts[MAX_LIST];
     const kvmem_transfer_options options = transfer_options(step, parts);
-    return kvmem_transfer_create(layout_of(step, "source"), layout_of(step, "destination"), &options, &made->transfer,
+    return kvmem_transfer_create(layout_of(step, "source"), layout_of(step, "destination"), &options,
+                                 &made->transfer,
         error);
 }
 
@@ -174,7 +179,8 @@ static kvmem_status transfer_wait(struct step *step, kvmem_error **error)
 
 static kvmem_status transfer_wait_layers(struct step *step, kvmem_error **error)
 {
-    return kvmem_transfer_wait_layers(transfer_of(step), number_of(step, "num_layers"), timeout_of(step), error);
+    return kvmem_transfer_wait_layers(transfer_of(step), number_of(step, "num_layers"), timeout_of(step),
+                                      error);
 }
 
 static kvmem_status transfer_get_layers(struct step *step, kvmem_error **error)

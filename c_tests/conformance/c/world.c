@@ -113,7 +113,8 @@ void destroy_object(const char *name)
 const char *path_of(const char *text)
 {
     static char path[512];
-    snprintf(path, sizeof path, "%s%s%s", *text == '@' ? folder : "", *text == '@' ? "/" : "", text + (*text == '@'));
+    snprintf(path, sizeof path, "%s%s%s", *text == '@' ? folder : "", *text == '@' ? "/" : "",
+             text + (*text == '@'));
     return path;
 }
 

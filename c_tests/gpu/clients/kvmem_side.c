@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kvmem process of a test with a program that does not use kvmem. It shares, opens, fills and verifies memory on
-// request. A request and its reply are words in one packet of a Unix socket, with an optional file descriptor. A
-// failure is printed and ends the process.
+// The kvmem process of a test with a program that does not use kvmem. It shares, opens, fills and verifies
+// memory on request. A request and its reply are words in one packet of a Unix socket, with an optional file
+// descriptor. A failure is printed and ends the process.
 #include "driver.h"
 #include "mapped.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers with elastic memory of a peer by NIXL: blocks that had memory when the layout was exported are read and
-// written; blocks that the peer has decommitted since are stale. Needs a GPU.
+// Transfers with elastic memory of a peer by NIXL: blocks that had memory when the layout was exported are
+// read and written; blocks that the peer has decommitted since are stale. Needs a GPU.
 #include "elastic_side.h"
 #include "caller_context.h"
 
@@ -115,7 +115,8 @@ static void import(connection *connection) {
     CLEANUP(message_free) message metadata = frame_expect(connection->owner.socket, EXPORT);
     CLEANUP(message_free) message descriptor = frame_expect(connection->owner.socket, EXPORT);
     agent_load(connection->agent, &metadata);
-    EXPECT_OK(kvmem_layout_import(connection->agent, descriptor.data, descriptor.size, &connection->peer_layout, ERR));
+    EXPECT_OK(kvmem_layout_import(connection->agent, descriptor.data, descriptor.size,
+                                  &connection->peer_layout, ERR));
 }
 
 static void connection_open(connection *connection, uint64_t blocks) {

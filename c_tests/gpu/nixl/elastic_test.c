@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that is registered with an agent is resized, and its blocks are read and written by NIXL. Needs a GPU.
+// Elastic memory that is registered with an agent is resized, and its blocks are read and written by NIXL.
+// Needs a GPU.
 #include "elastic_side.h"
 #include "side_peer.h"
 #include "caller_context.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and a GPU by NIXL's GDS plugin. Few machines support it: either every byte is moved, or
-// creating the transfer fails with a reason, which is printed. Needs a GPU.
+// Transfers between a file and a GPU by NIXL's GDS plugin. Few machines support it: either every byte is
+// moved, or creating the transfer fails with a reason, which is printed. Needs a GPU.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -10,8 +10,8 @@ static const kv_move scattered = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 
 static const kv_move some_adjacent = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 
-/* Returns NULL if the plugin cannot be loaded or cuFile does not start. The POSIX backend supports files that cuFile
-   does not support. */
+/* Returns NULL if the plugin cannot be loaded or cuFile does not start. The POSIX backend supports files that
+   cuFile does not support. */
 static kvmem_agent *gds_agent(void) {
     GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
@@ -44,8 +44,8 @@ static void gds_flight_close(gds_flight *gds) {
     CALL(kvmem_agent_destroy(gds->agent));
 }
 
-/* Creates the transfer. Returns false if that is not supported, and prints the reason. Checks that both sides are
-   unchanged. */
+/* Creates the transfer. Returns false if that is not supported, and prints the reason. Checks that both sides
+   are unchanged. */
 static bool create_if_supported(gds_flight *gds, uint32_t path, uint64_t flags) {
     flight *flight = &gds->flight;
     const kvmem_status status = flight_try(flight, it.transfer.method = path, it.transfer.flags = flags);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that was destroyed with its context cannot be registered, because NIXL would register other memory at its
-// address. The agent has no backends, so that the test works with every NIXL and its stand-in.
+// Memory that was destroyed with its context cannot be registered, because NIXL would register other memory
+// at its address. The agent has no backends, so that the test works with every NIXL and its stand-in.
 #include "engine.h"
 #include "own_context.h"
 #include "caller_context.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL's Python client with PyTorch tensors in GPU memory, over the transport that UCX selects between two processes on
-// one GPU. python_tcp_test.c runs the same cases over TCP.
+// NIXL's Python client with PyTorch tensors in GPU memory, over the transport that UCX selects between two
+// processes on one GPU. python_tcp_test.c runs the same cases over TCP.
 #include "../../nixl/python_cases.h"
 #include "caller_context.h"
 
@@ -28,7 +28,8 @@ REQUIRES(lacks_gpu_or_client)
 
 int main(int argc, char **argv) {
     if (OVER_TCP) {
-        /* Set before UCX reads them; the client inherits them. cuda_copy copies between GPU memory and TCP. */
+        /* Set before UCX reads them; the client inherits them. cuda_copy copies between GPU memory and
+           TCP. */
         setenv("UCX_TLS", "tcp,self,cuda_copy", 1);
         setenv("UCX_NET_DEVICES", "lo", 1);
     }

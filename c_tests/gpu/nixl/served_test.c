@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a peer and layouts in GPU memory through staging memory: of this process (staged), or of the owner
-// (served).
+// Transfers between a peer and layouts in GPU memory through staging memory: of this process (staged), or of
+// the owner (served).
 #include "elastic_side.h"
 #include "side_peer.h"
 #include "caller_context.h"
@@ -15,8 +15,8 @@ static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 
 static const uint64_t from_gpu = KVMEM_SERVE_WRITE, from_host = KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST;
 
-/* Whether NIXL can access GPU memory. UCX handles memory of the stand-in as host memory, which the CPU cannot access.
-   */
+/* Whether NIXL can access GPU memory. UCX handles memory of the stand-in as host memory, which the CPU cannot
+   access. */
 static bool has_gpu(void) { return lacks_real_gpu() == NULL; }
 
 static const kv_job *by(kv_job *options, uint32_t path) {
@@ -88,7 +88,8 @@ static void exchange_with(place there, uint64_t flags) {
             refuse_to_serve(&here, &connection.peer);
         else
             move_both_directions(&here, &connection.peer, KVMEM_METHOD_NIXL_SERVED);
-        if (has_gpu() || !place_is_device(there)) move_both_directions(&here, &connection.peer, KVMEM_METHOD_NIXL_STAGED);
+        if (has_gpu() || !place_is_device(there))
+            move_both_directions(&here, &connection.peer, KVMEM_METHOD_NIXL_STAGED);
     }
 }
 
@@ -113,8 +114,8 @@ TEST(layouts_served_from_the_gpu_need_gpu_memory_in_the_reader) {
     import_and_refuse(PLACE_ELASTIC);
 }
 
-/* Few long blocks, with an arena of the default size. The path is requested, because the selected one depends on
-   measured rates. */
+/* Few long blocks, with an arena of the default size. The path is requested, because the selected one depends
+   on measured rates. */
 TEST(long_blocks_of_elastic_memory_are_served) {
     if (!has_gpu()) SKIP("%s", lacks_real_gpu());
     OWNED(kvmem_agent) agent = agent_open("near");

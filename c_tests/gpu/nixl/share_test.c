@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in memory of a GPU that are shared by NIXL only: another process opens them, reads and writes their blocks,
-// and its transfers fail when the owner dies. Needs a GPU.
+// Layouts in memory of a GPU that are shared by NIXL only: another process opens them, reads and writes their
+// blocks, and its transfers fail when the owner dies. Needs a GPU.
 #include "holder.h"
 #include "kept_context.h"
 #include "kinds.h"

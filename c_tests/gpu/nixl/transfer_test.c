@@ -96,8 +96,8 @@ TEST(layouts_on_registrations) {
     }
 }
 
-/* UCX handles only the first of several mappings. The bytes of the others must arrive, too, or registering must fail.
-   */
+/* UCX handles only the first of several mappings. The bytes of the others must arrive, too, or registering
+   must fail. */
 TEST(memory_of_several_mappings_is_moved_completely_or_rejected) {
     OWNED(kvmem_agent) agent = agent_open("near");
     span span;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A preloaded library for tests of NIXL with the stand-in driver. UCX detects memory of the stand-in as host memory.
-// When NIXL's UCX plugin registers GPU memory, it queries only the memory type; this library returns GPU memory. UCX
-// still moves the memory as host memory.
+// A preloaded library for tests of NIXL with the stand-in driver. UCX detects memory of the stand-in as host
+// memory. When NIXL's UCX plugin registers GPU memory, it queries only the memory type; this library returns
+// GPU memory. UCX still moves the memory as host memory.
 #include <stddef.h>
 #include <stdint.h>
 

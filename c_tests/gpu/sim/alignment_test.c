@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every region of a layout starts at a multiple of its alignment, at every start address of the driver's memory.
+// Every region of a layout starts at a multiple of its alignment, at every start address of the driver's
+// memory.
 #include "control.h"
 #include "caller_context.h"
 

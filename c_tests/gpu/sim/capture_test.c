@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures of the engine: the one question that invalidates them (cuCtxRecordEvent) is not put while kvmem can know of one.
+// Captures of the engine: the one question that invalidates them (cuCtxRecordEvent) is not put while kvmem
+// can know of one.
 #include "busy.h"
 #include "control.h"
 #include "gpu_flight.h"
@@ -7,7 +8,8 @@
 #include "rates_blob.h"
 #include "caller_context.h"
 
-/* A stream that is being captured, and a transfer that may be needed in the graph. The kernels are not loaded. */
+/* A stream that is being captured, and a transfer that may be needed in the graph. The kernels are not
+   loaded. */
 typedef struct capture {
     flight flight;
     stream stream;
@@ -46,7 +48,8 @@ static kvmem_status start(capture *capture, uint32_t method, kvmem_error **error
     flight *flight = &capture->flight;
     const kv_job job = WITH(flight_options(flight), it.transfer.method = method);
     flight_destroy_transfer(flight);
-    EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &job.transfer,
+    EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
+                                    &job.transfer,
                                     &flight->transfer, ERR));
     return kvmem_transfer_submit_on_stream(flight->transfer, &job.run, capture->stream.handle, error);
 }
@@ -96,7 +99,8 @@ TEST(pairs_that_are_submitted_in_a_capture_load_no_kernel) {
     end(&capture);
 }
 
-/* Rates can't be measured without the kernel. kvmem does not know of the capture, asks once, and does not wait for the end. */
+/* Rates can't be measured without the kernel. kvmem does not know of the capture, asks once, and does not
+   wait for the end. */
 TEST(rates_that_are_queried_in_a_capture_are_refused_at_once) {
     OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
     rates_set(0, NULL);
@@ -106,7 +110,8 @@ TEST(rates_that_are_queried_in_a_capture_are_refused_at_once) {
     CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), capture.asked + 1);
     CUgraph graph = NULL;
     enter_device(0);
-    CHECK_EQ(driver_get()->cuStreamEndCapture(capture.stream.handle, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK_EQ(driver_get()->cuStreamEndCapture(capture.stream.handle, &graph),
+             CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     leave_device(0);
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
@@ -119,7 +124,8 @@ TEST(a_capture_of_a_blocking_stream_is_found_without_harm) {
     begin(&capture);
     DESTROYED(kvmem_region, region);
     CHECK(driver_memory_type(address) != 0);
-    flight_refuse(&capture.flight, KVMEM_STATUS_BUSY, "is being captured", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&capture.flight, KVMEM_STATUS_BUSY, "is being captured",
+                  it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     EXPECT_OK(start(&capture, 0, ERR));
     end(&capture);
     await_free(address);

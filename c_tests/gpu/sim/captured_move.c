@@ -13,7 +13,8 @@ static void begin_capture(void) {
     SIM(sim_exempt_thread(false));
 }
 
-/* Ends the capture. Returns the executable graph if is_whole; otherwise destroys the graph and returns NULL. */
+/* Ends the capture. Returns the executable graph if is_whole; otherwise destroys the graph and returns
+   NULL. */
 static CUgraphExec end_capture(bool is_whole) {
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;

@@ -24,7 +24,8 @@ static void expect_checksums(const side *side, const uint32_t *checksums) {
 
 static void check_checksums(const side *side) {
     uint32_t checksums[NUM(blocks)];
-    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums,
+                                    ERR));
     expect_checksums(side, checksums);
 }
 
@@ -61,7 +62,8 @@ typedef struct summing {
 static void *compute_checksums(void *argument) {
     summing *mine = argument;
     mine->status =
-        kvmem_layout_checksum(mine->side->model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, mine->checksums, NULL);
+        kvmem_layout_checksum(mine->side->model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER,
+                              mine->checksums, NULL);
     return NULL;
 }
 
@@ -82,7 +84,8 @@ TEST(a_query_that_fails_is_repeated) {
     expect_checksums(&side, summing.checksums);
 }
 
-/* The kernel waits behind work of the engine that may run for any time. The layout is held until it has run. */
+/* The kernel waits behind work of the engine that may run for any time. The layout is held until it has
+   run. */
 TEST(a_checksum_beside_work_that_does_not_end_keeps_to_its_timeout) {
     OPENED(device_side, side);
     check_checksums(&side);
@@ -98,7 +101,8 @@ TEST(a_checksum_beside_work_that_does_not_end_keeps_to_its_timeout) {
 /* The blocks have moved, and the kernel that verifies them waits for other work. */
 TEST(a_verification_beside_work_that_does_not_end_can_be_cancelled) {
     OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_DEVICE);
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY,
+                  it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     flight_run(&flight);
     SIM(sim_reset());
     SIM(sim_hold_call("cuLaunchKernel"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of every piece of a move's two layouts, before and after it. They are written and read without driver
-// calls, so that nothing is counted or fails.
+// The contents of every piece of a move's two layouts, before and after it. They are written and read without
+// driver calls, so that nothing is counted or fails.
 #pragma once
 
 #include "harness.h"

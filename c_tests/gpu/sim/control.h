@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the stand-in driver for tests (cuda_sim.h): planned failures, holding work back, live objects.
+// The functions of the stand-in driver for tests (cuda_sim.h): planned failures, holding work back, live
+// objects.
 #pragma once
 
 #include "cuda_sim.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is destroyed beside work that runs for long: it is freed when the work has ended, or when an allocation needs it.
+// Memory that is destroyed beside work that runs for long: it is freed when the work has ended, or when an
+// allocation needs it.
 #include "busy.h"
 #include "control.h"
 #include "gpu_flight.h"
@@ -15,13 +16,19 @@ static kvmem_status allocate(uint64_t size, kvmem_region **region) {
     return kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = size)), region, ERR);
 }
 
-TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
-    RETAIN_DEVICE(0);
+/* So much of the memory of device 0 that there is no space for as much again. Returns the size. */
+static uint64_t allocate_most(kvmem_region **region) {
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t most = memory / 5 * 4;
+    EXPECT_OK(allocate(most, region));
+    return most;
+}
+
+TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
+    RETAIN_DEVICE(0);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(most, &region));
+    const uint64_t most = allocate_most(&region);
     busy busy = {0};
     busy_begin(&busy, BUSY_ONE);
     DESTROYED(kvmem_region, region);
@@ -95,7 +102,8 @@ TEST(a_busy_device_is_asked_once) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     busy busy = {0};
     busy_begin(&busy, BUSY_ONE);
-    flight_refuse(&flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile",
+                  it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent")), end = patience_now() + SECONDS(3) / 2;
     CHECK(asked > 0);
     for (int i = 0; i < 10 || patience_now() < end; i++) {
@@ -129,7 +137,8 @@ TEST(while_a_stream_is_captured_memory_is_kept) {
     DESTROYED(kvmem_region, region);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
     CHECK(driver_memory_type(address) != 0);
-    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured",
+                  it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     expect_asked_again_after_a_second(asked, begun);
     CUgraph graph = NULL;
     enter_device(0);
@@ -147,7 +156,8 @@ TEST(a_free_that_waits_delays_no_other_device) {
     kvmem_region *regions[2] = {NULL};
     uint64_t addresses[2];
     for (int i = 0; i < 2; i++) {
-        EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = MIB, it.device = i)), &regions[i], ERR));
+        EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = MIB, it.device = i)),
+                                             &regions[i], ERR));
         addresses[i] = region_info(regions[i]).address;
     }
     busy busy = {0};
@@ -167,7 +177,8 @@ TEST(a_free_that_waits_delays_no_other_device) {
     await_free(addresses[1]);
 }
 
-/* Host memory that was destroyed beside work is looked for when host memory is exhausted, here by a limit on addresses. */
+/* Host memory that was destroyed beside work is looked for when host memory is exhausted, here by a limit on
+   addresses. */
 TEST(an_allocation_gets_host_memory_that_was_destroyed_beside_work) {
     const uint64_t size = 256 * MIB;
     SIM(sim_reset());
@@ -222,7 +233,8 @@ TEST(an_invalidated_capture_is_a_capture) {
     DESTROYED(kvmem_region, region);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
     CHECK(driver_memory_type(address) != 0);
-    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured",
+                  it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     expect_asked_again_after_a_second(asked, begun);
     SIM(sim_cancel_failures());
     await_free(address);
@@ -249,11 +261,9 @@ TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
 TEST(an_allocation_says_that_the_driver_does_not_report_the_end_of_work) {
     SIM(sim_reset());
     RETAIN_DEVICE(0);
-    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
-    const uint64_t most = memory / 5 * 4;
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(most, &region));
+    const uint64_t most = allocate_most(&region);
     SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_NOT_PERMITTED));
     DESTROYED(kvmem_region, region);
     await_calls("cuCtxRecordEvent", 4); /* by the thread that frees */

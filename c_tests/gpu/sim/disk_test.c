@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and a GPU in flight. The stand-in holds their copies back until the test has checked them,
-// or makes a copy fail.
+// Transfers between a file and a GPU in flight. The stand-in holds their copies back until the test has
+// checked them, or makes a copy fail.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that exits while threads of kvmem are in calls of the driver, and objects that it destroys after the driver has
-// released everything, as static destructors do.
+// A process that exits while threads of kvmem are in calls of the driver, and objects that it destroys after
+// the driver has released everything, as static destructors do.
 #include "control.h"
 #include "gpu_flight.h"
 #include "threads.h"
@@ -39,7 +39,8 @@ ROLE(exits_while_memory_is_freed) {
     const uint64_t work = engine_allocate(0, 64);
     static stream stream;
     stream_open(&stream, 0);
-    GET(kvmem_region *, region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
+    GET(kvmem_region *, region, kvmem_region_create_device,
+        REF(OPTIONS(kvmem_device_options, it.size = MIB)));
     SIM(sim_hold());
     CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
     kvmem_region_destroy(region);

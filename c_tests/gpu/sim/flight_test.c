@@ -80,7 +80,8 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
     flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
-    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.run.timeout_ns = MILLISECONDS(20));
+    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                  it.run.timeout_ns = MILLISECONDS(20));
     SIM(sim_hold());
     flight_submit(&first);
     await_calls("cuLaunchKernel", 1);
@@ -215,7 +216,8 @@ static void fail_query(const flight *flight, const char *function, CUresult resu
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight->transfer, ERR));
 }
 
-/* A query can fail because another thread captures a stream, or with an error of earlier work. The copies still run. */
+/* A query can fail because another thread captures a stream, or with an error of earlier work. The copies
+   still run. */
 TEST(a_query_that_fails_releases_nothing) {
     static const CUresult failures[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_LAUNCH_FAILED};
@@ -248,8 +250,8 @@ TEST(an_event_query_that_fails_releases_nothing) {
     finish(&flight);
 }
 
-/* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error, and its
-   memory is intentionally leaked. No other run may write to the same blocks. */
+/* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error,
+   and its memory is intentionally leaked. No other run may write to the same blocks. */
 TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_ELASTIC);
@@ -307,13 +309,14 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     finish_many(flights);
 }
 
-/* Each of the others waits for the kernel that computes its checksums, or for copies to the host, which the GPU does not
-   begin. */
+/* Each of the others waits for the kernel that computes its checksums, or for copies to the host, which the
+   GPU does not begin. */
 TEST(a_verified_host_copy_does_not_wait_for_gpus) {
     flight *flights = test_allocate(MANY * sizeof(*flights));
     for (size_t i = 0; i < MANY; i++) {
         copy_flight_open(&flights[i], PLACE_DEVICE);
-        flight_create(&flights[i], it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+        flight_create(&flights[i], it.transfer.method = KVMEM_METHOD_CUDA_COPY,
+                      it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     }
     SIM(sim_hold());
     const uint64_t copies = SIM(sim_calls("cuMemcpyAsync")) + MANY * flight_info(&flights[0]).num_moves;

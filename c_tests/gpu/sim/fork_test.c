@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA does not work after a fork. In the child every call fails with INVALID_STATE without a driver call; the parent
-// is not affected.
+// CUDA does not work after a fork. In the child every call fails with INVALID_STATE without a driver call;
+// the parent is not affected.
 #include "control.h"
 #include "engine.h"
 #include "importer.h"

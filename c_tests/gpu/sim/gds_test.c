@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When NIXL's real GDS plugin is used, with stand-ins for the driver and for cuFile that work, copy through host
-// memory, fail, or change a byte. They cannot test GPUDirect Storage itself.
+// When NIXL's real GDS plugin is used, with stand-ins for the driver and for cuFile that work, copy through
+// host memory, fail, or change a byte. They cannot test GPUDirect Storage itself.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -39,9 +39,11 @@ static void gds_flight_close(gds_flight *gds) {
 }
 
 /* Runs in both directions and compares every byte. Checks whether NIXL is used, and the explanation. */
-static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool by_nixl, const char *explained) {
+static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool by_nixl,
+                         const char *explained) {
     for (int i = 0; i < 2; i++) {
-        flight_create(flight, it.transfer.method = is_requested ? KVMEM_METHOD_NIXL : 0, it.transfer.flags = flags);
+        flight_create(flight, it.transfer.method = is_requested ? KVMEM_METHOD_NIXL : 0,
+                      it.transfer.flags = flags);
         CHECK_EQ(flight_info(flight).method == KVMEM_METHOD_NIXL, by_nixl);
         flight_explain(flight, explained);
         for (uint32_t again = 0; again < 2; again++) {
@@ -54,7 +56,8 @@ static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool
 
 static void expect_refused(flight *flight, bool is_requested, uint64_t flags, const char *reason) {
     for (int i = 0; i < 2; i++) {
-        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.method = is_requested ? KVMEM_METHOD_NIXL : 0,
+        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason,
+                      it.transfer.method = is_requested ? KVMEM_METHOD_NIXL : 0,
                       it.transfer.flags = flags);
         flight_reverse(flight);
     }

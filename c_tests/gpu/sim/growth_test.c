@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of driver calls, except queries, to commit and decommit extents: the minimum per extent, and one call that
-// sets access of all of them.
+// The number of driver calls, except queries, to commit and decommit extents: the minimum per extent, and one
+// call that sets access of all of them.
 #include "control.h"
 #include "caller_context.h"
 

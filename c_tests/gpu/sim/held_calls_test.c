@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the driver that blocks, for each call that kvmem makes for an operation on GPU 0: operations on GPU 1 and on host
-// memory, and queries of the objects involved, do not wait for it.
+// A call of the driver that blocks, for each call that kvmem makes for an operation on GPU 0: operations on
+// GPU 1 and on host memory, and queries of the objects involved, do not wait for it.
 #include "control.h"
 #include "gpu_flight.h"
 #include "patience.h"
@@ -31,7 +31,8 @@ static const row rows[] = {
     {"cuMemCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemAddressReserve", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemSetAccess", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
-    {"cuEventCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, true}, /* the thread that loads kernels makes the first of them */
+    /* the thread that loads kernels makes the first of them */
+    {"cuEventCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, true},
     {"cuEventRecord", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemcpyAsync", TRANSFER, KVMEM_METHOD_CUDA_COPY, false},
     {"cuMemcpyBatchAsync", TRANSFER, KVMEM_METHOD_CUDA_BATCH, false},
@@ -102,7 +103,8 @@ static void *act(void *argument) {
 }
 
 static void use_the_other_gpu(uint32_t path) {
-    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1, .has_queue = true);
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1,
+           .has_queue = true);
     flight_create(&flight, it.transfer.method = path);
     flight_submit(&flight);
     flight_expect_completion(&flight, KVMEM_STATUS_OK);

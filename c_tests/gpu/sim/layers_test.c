@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that wait for resources of others while the stand-in holds all work back: they are cancelled, or begin when a
-// stream is made to wait for them. Layers are not reported before they are complete.
+// Runs that wait for resources of others while the stand-in holds all work back: they are cancelled, or begin
+// when a stream is made to wait for them. Layers are not reported before they are complete.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"
@@ -23,7 +23,8 @@ static void many_transfers_open(many_transfers *many, uint32_t method, uint64_t 
     stream_open(&many->stream, 0);
     flight_open(&many->flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
     for (size_t i = 0; i < MANY; i++)
-        many->transfers[i] = flight_create_another(&many->flight, it.transfer.method = method, it.transfer.flags = flags);
+        many->transfers[i] = flight_create_another(&many->flight, it.transfer.method = method,
+                                                   it.transfer.flags = flags);
     SIM(sim_hold());
     for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(many->transfers[i], NULL, ERR));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers as operations whose driver calls fail on demand. Failures set the error slot, and release everything.
+// Transfers as operations whose driver calls fail on demand. Failures set the error slot, and release
+// everything.
 #pragma once
 
 #include "contents.h"

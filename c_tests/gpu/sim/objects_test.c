@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks in page-locked and GPU memory as objects of an S3-compatible server, with the stand-in for the driver: whole objects
-// are written, however the memory is page-locked or mapped.
+// Blocks in page-locked and GPU memory as objects of an S3-compatible server, with the stand-in for the
+// driver: whole objects are written, however the memory is page-locked or mapped.
 #include "caller_context.h"
 #include "object_store.h"
 #include "sides.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver without a required function is too old, and the error contains the function. The process continues, and
-// calls that need no GPU work.
+// A driver without a required function is too old, and the error contains the function. The process
+// continues, and calls that need no GPU work.
 #include "harness.h"
 
 TEST(the_error_contains_the_missing_function) {

@@ -46,7 +46,8 @@ static kvmem_status create_device(int device, uint64_t size) {
 }
 
 OPERATION_CALL(allocate_device_memory, create_device(1, SIZE))
-REFUSED_OPERATION_CALL(allocate_too_much_device_memory, KVMEM_STATUS_OUT_OF_MEMORY, create_device(0, UINT64_C(1) << 50))
+REFUSED_OPERATION_CALL(allocate_too_much_device_memory, KVMEM_STATUS_OUT_OF_MEMORY,
+                       create_device(0, UINT64_C(1) << 50))
 
 static kvmem_status adopt(uint64_t address, uint64_t size) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,

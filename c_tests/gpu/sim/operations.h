@@ -6,7 +6,8 @@
 
 typedef struct operation {
     const char *name;
-    /* Returns the first status that is not OK, with its error in the error slot. Destroys its objects in any case. */
+    /* Returns the first status that is not OK, with its error in the error slot. Destroys its objects in any
+       case. */
     kvmem_status (*run)(void);
     kvmem_status expected; /* if no driver call fails */
 } operation;

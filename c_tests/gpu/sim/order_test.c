@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers and other work of streams. The stand-in holds all of it back, and then runs work that is not ordered in
-// reverse or random order. If kvmem omits a wait, bytes are read too early or written too late.
+// GPU transfers and other work of streams. The stand-in holds all of it back, and then runs work that is not
+// ordered in reverse or random order. If kvmem omits a wait, bytes are read too early or written too late.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"
@@ -15,8 +15,8 @@ static const uint64_t orders[] = {0, 1, 2, 3};
 
 typedef struct ordering {
     flight flight;
-    /* On the GPU, because the driver waits for copies between host memory: the contents of the source, other contents
-       that overwrite it afterwards, and the bytes read from the destination. */
+    /* On the GPU, because the driver waits for copies between host memory: the contents of the source, other
+       contents that overwrite it afterwards, and the bytes read from the destination. */
     uint64_t contents, other_contents, found;
     stream transfer_stream, reader;
 } ordering;
@@ -105,8 +105,8 @@ static void finish(ordering *ordering) {
     }
 }
 
-/* On the same stream, the source is filled before the transfer; afterwards the destination is read and the source
-   overwritten. */
+/* On the same stream, the source is filled before the transfer; afterwards the destination is read and the
+   source overwritten. */
 static void run_on_a_stream(const kind *kind, bool on_default) {
     OPENED(ordering, ordering, kind);
     CUstream on = on_default ? CU_STREAM_LEGACY : ordering.transfer_stream.handle;
@@ -132,8 +132,8 @@ TEST(a_transfer_runs_in_order_on_the_default_stream) {
     }
 }
 
-/* Another stream waits for the transfer and reads the destination; if it waits for all layers, it overwrites the
-   source. */
+/* Another stream waits for the transfer and reads the destination; if it waits for all layers, it overwrites
+   the source. */
 static void run_with_a_reader(const kind *kind, bool on_carrier, bool by_layer) {
     OPENED(ordering, ordering, kind);
     const CUstream reader = ordering.reader.handle;

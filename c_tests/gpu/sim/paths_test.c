@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of GPU copies with a driver that holds work back, fails, or lacks a feature: thousands of blocks in flight,
-// order on streams, the transfer that a failure belongs to, and the path that is selected instead.
+// Paths of GPU copies with a driver that holds work back, fails, or lacks a feature: thousands of blocks in
+// flight, order on streams, the transfer that a failure belongs to, and the path that is selected instead.
 #include "control.h"
 #include "patience.h"
 #include "gpu_flight.h"
@@ -97,7 +97,8 @@ TEST(a_list_of_copies_without_memory_for_it_fails) {
     flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL); /* creates per-device state */
     for (size_t i = 0; i < NUM(paths); i++) {
         const struct rlimit before = limit_addresses(80 * MIB);
-        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of", it.transfer.method = paths[i]);
+        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of",
+                      it.transfer.method = paths[i]);
         CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
     }
     flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
@@ -109,8 +110,8 @@ __attribute__((constructor)) static void allocate_by_mapping(void) {
     mallopt(M_ARENA_MAX, 1);
 }
 
-/* Creates a transfer with more and more memory until that succeeds. Returns the number of failures, of which each must be an
-   error of the caller. */
+/* Creates a transfer with more and more memory until that succeeds. Returns the number of failures, of which
+   each must be an error of the caller. */
 static int failures_until_created(flight *flight, kv_job options) {
     enum { FIRST = 3, STEP = 7, MAX = 100 };
     for (int failures = 0; failures < MAX; failures++) {
@@ -156,7 +157,8 @@ TEST(plans_without_memory_for_them_fail) {
         {
             /* Creates per-device state. */
             static const kvmem_block_pair one = {0, 0};
-            flight_create(&flight, it.transfer.method = cases[i].path, it.transfer.flags = cases[i].flags, it.run.pairs = &one,
+            flight_create(&flight, it.transfer.method = cases[i].path, it.transfer.flags = cases[i].flags,
+                          it.run.pairs = &one,
                           it.run.num_pairs = 1);
             RUN(flight.transfer);
         }
@@ -176,7 +178,8 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
            .move = moved);
-    flight_create_with(&flight, WITH(kv_outers_job(moved, outers), it.transfer.method = KVMEM_METHOD_CUDA_2D));
+    flight_create_with(&flight, WITH(kv_outers_job(moved, outers),
+                                     it.transfer.method = KVMEM_METHOD_CUDA_2D));
     const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
     RUN(flight.transfer);
     const uint64_t calls = SIM(sim_calls("cuMemcpy2DAsync_v2")) - before;
@@ -230,7 +233,8 @@ TEST(a_failure_belongs_to_its_transfer) {
 }
 
 TEST(a_transfer_waits_for_earlier_work_on_its_stream) {
-    static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
+    static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL,
+                                     KVMEM_METHOD_CUDA_STAGED};
     for (size_t i = 0; i < NUM(paths); i++) {
         SIM(sim_reset());
         OPENED(stream, stream, 0);
@@ -251,7 +255,8 @@ TEST(a_transfer_waits_for_earlier_work_on_its_stream) {
     }
 }
 
-/* If the driver cannot compile the kernel, another path is selected, and the explanation contains the reason. */
+/* If the driver cannot compile the kernel, another path is selected, and the explanation contains the
+   reason. */
 TEST(without_the_kernel_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
@@ -267,7 +272,8 @@ TEST(without_the_kernel_another_path_is_selected) {
     CHECK(SIM(sim_calls("cuModuleLoadData")) == loads || patience_now() - begun > SECONDS(1));
     SIM(sim_reset());
     const uint64_t end = patience_end();
-    while (flight_create(&flight, it.transfer.method = 0), flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
+    while (flight_create(&flight, it.transfer.method = 0),
+           flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
         patience_wait(end, "the kernel to be loaded again");
 }
 
@@ -276,7 +282,8 @@ TEST(without_equal_addresses_no_kernel_accesses_pinned_memory) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0));
-    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "another address", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "another address",
+                  it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
     SIM(sim_reset());

@@ -10,7 +10,8 @@
 #define SIZE (UINT64_C(1) << 20)
 
 static uint64_t engine;        /* memory of device 0 */
-static kvmem_layout *adopted; /* on it; never a destination, because it would keep the state of copies alive */
+/* on it; never a destination, because it would keep the state of copies alive */
+static kvmem_layout *adopted;
 static kvmem_region *regions[KV_MAX_REGIONS];
 
 void operations_open(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices with fewer features than an H200: the missing features are reported, calls that need them fail, and blocks
-// are still copied between devices.
+// Devices with fewer features than an H200: the missing features are reported, calls that need them fail, and
+// blocks are still copied between devices.
 #include "control.h"
 #include "gpu_flight.h"
 #include "mapped.h"
@@ -34,7 +34,8 @@ TEST(blocks_are_copied_with_and_without_peer_access) {
     SIM(sim_set_peer_access(true));
 }
 
-/* Copies to host memory that is not page-locked block within the driver. Each device has threads of its own for them. */
+/* Copies to host memory that is not page-locked block within the driver. Each device has threads of its own
+   for them. */
 TEST(copies_that_block_on_one_device_delay_no_other) {
     enum { THREADS = 16 };
     kvmem_transfer *blocked[THREADS + 1];
@@ -42,7 +43,8 @@ TEST(copies_that_block_on_one_device_delay_no_other) {
     EXPECT_OK(kvmem_cuda_use_default_rates(1, ERR));
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
     OPENED(flight, second, .from = PLACE_DEVICE, .from_device = 1, .to = PLACE_SYSTEM);
-    for (size_t i = 0; i < NUM(blocked); i++) blocked[i] = flight_create_another(&first, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
+    for (size_t i = 0; i < NUM(blocked); i++)
+        blocked[i] = flight_create_another(&first, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     SIM(sim_reset());
     SIM(sim_hold());

@@ -212,8 +212,8 @@ static void expect_called(caller *caller) {
     CHECK_EQ(caller->failures, 0);
 }
 
-/* Failures to free are logged, also while rates are measured and while the kernel is loaded. Other threads wait for
-   both. */
+/* Failures to free are logged, also while rates are measured and while the kernel is loaded. Other threads
+   wait for both. */
 TEST(a_log_callback_may_call_kvmem_while_rates_are_measured) {
     static const char *const failing[] = {"cuEventDestroy_v2", "cuMemAddressFree", "cuMemHostUnregister"};
     for (size_t i = 0; i <= NUM(failing); i++) {

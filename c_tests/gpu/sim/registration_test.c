@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that is registered with agents, if NIXL fails or deregisters slowly: memory that NIXL may still use
-// stays mapped. With stand-ins for the driver and for NIXL.
+// Elastic memory that is registered with agents, if NIXL fails or deregisters slowly: memory that NIXL may
+// still use stays mapped. With stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "elastic_side.h"
 #include "importer.h"
@@ -74,7 +74,8 @@ TEST(a_commit_is_undone_if_registering_fails) {
     expect_works(&w);
 }
 
-/* Deregistering fails for the agent with which the extent was registered, or for the one whose registration failed. */
+/* Deregistering fails for the agent with which the extent was registered, or for the one whose registration
+   failed. */
 TEST(extents_stay_mapped_if_deregistering_them_fails) {
     for (uint64_t nth = 3; nth <= 4; nth++) {
         world w = open_world();
@@ -111,12 +112,14 @@ TEST(an_extent_that_an_agent_fails_to_deregister_can_be_committed_again) {
     CHECK(has_extent(&w, 0));
 }
 
-/* A call that NIXL ends late uses its extents until then, also if they are decommitted or committed again meanwhile. */
+/* A call that NIXL ends late uses its extents until then, also if they are decommitted or committed again
+   meanwhile. */
 TEST(extents_of_late_calls_are_unmapped_when_nixl_has_returned) {
     nixl_find_stand_in();
     kvmem_region *region = region_create_elastic(4 * EXTENT, EXTENT, 0);
     world w = {.region = region, .address = region_info(region).address};
-    EXPECT_OK(kvmem_agent_create("slow", REF(OPTIONS(kvmem_agent_options, it.call_timeout_ns = MILLISECONDS(200))),
+    EXPECT_OK(kvmem_agent_create("slow", REF(OPTIONS(kvmem_agent_options,
+                                                     it.call_timeout_ns = MILLISECONDS(200))),
                                  &w.agents[0], ERR));
     EXPECT_OK(kvmem_agent_create_backend(w.agents[0], "UCX", NULL, 0, ERR));
     EXPECT_OK(kvmem_region_register(region, w.agents[0], &w.registrations[0], ERR));
@@ -170,8 +173,8 @@ static void call_kvmem(uint32_t level, const char *target, const char *message, 
     mine->messages++;
 }
 
-/* Only for warnings and errors, so that the callback runs after a planned failure. Waits until earlier calls of it have
-   returned. */
+/* Only for warnings and errors, so that the callback runs after a planned failure. Waits until earlier calls
+   of it have returned. */
 static void set_callback(caller *caller) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, call_kvmem, caller, ERR));
 }
@@ -304,10 +307,12 @@ TEST(decommitting_fails_while_an_agent_deregisters) {
     CHECK(!has_extent(&w, 0));
 }
 
-/* The blocks are in an extent of the peer without memory, so they cannot be moved without staging memory, either. */
+/* The blocks are in an extent of the peer without memory, so they cannot be moved without staging memory,
+   either. */
 TEST(a_transfer_that_no_path_can_take_reports_the_causes_of_both) {
     nixl_find_stand_in();
-    const kvmem_layout_config far_config = WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 4096);
+    const kvmem_layout_config far_config = WITH(kv_config(&kv_kinds[0]), it.num_layers = 64,
+                                                it.num_blocks = 4096);
     const kvmem_layout_config near_config =
         WITH(far_config, it.num_blocks = 8, it.order = KVMEM_ORDER_LAYER_SEPARATE);
     OWNED(kvmem_agent) near = agent_open("near");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine resets its device while transfers are in flight: between any two driver calls, and while the device
-// executes work. The transfer fails with an error that contains the reason, and kvmem passes no destroyed object to
-// the driver.
+// An engine resets its device while transfers are in flight: between any two driver calls, and while the
+// device executes work. The transfer fails with an error that contains the reason, and kvmem passes no
+// destroyed object to the driver.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"
@@ -29,7 +29,8 @@ static const variant variants[] = {
 };
 
 static kv_job options_of(const flight *flight, const variant *variant) {
-    return WITH(flight_options(flight), it.transfer.method = variant->path, it.transfer.flags = variant->flags);
+    return WITH(flight_options(flight), it.transfer.method = variant->path,
+                it.transfer.flags = variant->flags);
 }
 
 static kvmem_status submit(const flight *flight, manner manner, CUstream stream) {
@@ -58,7 +59,8 @@ static void check_failed(const flight *flight, kvmem_status status, bool was_sub
     if (was_submitted) flight_expect_completion(flight, KVMEM_STATUS_CUDA);
 }
 
-/* Resets the device before the nth call, counted from the submit on. Returns false if there are fewer calls. */
+/* Resets the device before the nth call, counted from the submit on. Returns false if there are fewer
+   calls. */
 static bool reset_before(const variant *variant, manner manner, uint64_t nth, bool is_retained) {
     CUstream stream = NULL;
     flight flight;

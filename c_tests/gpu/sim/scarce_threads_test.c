@@ -12,7 +12,8 @@ static kvmem_status submit_other_pairs(void *transfer) {
     return kvmem_transfer_submit(transfer, &step, NULL);
 }
 
-/* Uses default rates: a measurement that takes long continues on a thread of its own, and its copies would be counted. */
+/* Uses default rates: a measurement that takes long continues on a thread of its own, and its copies would be
+   counted. */
 static void reset(void) {
     SIM(sim_reset());
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
@@ -50,7 +51,8 @@ TEST(kernels_are_not_loaded_if_no_thread_can_be_started) {
     reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     SIM(sim_reset());
-    CHECK_EQ(without_new_threads(create, &(creation){&copy, KVMEM_METHOD_CUDA_KERNEL}), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(without_new_threads(create, &(creation){&copy, KVMEM_METHOD_CUDA_KERNEL}),
+             KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(without_new_threads(create, &(creation){&copy, 0}), KVMEM_STATUS_OK);
     CHECK(flight_info(&copy).method != KVMEM_METHOD_CUDA_KERNEL);
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), 0);

@@ -112,7 +112,8 @@ TEST(errors_contain_the_device_that_memory_cannot_be_opened_for) {
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
-        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* not OWNED: threads have no caller context */
+        /* not OWNED: threads have no caller context */
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL;
         kvmem_region_open_ipc(options, &region, NULL);
     }
     return NULL;

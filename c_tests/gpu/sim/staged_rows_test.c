@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows between staging memory and memory of a GPU while no kernel can be loaded: the driver copies them, row by row. With stand-ins for
-// the driver and for NIXL.
+// Rows between staging memory and memory of a GPU while no kernel can be loaded: the driver copies them, row
+// by row. With stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"

@@ -60,7 +60,8 @@ OPERATION_CALL(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_METHOD_CU
 OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_METHOD_CUDA_COPY, ON_A_STREAM))
 
 /* A transfer that is created with one block and submitted with others. */
-static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
+static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination,
+                                   uint32_t method,
                                    start start) {
     const kv_move first = KV_MOVE(3, {3, 3});
     const kv_job options = WITH(kv_job_of(&first), it.transfer.method = method);
@@ -109,7 +110,8 @@ OPERATION_CALL(copy_by_a_graph_of_rows, copy_in_rows_as(move_by_graph))
 #define ELEMENTS 6
 
 static kvmem_layout_config transposed_config(const char *order) {
-    return OPTIONS(kvmem_layout_config, it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1, it.page_size = TOKENS,
+    return OPTIONS(kvmem_layout_config, it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1,
+                   it.page_size = TOKENS,
                    it.inner_dim = ELEMENTS, it.dtype_width = 2, it.order = order);
 }
 
@@ -159,7 +161,8 @@ static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *desti
 }
 
 OPERATION_CALL(copy_and_verify, copy_from_a_device_as(verify, KVMEM_METHOD_CUDA_KERNEL, WITHOUT_STREAM))
-OPERATION_CALL(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_METHOD_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_METHOD_CUDA_COPY,
+                                                                  ON_A_STREAM))
 
 OPERATION(compute_checksums) {
     static const uint32_t blocks[] = {6, 0, 3};

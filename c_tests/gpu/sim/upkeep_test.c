@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared state of copies on a GPU: freeing parts of it delays no run and no caller, and it is created again only
-// after failures that make it unusable.
+// The shared state of copies on a GPU: freeing parts of it delays no run and no caller, and it is created
+// again only after failures that make it unusable.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"
@@ -43,10 +43,12 @@ static void expect_end(const world *w, const kvmem_transfer *transfer, kvmem_sta
 /* A transfer that needs more staging memory is created while the staging memory is in use. */
 TEST(staging_memory_grows_without_waiting_for_the_device) {
     OPENED(world, w);
-    flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 16 * 1024);
+    flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                  it.transfer.staging_size = 16 * 1024);
     SIM(sim_hold());
     flight_submit(&w.flight);
-    OWNED(kvmem_transfer) large = flight_create_another(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+    OWNED(kvmem_transfer) large = flight_create_another(&w.flight,
+                                                        it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
                                                         it.transfer.staging_size = 4 * MIB);
     SIM(sim_go());
     expect_end(&w, w.flight.transfer, KVMEM_STATUS_OK);
@@ -60,7 +62,8 @@ TEST(staging_memory_grows_without_waiting_for_the_device) {
 /* Resources of a failed run are not used again; they are freed while the device executes other work. */
 TEST(freeing_resources_of_a_failed_run_does_not_delay_its_end) {
     OPENED(world, w);
-    flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 16 * 1024);
+    flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                  it.transfer.staging_size = 16 * 1024);
     keep_device_busy(&w);
     SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY)); /* its first call */
     flight_submit(&w.flight);
@@ -73,11 +76,13 @@ TEST(freeing_resources_of_a_failed_run_does_not_delay_its_end) {
 }
 
 static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) {
-    OWNED(kvmem_transfer) failing = flight_create_another(&w->flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    OWNED(kvmem_transfer) failing = flight_create_another(&w->flight,
+                                                          it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     SIM(sim_fail("cuLaunchKernel", 1, failure));
     EXPECT_OK(kvmem_transfer_submit(failing, NULL, ERR));
     expect_end(w, failing, status);
-    OWNED(kvmem_transfer) next = flight_create_another(&w->flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    OWNED(kvmem_transfer) next = flight_create_another(&w->flight,
+                                                       it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     EXPECT_OK(kvmem_transfer_submit(next, NULL, ERR));
     expect_end(w, next, KVMEM_STATUS_OK);
     flight_check_moved(&w->flight);
@@ -98,7 +103,8 @@ TEST(shared_state_is_created_again_only_if_it_is_unusable) {
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loaded + 1);
 }
 
-/* Errors of failed work end a run, even if the lack of file descriptors could have caused the error of the driver. */
+/* Errors of failed work end a run, even if the lack of file descriptors could have caused the error of the
+   driver. */
 TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     static const CUresult failures[] = {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,
                                         CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_UNKNOWN};

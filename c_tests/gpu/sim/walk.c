@@ -80,7 +80,8 @@ static void run_step(step *step) {
     const size_t depth = SIM(sim_current_context_depth());
     SIM(sim_reset());
     if (failures[step->failure].result != CUDA_ERROR_OUT_OF_MEMORY) {
-        SIM(sim_exempt_context_checks()); /* failing them once is enough, and takes as long as the other calls */
+        /* failing them once is enough, and takes as long as the other calls */
+        SIM(sim_exempt_context_checks());
     }
     SIM(sim_fail_nth_of_all(step->nth, failures[step->failure].result));
     const kvmem_status status = operation->run();

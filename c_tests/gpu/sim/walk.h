@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes each driver call of each operation of a program fail, one after the other. Nothing may leak, the caller's
-// context is unchanged, the error contains the driver's error, and the operation works afterwards.
+// Makes each driver call of each operation of a program fail, one after the other. Nothing may leak, the
+// caller's context is unchanged, the error contains the driver's error, and the operation works afterwards.
 #pragma once
 
 #include "cuda_api.h"

@@ -8,7 +8,8 @@
 OWNER_ROLE
 WALK_CASES
 
-/* kvmem creates memory to determine which handles work. A failure for lack of memory must not count as "no". */
+/* kvmem creates memory to determine which handles work. A failure for lack of memory must not count as
+   "no". */
 TEST(capabilities_are_reported_without_free_memory) {
     SIM(sim_reset());
     GET(kvmem_cuda_device_info, expected, kvmem_cuda_get_device_info, 0);

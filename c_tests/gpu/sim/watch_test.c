@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that wait, and runs that must not wait for them. A driver call that blocks delays no other caller and no other
-// run. Staged copies wait only for staged copies of the same direction.
+// Runs that wait, and runs that must not wait for them. A driver call that blocks delays no other caller and
+// no other run. Staged copies wait only for staged copies of the same direction.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"
