@@ -55,6 +55,9 @@ def faults(c, cpp, page):
     text = "\n".join(cpp.values())
     used = set(re.findall(r"\w+", text))
     where = "or add the line | `{}` | reason | to the table 'Without a counterpart' of docs/cpp.md"
+    for file in sorted(cpp):
+        if f"`{file}`" not in page:
+            yield f"{file}: docs/cpp.md does not name it; add it to the list of headers under \"Names\""
     for name in sorted(functions(c) - used - reasons.keys()):
         yield (f"{name}: no C++ function calls it. Add a method to the class of its noun in include/kvmem/ (pattern: "
                f"Region::sync in region.hpp), {where.format(name)}")

@@ -7,7 +7,7 @@
  *     kvmem_status status = kvmem_region_create_system(&options, &region, &error);
  *
  * kvmem_region_create_pinned, _device, _elastic and _disk create memory of the other tiers.
- * kvmem_region_adopt_host, _device and _file make a region of memory that the engine has allocated.
+ * kvmem_region_adopt_host, _device and _memfd make a region of memory that the engine has allocated.
  */
 
 #ifndef KVMEM_REGION_H
@@ -194,10 +194,10 @@ typedef struct kvmem_adopt_options {
 
 /// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///
-/// If all of the memory is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs
-/// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
-/// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
-/// exists.
+/// If all of the memory is page-locked when a transfer gets its first blocks (cuMemHostRegister,
+/// cuMemHostAlloc), GPUs use the page locks. There may be several, and a block may span two of them. If only
+/// a part is page-locked, the memory is treated as not page-locked. Page locks must not change while a
+/// transfer of the memory exists.
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
 ///           PROT_WRITE
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read

@@ -51,10 +51,10 @@ options!(kvmem_adopt_options);
 
 /// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///
-/// If all of the memory is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs
-/// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
-/// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
-/// exists.
+/// If all of the memory is page-locked when a transfer gets its first blocks (cuMemHostRegister,
+/// cuMemHostAlloc), GPUs use the page locks. There may be several, and a block may span two of them. If only
+/// a part is page-locked, the memory is treated as not page-locked. Page locks must not change while a
+/// transfer of the memory exists.
 ///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
 ///           PROT_WRITE
