@@ -40,6 +40,7 @@ GROUPS = {
     "LAYOUT_ALLOCATE": None,
     "LOCALITY_LOCAL": ("LOCALITY_", "Locality", "Processes that can access a layout."),
     "TRANSFER_ZERO_COPY": ("TRANSFER_", "TransferFlags", "Flags of TransferOptions."),
+    "COMPLETION_RUN_ENDED": ("COMPLETION_", "CompletionKind", "What a completion reports."),
     "COMPUTE_MAY_RUN": ("COMPUTE_", "Compute", "Whether kernels of the caller run during a transfer."),
     "METHOD_MEMCPY": ("METHOD_", "Method", "How a transfer moves bytes.", "fastest"),
     "CHOICE_USED": ("CHOICE_", "Choice", "What was decided about a method that was compared."),

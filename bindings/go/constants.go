@@ -226,6 +226,30 @@ const (
 	// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums` of
 	// SubmitOptions instead to compare with checksums that were computed before.
 	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
+	// The queue gets a CompletionMemoryReleased for each run that ends before its memory is released, as
+	// at its `timeout_ns`. Requires a queue.
+	TransferReportRelease TransferFlags = C.KVMEM_TRANSFER_REPORT_RELEASE
+)
+
+// CompletionKind: what a completion reports.
+type CompletionKind uint32
+
+const (
+	// A run of a transfer or request has ended.
+	CompletionRunEnded CompletionKind = C.KVMEM_COMPLETION_RUN_ENDED
+	// Layers of a run have moved; only with `layers_per_completion` of TransferOptions. The numbers of
+	// layers of a run ascend, and its end follows. If the run succeeds, the last number is that of all
+	// layers. While one waits in the queue, further ones only increase its number.
+	CompletionLayersMoved CompletionKind = C.KVMEM_COMPLETION_LAYERS_MOVED
+	// The memory of a run that had ended is released; only with TransferReportRelease or
+	// NIXLReportRelease. It follows each CompletionRunEnded with `released` 0, once, also if the transfer
+	// is destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run
+	// are behind this one.
+	CompletionMemoryReleased CompletionKind = C.KVMEM_COMPLETION_MEMORY_RELEASED
+	// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+	CompletionNotifications CompletionKind = C.KVMEM_COMPLETION_NOTIFICATIONS
+	// A directory has events: see kvmem_directory_report_events.
+	CompletionEvents CompletionKind = C.KVMEM_COMPLETION_EVENTS
 )
 
 // Compute: whether kernels of the caller run during a transfer.
@@ -424,6 +448,9 @@ const (
 	NIXLNotify NIXLFlags = C.KVMEM_NIXL_NOTIFY
 	// NIXL does not merge neighbouring descriptors.
 	NIXLSkipMerge NIXLFlags = C.KVMEM_NIXL_SKIP_MERGE
+	// The queue gets a CompletionMemoryReleased for each run of a request that ends before its memory is
+	// released. Requires a queue.
+	NIXLReportRelease NIXLFlags = C.KVMEM_NIXL_REPORT_RELEASE
 )
 
 // DirectoryChange: what an event of a directory is about.

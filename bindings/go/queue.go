@@ -13,13 +13,20 @@ import (
 	"unsafe"
 )
 
-// Completion is the end of one run of a transfer or request, or the arrival of messages.
+// Completion is the end of a run of a transfer or request, layers that have moved, memory that is released, or the arrival of
+// messages or events.
 type Completion struct {
+	Kind CompletionKind
 	// UserData of the transfer, request or report, or of the SubmitOptions of the run.
 	UserData uint64
 	// Bytes moved; 0 after a failure.
 	Bytes uint64
-	// Err is nil, or how the run failed.
+	// NumLayers of the run that have moved, from the first on; 0 for requests.
+	NumLayers uint64
+	// Released is true if the run no longer uses its memory.
+	Released bool
+	// Err is nil, or how the run failed; of CompletionMemoryReleased nil, or ErrBusy if nothing will detect when the memory is
+	// released.
 	Err error
 }
 
@@ -119,6 +126,8 @@ type reader struct {
 // Flights are the runs of one transfer whose completions have not arrived, oldest first.
 type flights struct {
 	runs    []*run
+	ended   *run               // the run whose memory will be reported as released
+	reports bool               // the release of memory is reported
 	gone    bool               // the transfer is closed
 	failure func(Status) error // describes the failure of the last run
 }
@@ -177,7 +186,10 @@ func (r *reader) read() {
 			return failed != nil || count > 0
 		})
 		for _, entry := range entries[:count] {
-			r.complete(uint64(entry.user_data), uint64(entry.bytes), Status(entry.status))
+			r.complete(uint64(entry.user_data), Completion{
+				Kind: CompletionKind(entry.kind), Bytes: uint64(entry.bytes), NumLayers: uint64(entry.num_layers),
+				Released: entry.released != 0,
+			}, Status(entry.status))
 		}
 		r.mu.Lock()
 		last := r.closed && r.inFlight == 0
@@ -188,36 +200,48 @@ func (r *reader) read() {
 	}
 }
 
-// complete ends the oldest run of a transfer.
-func (r *reader) complete(number, bytes uint64, status Status) {
+// complete gives a completion to its run, and ends that if it is the end.
+func (r *reader) complete(number uint64, completion Completion, status Status) {
 	r.mu.Lock()
-	if userData, ok := r.sources[number]; ok {
-		if !r.closed {
-			r.completions = append(r.completions, Completion{UserData: userData})
-		}
-		r.mu.Unlock()
-		r.notify()
-		return
-	}
+	userData, isSource := r.sources[number]
 	f := r.transfers[number]
-	if f == nil || len(f.runs) == 0 {
+	var current *run
+	switch {
+	case isSource:
+		completion.UserData = userData
+	case f == nil:
 		r.mu.Unlock()
 		return
+	case completion.Kind == CompletionMemoryReleased:
+		completion.UserData = f.ended.userData
+		f.ended = nil
+		r.forget(number, f)
+		if status < 0 {
+			completion.Err = &Error{Status: status, Message: "nothing will detect when the memory of the run is released"}
+		}
+	default:
+		current = f.runs[0]
+		completion.UserData = current.userData
 	}
-	current := f.runs[0]
-	r.mu.Unlock()
-	if status < 0 {
-		current.err = f.failure(status)
+	if completion.Kind == CompletionRunEnded {
+		r.mu.Unlock()
+		if status < 0 {
+			current.err = f.failure(status)
+		}
+		completion.Err = current.err
+		r.mu.Lock()
+		f.runs = f.runs[1:]
+		if f.reports && !completion.Released {
+			f.ended = current
+		}
+		r.forget(number, f)
+		r.inFlight--
+		defer close(current.done)
 	}
-	r.mu.Lock()
-	f.runs = f.runs[1:]
-	r.forget(number, f)
-	r.inFlight--
 	if r.keep && !r.closed {
-		r.completions = append(r.completions, Completion{UserData: current.userData, Bytes: bytes, Err: current.err})
+		r.completions = append(r.completions, completion)
 	}
 	r.mu.Unlock()
-	close(current.done)
 	r.notify()
 }
 
@@ -228,9 +252,9 @@ func (r *reader) notify() {
 	}
 }
 
-// forget removes a transfer that is closed and has no runs. The lock is held.
+// forget removes a transfer that is closed and has nothing to report. The lock is held.
 func (r *reader) forget(number uint64, f *flights) {
-	if f.gone && len(f.runs) == 0 {
+	if f.gone && len(f.runs) == 0 && f.ended == nil {
 		delete(r.transfers, number)
 	}
 }
@@ -249,15 +273,15 @@ func (r *reader) take() (Completion, bool) {
 	return first, true
 }
 
-// add gives a transfer a number.
-func (r *reader) add(failure func(Status) error) (uint64, error) {
+// add gives a transfer a number, and notes whether it reports the release of memory.
+func (r *reader) add(reports bool, failure func(Status) error) (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return 0, errQueueClosed()
 	}
 	r.next++
-	r.transfers[r.next] = &flights{failure: failure}
+	r.transfers[r.next] = &flights{reports: reports, failure: failure}
 	return r.next, nil
 }
 

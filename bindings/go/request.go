@@ -126,7 +126,8 @@ func newRequest(a *arena, objects []*object, options NIXLOptions, parents [3]any
 	r := &runs{userData: options.UserData, poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_request_poll((*C.kvmem_request)(p), failure)
 	}}
-	if err := r.reportTo(options.Queue); err != nil {
+	reports := options.Flags&NIXLReportRelease != 0
+	if err := r.reportTo(options.Queue, reports); err != nil {
 		return nil, err
 	}
 	var u users
@@ -146,7 +147,7 @@ func newRequest(a *arena, objects []*object, options NIXLOptions, parents [3]any
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	if r.number, err = r.reader.add(r.failure); err != nil {
+	if r.number, err = r.reader.add(reports, r.failure); err != nil {
 		return nil, err
 	}
 	o.queue, o.user_data = (*C.kvmem_queue)(queue), C.uint64_t(r.number)

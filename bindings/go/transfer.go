@@ -50,7 +50,8 @@ func newTransfer(source, destination *Layout, options *TransferOptions, first *S
 	r := &runs{poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
 	}}
-	if err := r.reportTo(options.Queue); err != nil {
+	reports := options.Flags&TransferReportRelease != 0
+	if err := r.reportTo(options.Queue, reports || options.LayersPerCompletion > 0); err != nil {
 		return nil, err
 	}
 	var u users
@@ -67,7 +68,7 @@ func newTransfer(source, destination *Layout, options *TransferOptions, first *S
 	if err != nil {
 		return nil, err
 	}
-	if r.number, err = r.reader.add(r.failure); err != nil {
+	if r.number, err = r.reader.add(reports, r.failure); err != nil {
 		return nil, err
 	}
 	var a arena
@@ -110,9 +111,12 @@ func newTransfer(source, destination *Layout, options *TransferOptions, first *S
 	return t, nil
 }
 
-// reportTo sets the queue of the caller, or one of this package.
-func (r *runs) reportTo(queue *Queue) (err error) {
+// reportTo sets the queue of the caller, or one of this package, which the caller cannot read.
+func (r *runs) reportTo(queue *Queue, isRead bool) (err error) {
 	if queue == nil {
+		if isRead {
+			return invalid("completions of layers or of released memory need a Queue")
+		}
 		r.reader, err = commonReader()
 		return err
 	}

@@ -47,8 +47,11 @@ type TransferOptions struct {
 	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
 	Parts []string
 	// Queue that receives a completion per run; nil for none.
-	Queue   *Queue
-	Compute Compute
+	Queue *Queue
+	// LayersPerCompletion: the queue also gets a CompletionLayersMoved whenever this many more layers have
+	// moved, and when all have; 0 for none.
+	LayersPerCompletion uint64
+	Compute             Compute
 	// MaxCTAs of a copy kernel; 0 for the number with the highest throughput.
 	MaxCTAs uint32
 	// StagingSize in bytes; 0 for the default.
@@ -82,6 +85,7 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue) *C.kvmem_transfer_op
 		o.parts = (**C.char)(unsafe.Pointer(&names[0]))
 	}
 	o.queue = queue
+	o.layers_per_completion = C.uint64_t(t.LayersPerCompletion)
 	o.compute = C.uint32_t(t.Compute)
 	o.max_ctas = C.uint32_t(t.MaxCTAs)
 	o.staging_size = C.uint64_t(t.StagingSize)

@@ -132,7 +132,7 @@ static void meet_raw(fuzz *fuzz) {
     CREATE(fuzz, LAYOUTS, kvmem_layout_create_remote, reader, name, &config, &block, 1);
     FUZZ_OPTIONS(kvmem_nixl_options, options);
     options.queue = table_pick(fuzz, QUEUES);
-    options.flags = random_flags(fuzz, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
+    options.flags = random_flags(fuzz, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE | KVMEM_NIXL_REPORT_RELEASE);
     const uint32_t operation = random_one_in(fuzz,
                                              20) ? 3 : KVMEM_REQUEST_READ + (uint32_t)random_below(fuzz, 2);
     CREATE(fuzz, REQUESTS, kvmem_request_create, reader, operation, &block, name, &block, 1, &options);

@@ -44,9 +44,8 @@ static uint64_t random_tokens(fuzz *fuzz) {
 static kvmem_transfer_options options_of_transfer(fuzz *fuzz) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
-    const uint64_t known =
-        KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
-                           KVMEM_TRANSFER_VERIFY;
+    const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
+                           KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_REPORT_RELEASE;
     FUZZ_OPTIONS(kvmem_transfer_options, options);
     options.flags = random_flags(fuzz, known);
     if (random_one_in(fuzz, 2)) { /* indices that exist in layouts of all shapes */
@@ -61,6 +60,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz) {
         options.num_heads = random_below(fuzz, 4);
     }
     options.queue = random_one_in(fuzz, 2) ? table_pick(fuzz, QUEUES) : NULL;
+    options.layers_per_completion = random_one_in(fuzz, 4) ? random_index(fuzz, 3) : 0;
     options.compute = random_one_in(fuzz, 4) ? random_of(fuzz, computes) : 0;
     options.max_ctas = random_one_in(fuzz, 6) ? (uint32_t)random_next(fuzz) : 0;
     options.staging_size = random_of(fuzz, stagings);

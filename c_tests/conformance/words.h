@@ -125,6 +125,16 @@ static const struct word transfer_flags[] = {
     {"no_host_bounce", KVMEM_TRANSFER_NO_HOST_BOUNCE},
     {"by_layer", KVMEM_TRANSFER_BY_LAYER},
     {"verify", KVMEM_TRANSFER_VERIFY},
+    {"report_release", KVMEM_TRANSFER_REPORT_RELEASE},
+    {NULL, 0},
+};
+
+static const struct word completion_kinds[] = {
+    {"run_ended", KVMEM_COMPLETION_RUN_ENDED},
+    {"layers_moved", KVMEM_COMPLETION_LAYERS_MOVED},
+    {"memory_released", KVMEM_COMPLETION_MEMORY_RELEASED},
+    {"notifications", KVMEM_COMPLETION_NOTIFICATIONS},
+    {"events", KVMEM_COMPLETION_EVENTS},
     {NULL, 0},
 };
 
@@ -219,6 +229,7 @@ static const struct word agent_flags[] = {
 static const struct word nixl_flags[] = {
     {"notify", KVMEM_NIXL_NOTIFY},
     {"skip_merge", KVMEM_NIXL_SKIP_MERGE},
+    {"report_release", KVMEM_NIXL_REPORT_RELEASE},
     {NULL, 0},
 };
 

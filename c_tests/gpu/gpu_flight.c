@@ -4,7 +4,6 @@
 
 #include "caller_context.h"
 
-#define USER_DATA 42
 
 const kv_move scattered_move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1});
 
@@ -36,7 +35,7 @@ void flight_close(flight *flight) {
 }
 
 kv_job flight_options(const flight *flight) {
-    return WITH(kv_job_of(flight->move), it.transfer.queue = flight->queue, it.run.user_data = USER_DATA);
+    return WITH(kv_job_of(flight->move), it.transfer.queue = flight->queue, it.run.user_data = FLIGHT_USER_DATA);
 }
 
 kvmem_status flight_try_with(flight *flight, kv_job options) {
@@ -123,7 +122,7 @@ void flight_expect_end(const flight *flight, kvmem_status status, const char *pa
 
 void flight_expect_completion(const flight *flight, kvmem_status status) {
     const kvmem_completion completion = next_completion(flight->queue);
-    CHECK_EQ(completion.user_data, USER_DATA);
+    CHECK_EQ(completion.user_data, FLIGHT_USER_DATA);
     CHECK_EQ(completion.status, status);
     CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? flight_bytes(flight) : 0);
 }

@@ -7,6 +7,9 @@
 #include "sides.h"
 #include "streams.h"
 
+/* user_data of its runs. */
+#define FLIGHT_USER_DATA 42
+
 /* Six blocks with scattered ids on both sides, all layers. */
 extern const kv_move scattered_move;
 

@@ -34,8 +34,10 @@ void flight_expect_end(flight *flight, const kv_move *move, uint64_t user_data, 
     const kvmem_layout_config *config = &flight->source.config;
     const uint64_t bytes = move->num_pairs * move->num_layers * config->outer_dim * kv_piece_size(config);
     const kvmem_completion completion = next_completion(flight->queue);
+    CHECK_EQ(completion.kind, KVMEM_COMPLETION_RUN_ENDED);
     CHECK_EQ(completion.user_data, user_data);
     CHECK_EQ(completion.status, status);
+    CHECK_EQ(completion.released, status != KVMEM_STATUS_TIMED_OUT);
     CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? bytes : 0);
 }
 

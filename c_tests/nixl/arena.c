@@ -73,13 +73,17 @@ void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const 
 }
 
 void arena_check_layers(kv_meeting *fixture, kv_job options) {
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     options.transfer.flags = KVMEM_TRANSFER_BY_LAYER;
+    options.transfer.queue = queue;
+    options.transfer.layers_per_completion = 1;
     options.run.notification = "read";
     options.run.notification_size = 4;
     OWNED(kvmem_transfer) read = create_read(fixture, &options);
     RUN(read);
     GET(uint64_t, layers, kvmem_transfer_get_layers, read);
     CHECK_EQ(layers, 3);
+    end_after_layers(queue, 1, 3);
     check_read(fixture);
     /* The only notification that the caller gets: messages of served requests are not mixed with it. */
     kv_peer_expect_notification(&fixture->peer, "near", "read", 4);
@@ -123,12 +127,19 @@ void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kv_job *read
 
 static void run_late(kv_meeting *fixture, const kvmem_layout *source, const kvmem_layout *destination,
                      kv_job options) {
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     options.run.timeout_ns = MILLISECONDS(50);
+    options.run.user_data = 50;
+    options.transfer.queue = queue;
+    options.transfer.flags |= KVMEM_TRANSFER_REPORT_RELEASE;
     OWN(kvmem_transfer, limited, kv_prepare, source, destination, &options);
     peer_freeze(&fixture->peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 50 ms", limited);
     CHECK_HAS(test_last_message(), "at least 0 of ");
+    const kvmem_completion end = next_completion(queue);
+    CHECK_EQ(end.status, KVMEM_STATUS_TIMED_OUT);
     peer_thaw(&fixture->peer.process);
+    if (!end.released) expect_release(queue, 50, KVMEM_STATUS_OK);
 }
 
 void arena_check_deadline(kv_meeting *fixture, const kv_job *read,

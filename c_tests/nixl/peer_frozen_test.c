@@ -101,21 +101,17 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     start(&peer);
     prepare(&flight, &peer, "waiting");
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
-        KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
+        KV_JOB(&move, it.run.timeout_ns = SECONDS(1), it.run.user_data = 3, it.transfer.queue = flight.queue,
+               it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'frozen' was not complete after 1000 ms", limited);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use",
-                   kvmem_transfer_submit(limited, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory may still be in use", kvmem_transfer_submit(limited, NULL, ERR));
+    CHECK_EQ(next_completion(flight.queue).released, 0);
     peer_thaw(&peer.process);
-    kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs,
-                                  .num_pairs = move.num_pairs,
+    expect_release(flight.queue, 3, KVMEM_STATUS_OK);
+    kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs, .num_pairs = move.num_pairs,
                                   .timeout_ns = KVMEM_TIMEOUT_FOREVER};
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) {
-        sched_yield();
-        status = kvmem_transfer_submit(limited, &again, ERR);
-    }
-    CHECK_EQ(status, KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_submit(limited, &again, ERR));
     EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
     kv_side_check_moved(&flight.model, &peer.model, &move);
     DESTROYED(kvmem_transfer, limited);
@@ -167,6 +163,25 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
     peer_thaw(&peer.process);
     CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_STALE);
     DESTROYED(kvmem_transfer, limited);
+    destroy_all(&flight);
+}
+
+/* NIXL releases the requests to a process that has ended some time after kvmem has reported that. */
+TEST(memory_of_a_run_with_a_killed_peer_is_released) {
+    flight flight;
+    CLEANUP(kv_peer_close) kv_peer peer;
+    start(&peer);
+    prepare(&flight, &peer, "waiting");
+    kvmem_transfer_destroy(flight.transfer);
+    flight.transfer = MADE(kvmem_transfer, kv_prepare, flight.remote, flight.local,
+                           KV_JOB(&move, it.run.user_data = 4, it.transfer.queue = flight.queue,
+                                  it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE));
+    start_and_stop_peer(&flight, &peer);
+    kv_peer_crash(&peer);
+    const kvmem_completion end = next_completion(flight.queue);
+    CHECK_EQ(end.status, KVMEM_STATUS_PEER_LOST);
+    if (!end.released) expect_release(flight.queue, 4, KVMEM_STATUS_OK);
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(flight.transfer, NULL, ERR));
     destroy_all(&flight);
 }
 

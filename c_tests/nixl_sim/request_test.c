@@ -90,12 +90,15 @@ TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     OPENED(pair, both);
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1),
-                                               it.queue = queue, it.user_data = 5);
+                                               it.queue = queue, it.user_data = 5, it.flags = KVMEM_NIXL_REPORT_RELEASE);
     OWNED(kvmem_request) request = request_with(&both, &options);
     for (unsigned runs = post_late(request); runs > 0; runs--) {
         const kvmem_completion completion = next_completion(queue);
+        CHECK_EQ(completion.kind, KVMEM_COMPLETION_RUN_ENDED);
         CHECK_EQ(completion.status, KVMEM_STATUS_TIMED_OUT);
         CHECK_EQ(completion.user_data, 5);
+        CHECK_EQ(completion.released, 0);
+        if (runs > 1) expect_release(queue, 5, KVMEM_STATUS_OK);
     }
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_poll(request, ERR)); /* it has ended */
     CHECK_EQ(NIXL(nixl_sim_get_requests()).in_flight, 1);
@@ -104,9 +107,12 @@ TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     NIXL(nixl_sim_set_pending(0));
     kvmem_status next = KVMEM_STATUS_TIMED_OUT;
     while (next == KVMEM_STATUS_TIMED_OUT) { /* the next runs, too, have 1 ms */
-        post_when_free(request);
-        next = kvmem_request_wait(request, PATIENCE, ERR);
-        CHECK_EQ(next_completion(queue).status, next);
+        expect_release(queue, 5, KVMEM_STATUS_OK);
+        EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+        const kvmem_completion completion = next_completion(queue);
+        next = kvmem_request_poll(request, ERR);
+        CHECK_EQ(completion.status, next);
+        CHECK_EQ(completion.released, next == KVMEM_STATUS_OK);
     }
     CHECK_EQ(next, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_segments_deregister(both.segments, ERR));

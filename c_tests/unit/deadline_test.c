@@ -181,7 +181,8 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     OWNED(kvmem_queue) queue = NULL;
     EXPECT_OK(kvmem_queue_create(&queue, ERR));
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
-        KV_JOB(&move, it.transfer.method = method, it.transfer.flags = flags, it.transfer.queue = queue));
+        KV_JOB(&move, it.transfer.method = method, it.transfer.flags = flags | KVMEM_TRANSFER_REPORT_RELEASE,
+               it.transfer.queue = queue));
     canceller canceller = {.transfer = transfer};
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, cancel_again_and_again, &canceller), 0);
@@ -189,8 +190,11 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     for (int i = 0; i < rounds; i++) {
         /* From before the run starts until after its end. */
         const uint64_t timeout = 1 + last_duration * (uint64_t)(i % 8) / 4;
-        CHECK_EQ(submit_when_limited(transfer, timeout), KVMEM_STATUS_OK);
+        EXPECT_OK(kvmem_transfer_submit(transfer, REF(step(timeout)), ERR));
         const kvmem_completion completion = next_completion(queue);
+        CHECK_EQ(completion.kind, KVMEM_COMPLETION_RUN_ENDED);
+        CHECK(completion.released || completion.status == KVMEM_STATUS_TIMED_OUT);
+        if (!completion.released) expect_release(queue, FLIGHT_USER_DATA, KVMEM_STATUS_OK);
         const kvmem_status status = kvmem_transfer_poll(transfer, ERR);
         CHECK_EQ(completion.status, status);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT ||
@@ -200,7 +204,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     }
     canceller.stops = true;
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(submit_when_limited(transfer, SECONDS(3000)), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_submit(transfer, REF(step(SECONDS(3000))), ERR));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
     kvmem_completion completion;

@@ -28,7 +28,7 @@ TEST(an_empty_queue_reports_not_found) {
     const int fd = fd_of(queue);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     CHECK(!is_readable(fd, 0));
-    kvmem_completion completion = {77, 77, 77, 77};
+    kvmem_completion completion = {.user_data = 77};
     size_t count = 99;
     EXPECT_OK(kvmem_queue_poll(queue, &completion, 1, &count, ERR));
     CHECK_EQ(count, 0);

@@ -124,6 +124,16 @@ enum class TransferFlag : std::uint64_t {
     no_host_bounce = KVMEM_TRANSFER_NO_HOST_BOUNCE,
     by_layer = KVMEM_TRANSFER_BY_LAYER,
     verify = KVMEM_TRANSFER_VERIFY,
+    report_release = KVMEM_TRANSFER_REPORT_RELEASE,
+};
+
+/// What a completion reports.
+enum class CompletionKind : std::uint32_t {
+    run_ended = KVMEM_COMPLETION_RUN_ENDED,
+    layers_moved = KVMEM_COMPLETION_LAYERS_MOVED,
+    memory_released = KVMEM_COMPLETION_MEMORY_RELEASED,
+    notifications = KVMEM_COMPLETION_NOTIFICATIONS,
+    events = KVMEM_COMPLETION_EVENTS,
 };
 
 /// Whether kernels of the caller run during a transfer.
@@ -219,6 +229,7 @@ enum class AgentFlag : std::uint64_t {
 enum class NixlFlag : std::uint64_t {
     notify = KVMEM_NIXL_NOTIFY,
     skip_merge = KVMEM_NIXL_SKIP_MERGE,
+    report_release = KVMEM_NIXL_REPORT_RELEASE,
 };
 
 /// What an event of a directory is about.

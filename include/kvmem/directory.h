@@ -268,9 +268,9 @@ kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint6
 
 /// Has a queue report that a directory has events, so that no thread needs to wait for them.
 ///
-/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
-/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
-/// when events arrive after that.
+/// When events arrive and none waited before, the queue gets a KVMEM_COMPLETION_EVENTS. Take the events with
+/// kvmem_directory_take_events then, with timeout 0. The next completion follows when events arrive after
+/// that.
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
 kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,

@@ -339,10 +339,10 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent, uint64_t timeout
 
 /// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
 ///
-/// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
-/// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
-/// follows when messages arrive after that. If messages were lost, another completion follows when those
-/// before the loss have been taken.
+/// When messages arrive and none waited before, the queue gets a KVMEM_COMPLETION_NOTIFICATIONS. Take the
+/// messages with kvmem_agent_take_notifications then, with timeout 0. The next completion follows when
+/// messages arrive after that. If messages were lost, another completion follows when those before the loss
+/// have been taken.
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
 ///

@@ -33,6 +33,9 @@ extern "C" {
 #define KVMEM_NIXL_NOTIFY 1
 /// NIXL does not merge neighbouring descriptors.
 #define KVMEM_NIXL_SKIP_MERGE 2
+/// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run of a request that ends before its memory is
+/// released. Requires a queue.
+#define KVMEM_NIXL_REPORT_RELEASE 4
 
 /// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
 /// field that it does not use; its comment lists the fields that it uses.

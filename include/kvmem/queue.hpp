@@ -11,11 +11,15 @@
 
 KVMEM_HPP_BEGIN
 
-/// The end of one run of a transfer: kvmem_completion.
+/// The end of a run, layers that have moved, memory that is released, or news: kvmem_completion.
 struct Completion {
+    CompletionKind kind = CompletionKind::run_ended;
     std::uint64_t user_data = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t num_layers = 0;
     Status status = Status::ok;
+    /// The run no longer uses its memory.
+    bool released = false;
 };
 
 /// A queue of completions. Its file descriptor is readable while it has some, so epoll, io_uring and asio can
@@ -83,7 +87,8 @@ public:
 
 private:
     static Completion from_c(const kvmem_completion &c) noexcept {
-        return {c.user_data, c.bytes, static_cast<Status>(c.status)};
+        return {static_cast<CompletionKind>(c.kind), c.user_data, c.bytes, c.num_layers,
+                static_cast<Status>(c.status), c.released != 0};
     }
     Result<int> file() const { return detail::get<std::int32_t>(kvmem_queue_get_fd, get()); }
 

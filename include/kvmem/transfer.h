@@ -30,7 +30,8 @@ extern "C" {
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
-/// whatever the number in flight. A completion may arrive shortly after kvmem_transfer_wait has returned.
+/// whatever the number in flight, and none waits for a slow reader: a run has at most three completions in
+/// the queue. A completion may arrive shortly after kvmem_transfer_wait has returned.
 ///
 /// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
 typedef struct kvmem_queue kvmem_queue;
@@ -119,6 +120,9 @@ typedef struct kvmem_submit_options {
 /// and moves nothing is found, too. Set `checksums` of kvmem_submit_options instead to compare with
 /// checksums that were computed before.
 #define KVMEM_TRANSFER_VERIFY 8
+/// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run that ends before its memory is released, as
+/// at its `timeout_ns`. Requires a queue.
+#define KVMEM_TRANSFER_REPORT_RELEASE 16
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
@@ -162,6 +166,9 @@ typedef struct kvmem_transfer_options {
     size_t num_parts;
     /// Queue that receives a completion per run; NULL for none.
     kvmem_queue *queue;
+    /// n: the queue also gets a KVMEM_COMPLETION_LAYERS_MOVED whenever n more layers have moved, and when all
+    /// have. 0 for none. Requires a queue and KVMEM_TRANSFER_BY_LAYER. Runs of graphs report none.
+    uint64_t layers_per_completion;
     /// KVMEM_COMPUTE_* value.
     uint32_t compute;
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
@@ -355,14 +362,40 @@ void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /* ---- Queues of completions ---- */
 
-/// End of one run of a transfer.
+/// A run of a transfer or request has ended.
+#define KVMEM_COMPLETION_RUN_ENDED 1
+/// Layers of a run have moved; only with `layers_per_completion` of kvmem_transfer_options. The numbers of
+/// layers of a run ascend, and its end follows. If the run succeeds, the last number is that of all layers.
+/// While one waits in the queue, further ones only increase its number.
+#define KVMEM_COMPLETION_LAYERS_MOVED 2
+/// The memory of a run that had ended is released; only with KVMEM_TRANSFER_REPORT_RELEASE or
+/// KVMEM_NIXL_REPORT_RELEASE. It follows each KVMEM_COMPLETION_RUN_ENDED with `released` 0, once, also if the
+/// transfer is destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run
+/// are behind this one.
+#define KVMEM_COMPLETION_MEMORY_RELEASED 3
+/// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+#define KVMEM_COMPLETION_NOTIFICATIONS 4
+/// A directory has events: see kvmem_directory_report_events.
+#define KVMEM_COMPLETION_EVENTS 5
+
+/// What has happened to a run of a transfer or request, or elsewhere.
 typedef struct kvmem_completion {
-    /// user_data of the kvmem_submit_options of the run.
+    /// user_data of the kvmem_submit_options of the run, or of what else reports.
     uint64_t user_data;
-    /// Bytes moved; 0 after a failure.
+    /// At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
     uint64_t bytes;
-    /// KVMEM_STATUS_OK, or how the run failed; kvmem_transfer_poll returns the message.
+    /// Number of layers of the run that have moved, from the first on, as by kvmem_transfer_get_layers; 0 for
+    /// requests.
+    uint64_t num_layers;
+    /// KVMEM_COMPLETION_* value.
+    uint32_t kind;
+    /// At the end of a run: KVMEM_STATUS_OK, or how it failed; kvmem_transfer_poll returns the message. For
+    /// KVMEM_COMPLETION_MEMORY_RELEASED: KVMEM_STATUS_OK, or KVMEM_STATUS_BUSY if nothing will detect when
+    /// the memory is no longer in use, as after a failure of the driver. Otherwise KVMEM_STATUS_OK.
     kvmem_status status;
+    /// 1 if the run no longer uses its memory: its blocks can be used again, and adopted memory can be freed.
+    /// It is 0 at the end of a run whose started parts still use memory, as after `timeout_ns`.
+    uint32_t released;
     uint32_t reserved;
 } kvmem_completion;
 
@@ -397,8 +430,8 @@ kvmem_status kvmem_queue_poll(kvmem_queue *queue, kvmem_completion *completions,
 kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_completion *completions,
     size_t capacity, size_t *count, kvmem_error **error);
 
-/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are
-/// discarded.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
+/// kinds are discarded.
 /// @param queue a queue that no other call uses; NULL does nothing
 void kvmem_queue_destroy(kvmem_queue *queue);
 

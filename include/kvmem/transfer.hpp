@@ -52,6 +52,7 @@ struct TransferOptions {
     /// Names of the parts to move; none for all.
     std::vector<std::string> parts{};
     const Queue *queue = nullptr;
+    std::uint64_t layers_per_completion = 0;
     Compute compute = Compute::may_run;
     std::uint32_t max_ctas = 0;
     std::uint64_t staging_size = 0;
@@ -105,6 +106,7 @@ struct TransferOptionsInC {
         c.parts = parts.empty() ? nullptr : parts.data();
         c.num_parts = parts.size();
         c.queue = get_or_null(options.queue);
+        c.layers_per_completion = options.layers_per_completion;
         c.compute = static_cast<std::uint32_t>(options.compute);
         c.max_ctas = options.max_ctas;
         c.staging_size = options.staging_size;

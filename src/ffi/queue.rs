@@ -14,10 +14,11 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::KVMEM_STATUS_OK;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::time::timeout;
-use crate::transfer::{OpenQueue, Queue, QueueEntry};
+use crate::transfer::{EntryKind, OpenQueue, Queue, QueueEntry};
 
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
-/// whatever the number in flight. A completion may arrive shortly after kvmem_transfer_wait has returned.
+/// whatever the number in flight, and none waits for a slow reader: a run has at most three completions in
+/// the queue. A completion may arrive shortly after kvmem_transfer_wait has returned.
 ///
 /// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
 pub struct kvmem_queue {
@@ -25,16 +26,42 @@ pub struct kvmem_queue {
 }
 opaque!(kvmem_queue, OpenQueue, "queue");
 
-/// End of one run of a transfer.
+/// A run of a transfer or request has ended.
+pub const KVMEM_COMPLETION_RUN_ENDED: u32 = 1;
+/// Layers of a run have moved; only with `layers_per_completion` of kvmem_transfer_options. The numbers of
+/// layers of a run ascend, and its end follows. If the run succeeds, the last number is that of all layers.
+/// While one waits in the queue, further ones only increase its number.
+pub const KVMEM_COMPLETION_LAYERS_MOVED: u32 = 2;
+/// The memory of a run that had ended is released; only with KVMEM_TRANSFER_REPORT_RELEASE or
+/// KVMEM_NIXL_REPORT_RELEASE. It follows each KVMEM_COMPLETION_RUN_ENDED with `released` 0, once, also if the
+/// transfer is destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run
+/// are behind this one.
+pub const KVMEM_COMPLETION_MEMORY_RELEASED: u32 = 3;
+/// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+pub const KVMEM_COMPLETION_NOTIFICATIONS: u32 = 4;
+/// A directory has events: see kvmem_directory_report_events.
+pub const KVMEM_COMPLETION_EVENTS: u32 = 5;
+
+/// What has happened to a run of a transfer or request, or elsewhere.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_completion {
-    /// user_data of the kvmem_submit_options of the run.
+    /// user_data of the kvmem_submit_options of the run, or of what else reports.
     pub user_data: u64,
-    /// Bytes moved; 0 after a failure.
+    /// At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
     pub bytes: u64,
-    /// KVMEM_STATUS_OK, or how the run failed; kvmem_transfer_poll returns the message.
+    /// Number of layers of the run that have moved, from the first on, as by kvmem_transfer_get_layers; 0 for
+    /// requests.
+    pub num_layers: u64,
+    /// KVMEM_COMPLETION_* value.
+    pub kind: u32,
+    /// At the end of a run: KVMEM_STATUS_OK, or how it failed; kvmem_transfer_poll returns the message. For
+    /// KVMEM_COMPLETION_MEMORY_RELEASED: KVMEM_STATUS_OK, or KVMEM_STATUS_BUSY if nothing will detect when
+    /// the memory is no longer in use, as after a failure of the driver. Otherwise KVMEM_STATUS_OK.
     pub status: kvmem_status,
+    /// 1 if the run no longer uses its memory: its blocks can be used again, and adopted memory can be freed.
+    /// It is 0 at the end of a run whose started parts still use memory, as after `timeout_ns`.
+    pub released: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -128,8 +155,8 @@ pub unsafe extern "C" fn kvmem_queue_wait(
     }
 }
 
-/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are
-/// discarded.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
+/// kinds are discarded.
 ///
 /// @param queue a queue that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
@@ -155,14 +182,32 @@ unsafe fn collect(
     let count = unsafe { out(count, "count") }?;
     check_items(completions, capacity, "completions")?;
     let mut next = completions;
-    let taken = take(capacity.min(BATCH), &mut |QueueEntry { user_data, bytes, status }| {
-        let status = status.map_or(KVMEM_STATUS_OK, |status| status as kvmem_status);
+    let taken = take(capacity.min(BATCH), &mut |entry| {
         // SAFETY: `take` passes no more completions than there is space for.
         unsafe {
-            next.write(kvmem_completion { user_data, bytes, status, reserved: 0 });
+            next.write(to_c(&entry));
             next = next.add(1);
         }
     })?;
     count.write(taken);
     Ok(())
+}
+
+#[inline]
+fn to_c(entry: &QueueEntry) -> kvmem_completion {
+    kvmem_completion {
+        user_data: entry.user_data,
+        bytes: entry.bytes,
+        num_layers: entry.layers,
+        kind: match entry.kind {
+            EntryKind::RunEnded => KVMEM_COMPLETION_RUN_ENDED,
+            EntryKind::LayersMoved => KVMEM_COMPLETION_LAYERS_MOVED,
+            EntryKind::MemoryReleased => KVMEM_COMPLETION_MEMORY_RELEASED,
+            EntryKind::Notifications => KVMEM_COMPLETION_NOTIFICATIONS,
+            EntryKind::Events => KVMEM_COMPLETION_EVENTS,
+        },
+        status: entry.status.map_or(KVMEM_STATUS_OK, |status| status as kvmem_status),
+        released: entry.is_released.into(),
+        reserved: 0,
+    }
 }

@@ -18,15 +18,15 @@ use crate::nixl::{
 };
 use crate::run::RunHolds;
 use crate::run::completion::{Account, Completion, Limit};
-use crate::run::queue::Queue;
+use crate::run::reports::Reports;
 use crate::run::ticket::Ticket;
 use crate::run::unreleased::{Unreleased, Written};
 
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
 pub struct RunOptions {
-    /// Gets a completion.
-    pub queue: Option<Arc<Queue>>,
+    /// The completions.
+    pub reports: Reports,
     /// The value of the completion.
     pub user_data: u64,
     /// After this duration a run ends as timed out. `None` for no limit.
@@ -145,7 +145,7 @@ impl Request {
         options: CallOptions,
         of_runs: RunOptions,
     ) -> Self {
-        let RunOptions { queue, user_data, limit } = of_runs;
+        let RunOptions { reports, user_data, limit } = of_runs;
         let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
         let (bytes, descriptors) = (total(local), local.entries().len() as u64);
         let is_to_peer = matches!(resource.side, RequestSide::Peer(_));
@@ -155,7 +155,7 @@ impl Request {
             written: (is_memory && operation == Operation::Read).then(|| Arc::new(Written::Ranges(ranges()))),
             begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
             resource: Arc::new(resource),
-            completion: Arc::new(Completion::new(1, queue)),
+            completion: Arc::new(Completion::reporting(0, reports)),
             options,
             user_data,
             limit,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::deadline::{Deadline, Deadlines, Expires, Reservation};
 use super::learned::Record;
-use super::queue::{Queue, QueueEntry};
+use super::queue::{EntryKind, Queue, QueueEntry};
+use super::reports::{Reported, Reports};
 use super::spin::is_met_soon;
 use super::state::{Phase, RunState};
 use super::unreleased::{Unreleased, Written};
@@ -33,7 +34,7 @@ pub struct Completion {
     moved_bytes: AtomicU64,
     /// The last run was cancelled, by the caller or at its deadline: parts that have not begun must not begin.
     is_cancelled: AtomicBool,
-    queue: Option<Arc<Queue>>,
+    reports: Reports,
 }
 
 /// The data that the end of a run reports together with its outcome. It may differ between runs of a transfer.
@@ -81,11 +82,17 @@ struct Last {
     account: Account,
     /// Of the run in flight, if it has one.
     deadline: Option<Deadline>,
+    reported: Reported,
 }
 
 impl Completion {
-    /// The state of a transfer of `layers` layers that was never submitted.
+    /// The state of a transfer of `layers` layers that was never submitted, and reports the ends of its runs.
     pub fn new(layers: u64, queue: Option<Arc<Queue>>) -> Self {
+        Self::reporting(layers, Reports { queue, ..Reports::default() })
+    }
+
+    /// The same for a transfer that may report more.
+    pub fn reporting(layers: u64, reports: Reports) -> Self {
         Self {
             log_id: LogId::next(),
             state: RunState::new(),
@@ -94,13 +101,14 @@ impl Completion {
                 duration: Duration::ZERO,
                 account: Account::default(),
                 deadline: None,
+                reported: Reported::default(),
             }),
             over: Condvar::new(),
             layers,
             moved: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
-            queue,
+            reports,
         }
     }
 
@@ -114,22 +122,21 @@ impl Completion {
         self.state.claim()
     }
 
-    /// Ends the claim of a run that is not begun, or whose end was reported before.
+    /// Ends the claim of a run that is not begun.
     pub fn unclaim(&self) {
-        Unreleased::get().remove(self.log_id);
         self.state.unclaim();
     }
 
-    /// Ends the claim of a run whose end was reported before, unless it goes on.
-    fn leave(&self, memory: MemoryUse) {
+    /// Ends the claim of a run whose end was reported before, unless it goes on. Other runs into its memory can begin before the
+    /// release is reported.
+    fn leave(&self, last: &mut Last, memory: MemoryUse) {
         match memory {
-            MemoryUse::Over => self.unclaim(),
-            MemoryUse::GoesOn => {}
-            MemoryUse::Unknown => {
-                Unreleased::get().keep(self.log_id);
-                self.state.unclaim();
-            }
+            MemoryUse::GoesOn => return,
+            MemoryUse::Over => Unreleased::get().remove(self.log_id),
+            MemoryUse::Unknown => Unreleased::get().keep(self.log_id),
         }
+        let is_released = memory == MemoryUse::Over;
+        last.reported.release(&self.reports, is_released, || self.state.unclaim());
     }
 
     /// Whether a run is in flight, or still uses its memory.
@@ -256,15 +263,21 @@ impl Completion {
             self.log_end(bytes, &Ok(()), duration);
         }
         self.moved.store(self.layers, Ordering::Release);
-        self.conclude(Phase::Succeeded, false, QueueEntry { user_data, bytes, status: None });
+        self.conclude(Phase::Succeeded, self.end(user_data, bytes, None, true));
     }
 
-    /// Makes the end of a run visible, and adds its completion to the queue. The claim ends with that: a thread that sees the
-    /// end, or takes the completion, can start the next run, whose completion is behind this one.
     #[inline]
-    fn conclude(&self, phase: Phase, keeps_claim: bool, entry: QueueEntry) {
-        let enter = || self.state.enter(phase, keeps_claim);
-        match &self.queue {
+    fn end(&self, user_data: u64, bytes: u64, status: Option<Status>, is_released: bool) -> QueueEntry {
+        let (kind, layers) = (EntryKind::RunEnded, self.moved.load(Ordering::Acquire));
+        QueueEntry { kind, user_data, bytes, layers, status, is_released }
+    }
+
+    /// Makes the end of a run visible, and adds its completion to the queue. The claim ends with that, if its memory is released: a
+    /// thread that sees the end, or takes the completion, can start the next run, whose completion is behind this one.
+    #[inline]
+    fn conclude(&self, phase: Phase, entry: QueueEntry) {
+        let enter = || self.state.enter(phase, !entry.is_released);
+        match &self.reports.queue {
             Some(queue) => queue.push_and(entry, enter),
             None => enter(),
         }
@@ -287,11 +300,13 @@ impl Completion {
 
     /// Reports that `moved` layers have moved.
     pub(super) fn advance(&self, moved: u64) {
-        let last = self.last();
+        let mut last = self.last();
         if !self.is_running() {
             return;
         }
         self.moved.store(moved, Ordering::Release);
+        let user_data = last.account.user_data;
+        last.reported.layers(&self.reports, user_data, moved, self.layers);
         drop(last);
         self.over.notify_all();
     }
@@ -305,7 +320,9 @@ impl Completion {
     /// goes on.
     pub(super) fn finish(&self, outcome: Option<Outcome>, duration: Duration, memory: MemoryUse) {
         let mut last = self.last();
-        let Some(outcome) = outcome.filter(|_| self.is_running()) else { return self.leave(memory) };
+        let Some(outcome) = outcome.filter(|_| self.is_running()) else {
+            return self.leave(&mut last, memory);
+        };
         if let Some(deadline) = last.deadline.take() {
             Deadlines::get().remove(deadline);
         }
@@ -324,19 +341,22 @@ impl Completion {
         if let Some(written) = written.filter(|_| memory != MemoryUse::Over) {
             Unreleased::get().add(self.log_id, written);
         }
-        if memory == MemoryUse::Unknown {
-            Unreleased::get().keep(self.log_id);
-        }
         self.log_end(bytes, &outcome, duration);
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);
         }
         if status.is_none() {
             self.moved.store(self.layers, Ordering::Release);
+            last.reported.layers(&self.reports, user_data, self.layers, self.layers);
         }
         (last.outcome, last.duration) = (outcome, duration);
         let (phase, bytes) = if status.is_none() { (Phase::Succeeded, bytes) } else { (Phase::Failed, 0) };
-        self.conclude(phase, memory == MemoryUse::GoesOn, QueueEntry { user_data, bytes, status });
+        let end = self.end(user_data, bytes, status, memory == MemoryUse::Over);
+        last.reported.end(&self.reports, end);
+        self.conclude(phase, end);
+        if memory == MemoryUse::Unknown {
+            self.leave(&mut last, memory);
+        }
         drop(last);
         self.over.notify_all();
     }

@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod learned;
 pub mod method;
 pub mod queue;
+pub mod reports;
 pub mod spares;
 mod spin;
 mod state;

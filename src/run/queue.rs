@@ -16,16 +16,46 @@ use crate::base::log_id::LogId;
 use crate::base::retried;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 
+/// What a completion reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A run has ended.
+    RunEnded,
+    /// Layers of the run in flight have moved.
+    LayersMoved,
+    /// The memory of a run that had ended before is no longer in use, or nothing will detect when.
+    MemoryReleased,
+    /// Messages have arrived at an agent.
+    Notifications,
+    /// Something has changed in a directory.
+    Events,
+}
+
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
+    pub kind: EntryKind,
     /// The caller's value from the submission.
     pub user_data: u64,
     /// Bytes moved; 0 after a failure.
     pub bytes: u64,
+    /// How many layers of the run have moved, from the first on.
+    pub layers: u64,
     /// The status of a failure, or `None`.
     pub status: Option<Status>,
+    /// The run no longer uses its memory.
+    pub is_released: bool,
 }
+
+impl QueueEntry {
+    /// Reports something that is no run.
+    pub fn news(kind: EntryKind, user_data: u64) -> Self {
+        Self { kind, user_data, bytes: 0, layers: 0, status: None, is_released: false }
+    }
+}
+
+/// How many completions were added to a queue before this one.
+pub type Place = u64;
 
 /// Completions in order of arrival. The queue grows as needed, so no completion is lost.
 pub struct Queue {
@@ -38,6 +68,8 @@ pub struct Queue {
 
 struct State {
     entries: VecDeque<QueueEntry>,
+    /// How many were taken: the place of the first one that is left.
+    taken: Place,
     /// `None` if the queue is closed.
     event: Option<OwnedFd>,
     /// The event fd was asked for. Until then no thread can wait for it, and it is not signalled.
@@ -66,7 +98,19 @@ impl Drop for OpenQueue {
 
 impl State {
     fn new(event: Option<OwnedFd>) -> Self {
-        Self { entries: VecDeque::new(), event, is_watched: false }
+        Self { entries: VecDeque::new(), taken: 0, event, is_watched: false }
+    }
+
+    /// Adds a completion. A closed queue discards it.
+    fn push(&mut self, entry: QueueEntry, has_some: &AtomicBool) {
+        let Self { entries, event: Some(event), is_watched, .. } = self else { return };
+        entries.push_back(entry);
+        if entries.len() == 1 {
+            if *is_watched {
+                signal(event);
+            }
+            has_some.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -88,7 +132,7 @@ impl Queue {
     /// The event fd, which is readable while there are completions; -1 if the queue is closed.
     pub fn fd(&self) -> RawFd {
         let mut state = self.lock();
-        let State { entries, event: Some(event), is_watched } = &mut *state else { return -1 };
+        let State { entries, event: Some(event), is_watched, .. } = &mut *state else { return -1 };
         if !std::mem::replace(is_watched, true) && !entries.is_empty() {
             signal(event);
         }
@@ -103,18 +147,26 @@ impl Queue {
     /// The same, and calls `then` before the completion can be taken, and before another one can be added.
     pub fn push_and(&self, entry: QueueEntry, then: impl FnOnce()) {
         let mut state = self.lock();
-        if let State { entries, event: Some(event), is_watched } = &mut *state {
-            entries.push_back(entry);
-            if entries.len() == 1 {
-                if *is_watched {
-                    signal(event);
-                }
-                self.has_some.store(true, Ordering::Release);
-            }
-        }
+        state.push(entry, &self.has_some);
         then();
         drop(state);
         self.arrival.notify_one();
+    }
+
+    /// Puts a completion where the one at `before` is, if that was not taken yet, or else adds it. Returns its place.
+    pub fn replace(&self, before: Option<Place>, entry: QueueEntry) -> Place {
+        let mut state = self.lock();
+        let State { entries, taken, .. } = &mut *state;
+        let index = before.and_then(|before| usize::try_from(before.checked_sub(*taken)?).ok());
+        if let (Some(before), Some(known)) = (before, index.and_then(|index| entries.get_mut(index))) {
+            *known = entry;
+            return before;
+        }
+        let place = *taken + entries.len() as Place;
+        state.push(entry, &self.has_some);
+        drop(state);
+        self.arrival.notify_one();
+        place
     }
 
     /// Removes up to `most` completions, oldest first, and passes them to `put`, which must not use the queue. Returns their
@@ -158,7 +210,7 @@ impl Queue {
     #[inline]
     fn take(
         &self,
-        State { entries, event, is_watched }: &mut State,
+        State { entries, taken, event, is_watched }: &mut State,
         most: usize,
         mut put: impl FnMut(QueueEntry),
     ) -> usize {
@@ -167,6 +219,7 @@ impl Queue {
             put(entry);
             count += 1;
         }
+        *taken += count as Place;
         if count > 0 && entries.is_empty() {
             self.has_some.store(false, Ordering::Release);
             event.iter().filter(|_| *is_watched).for_each(clear);
@@ -197,7 +250,14 @@ mod tests {
 
     use super::*;
 
-    const NONE: QueueEntry = QueueEntry { user_data: 0, bytes: 0, status: None };
+    const NONE: QueueEntry = QueueEntry {
+        kind: EntryKind::RunEnded,
+        user_data: 0,
+        bytes: 0,
+        layers: 0,
+        status: None,
+        is_released: true,
+    };
 
     fn readable(queue: &Queue) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -228,7 +288,7 @@ mod tests {
         let queue = Queue::create().unwrap();
         assert!(queue.fd() >= 0 && !readable(&queue));
         for user_data in 1..=3 {
-            queue.push(QueueEntry { user_data, bytes: 8, status: None });
+            queue.push(QueueEntry { user_data, ..NONE });
         }
         let mut taken = Vec::new();
         let mut take = || queue.poll(2, |entry| taken.push(entry.user_data));
@@ -248,6 +308,26 @@ mod tests {
         assert_eq!(reporter.fd(), -1);
         reporter.push(NONE);
         assert_eq!(reporter.poll(1, drop), 0);
+    }
+
+    #[test]
+    fn a_completion_is_replaced_until_it_is_taken() {
+        let queue = Queue::create().unwrap();
+        let entry = |user_data| QueueEntry { user_data, ..NONE };
+        let mut taken = Vec::new();
+        queue.push(entry(1));
+        let place = queue.replace(None, entry(2));
+        queue.push(entry(3));
+        assert_eq!(queue.replace(Some(place), entry(4)), place);
+        queue.poll(2, |entry| taken.push(entry.user_data));
+        let other = queue.replace(Some(place), entry(5));
+        assert_ne!(other, place);
+        assert_eq!(queue.replace(Some(other), entry(6)), other);
+        queue.poll(9, |entry| taken.push(entry.user_data));
+        assert_eq!(taken, [1, 4, 3, 6]);
+        drop(OpenQueue(queue.clone()));
+        queue.replace(Some(other), NONE);
+        assert_eq!(queue.poll(1, drop), 0, "it is closed");
     }
 
     #[test]
@@ -276,7 +356,7 @@ mod tests {
                 })
             })
             .collect();
-        (1..=1000).for_each(|user_data| queue.push(QueueEntry { user_data, bytes: 0, status: None }));
+        (1..=1000).for_each(|user_data| queue.push(QueueEntry { user_data, ..NONE }));
         queue.push(NONE);
         let mut all: Vec<_> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
         all.retain(|user_data| *user_data != 0);

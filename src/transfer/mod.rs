@@ -20,7 +20,8 @@ pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
 pub use crate::run::completion::{Completion, Outcome};
 pub use crate::run::method::TransferMethod;
-pub use crate::run::queue::{OpenQueue, Queue, QueueEntry};
+pub use crate::run::queue::{EntryKind, OpenQueue, Queue, QueueEntry};
+pub use crate::run::reports::Reports;
 pub use transfer_request::{Expected, Step, TransferRequest};
 pub use verify::checksum;
 
@@ -68,7 +69,7 @@ impl Transfer {
         ensure_by_layer_or_verified(preferences.by_layer, preferences.verifies)?;
         select::ensure_possible(pair.method, [source, destination], preferences)?;
         let route = Route { pair, preferences: request.preferences };
-        let completion = Completion::new(route.pair.outline.layers(), request.queue);
+        let completion = Completion::reporting(route.pair.outline.layers(), request.reports);
         let (id, from, to) = (completion.log_id(), source.log_id(), destination.log_id());
         log!(Debug, "transfer {id} created: layout {from} to layout {to}");
         Ok(Self {

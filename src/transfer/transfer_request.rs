@@ -2,13 +2,12 @@
 //! The caller's request: what a transfer is created from, and its expected checksums.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Result, ensure};
 use crate::engine::preferences::Preferences;
 use crate::plan::{BlockPair, TokenTables, Wanted};
-use crate::run::queue::Queue;
+use crate::run::reports::Reports;
 
 /// What is the same in all runs of a transfer, except the two layouts.
 #[derive(Default)]
@@ -17,8 +16,8 @@ pub struct TransferRequest<'a> {
     pub wanted: Wanted,
     /// The parts of the layouts that are moved, by name; all if there is no name.
     pub parts: Vec<&'a str>,
-    /// Receives the completions.
-    pub queue: Option<Arc<Queue>>,
+    /// The completions of its runs.
+    pub reports: Reports,
     /// Constraints on the method.
     pub preferences: Preferences,
 }

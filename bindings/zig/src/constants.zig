@@ -216,7 +216,32 @@ pub const TransferFlags = packed struct(u64) {
     /// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums` of
     /// SubmitOptions instead to compare with checksums that were computed before.
     verify: bool = false,
-    _: u60 = 0,
+    /// The queue gets a `CompletionKind.memory_released` for each run that ends before its memory is
+    /// released, as at its `timeout_ns`. Requires a queue.
+    report_release: bool = false,
+    _: u59 = 0,
+};
+
+/// What a completion reports.
+pub const CompletionKind = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// A run of a transfer or request has ended.
+    run_ended = 1,
+    /// Layers of a run have moved; only with `layers_per_completion` of TransferOptions. The numbers of
+    /// layers of a run ascend, and its end follows. If the run succeeds, the last number is that of all
+    /// layers. While one waits in the queue, further ones only increase its number.
+    layers_moved = 2,
+    /// The memory of a run that had ended is released; only with `TransferFlags.report_release` or
+    /// `NixlFlags.report_release`. It follows each `run_ended` with `released` 0, once, also if the
+    /// transfer is destroyed meanwhile. Then the transfer can be submitted again; the completions of the
+    /// next run are behind this one.
+    memory_released = 3,
+    /// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+    notifications = 4,
+    /// A directory has events: see kvmem_directory_report_events.
+    events = 5,
+    _,
 };
 
 /// Whether kernels of the caller run during a transfer.
@@ -408,7 +433,10 @@ pub const NixlFlags = packed struct(u64) {
     notify: bool = false,
     /// NIXL does not merge neighbouring descriptors.
     skip_merge: bool = false,
-    _: u62 = 0,
+    /// The queue gets a `CompletionKind.memory_released` for each run of a request that ends before its
+    /// memory is released. Requires a queue.
+    report_release: bool = false,
+    _: u61 = 0,
 };
 
 /// What an event of a directory is about.

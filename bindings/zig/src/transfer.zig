@@ -8,15 +8,20 @@ const Diagnostics = core.Diagnostics;
 const Error = core.Error;
 const call = core.call;
 
-/// End of one run of a transfer.
+/// The end of a run, layers that have moved, memory that is released, or news.
 pub const Completion = extern struct {
     user_data: u64 = 0,
-    /// Bytes moved; 0 after a failure.
+    /// At the end of a run: bytes moved; 0 after a failure.
     bytes: u64 = 0,
+    /// Layers of the run that have moved, from the first on; 0 for requests.
+    num_layers: u64 = 0,
+    kind: constants.CompletionKind = .default,
     status: i32 = 0,
+    /// 1 if the run no longer uses its memory.
+    released: u32 = 0,
     reserved: u32 = 0,
 
-    /// How the run failed; null if all blocks have moved.
+    /// How the run failed; null if all blocks have moved. Of memory that is released: Busy if nothing will detect when.
     pub fn failure(self: Completion) ?Error {
         return core.errorOf(self.status);
     }
@@ -97,6 +102,8 @@ pub const TransferOptions = struct {
     parts: []const [*:0]const u8 = &.{},
     /// Receives a completion per run.
     queue: ?Queue = null,
+    /// n: the queue also gets a completion whenever n more layers have moved, and when all have; 0 for none.
+    layers_per_completion: u64 = 0,
     compute: constants.Compute = .may_run,
     max_ctas: u32 = 0,
     staging_size: u64 = 0,

@@ -30,10 +30,13 @@ static kvmem_status add_completions(struct step *step, const kvmem_completion *c
     if (status < 0) return status;
     add_text(step, "completions", "");
     for (size_t i = 0; i < count; i++) {
+        const kvmem_completion *one = &completions[i];
         char text[128];
-        snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64 ":%s", completions[i].user_data,
-                 completions[i].bytes,
-            kvmem_status_name(completions[i].status) + strlen("KVMEM_STATUS_"));
+        if (one->kind == KVMEM_COMPLETION_LAYERS_MOVED)
+            snprintf(text, sizeof text, "%" PRIu64 ":layers:%" PRIu64, one->user_data, one->num_layers);
+        else
+            snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64 ":%s", one->user_data, one->bytes,
+                kvmem_status_name(one->status) + strlen("KVMEM_STATUS_"));
         append_item(step, text);
     }
     return status;
@@ -124,6 +127,7 @@ static kvmem_transfer_options transfer_options(struct step *step, char **parts)
     options.num_parts = list_of(step, "parts", parts);
     options.parts = options.num_parts ? (const char *const *)parts : NULL;
     options.method = (uint32_t)word_value(step, "method", methods);
+    options.layers_per_completion = number_of(step, "layers_per_completion");
     if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
     return options;
 }

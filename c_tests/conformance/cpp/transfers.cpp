@@ -10,7 +10,9 @@ Results completions(kvmem::span<const kvmem::Completion> taken) {
     std::string list;
     for (const auto &one : taken) {
         const std::string status = std::string(kvmem::name(one.status)).substr(std::strlen("KVMEM_STATUS_"));
-        append(list, number(one.user_data) + ":" + number(one.bytes) + ":" + status);
+        append(list, one.kind == kvmem::CompletionKind::layers_moved
+                         ? number(one.user_data) + ":layers:" + number(one.num_layers)
+                         : number(one.user_data) + ":" + number(one.bytes) + ":" + status);
     }
     return {{"completions", list}};
 }
@@ -76,6 +78,7 @@ Results create_transfer(const Step &step, World &world, Create create) {
     SET_SELECTION(options);
     options.parts = step.list("parts");
     options.method = static_cast<kvmem::Method>(step.word("method", methods));
+    options.layers_per_completion = step.number("layers_per_completion");
     if (step.has("queue")) options.queue = &world.get<kvmem::Queue>(step.text("queue"));
     const auto &source = world.get<kvmem::Layout>(step.text("source"));
     const auto &destination = world.get<kvmem::Layout>(step.text("destination"));

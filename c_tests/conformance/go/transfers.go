@@ -59,6 +59,7 @@ func transferOptions(s *step) (source, destination *kvmem.Layout, options kvmem.
 		DestinationOuter: in.number("destination_outer"), NumOuters: in.number("num_outers"),
 		SourceHead: in.number("source_head"), DestinationHead: in.number("destination_head"),
 		NumHeads: in.number("num_heads"), Parts: in.list("parts"), Method: word[kvmem.Method](in, "method", methods),
+		LayersPerCompletion: in.number("layers_per_completion"),
 	}
 	if name, ok := in.get("queue"); ok {
 		options.Queue = object[*kvmem.Queue](s.state, name)
@@ -167,6 +168,9 @@ func queueWait(s *step) error {
 }
 
 func completionText(c kvmem.Completion) string {
+	if c.Kind == kvmem.CompletionLayersMoved {
+		return fmt.Sprintf("%d:layers:%d", c.UserData, c.NumLayers)
+	}
 	status := "OK"
 	if failure, ok := c.Err.(*kvmem.Error); ok {
 		status = strings.TrimPrefix(failure.Status.Name(), "KVMEM_STATUS_")

@@ -103,6 +103,15 @@ var transferFlags = words{
 	"no_host_bounce": uint64(kvmem.TransferNoHostBounce),
 	"by_layer":       uint64(kvmem.TransferByLayer),
 	"verify":         uint64(kvmem.TransferVerify),
+	"report_release": uint64(kvmem.TransferReportRelease),
+}
+
+var completionKinds = words{
+	"run_ended":       uint64(kvmem.CompletionRunEnded),
+	"layers_moved":    uint64(kvmem.CompletionLayersMoved),
+	"memory_released": uint64(kvmem.CompletionMemoryReleased),
+	"notifications":   uint64(kvmem.CompletionNotifications),
+	"events":          uint64(kvmem.CompletionEvents),
 }
 
 var computes = words{
@@ -183,8 +192,9 @@ var agentFlags = words{
 }
 
 var nixlFlags = words{
-	"notify":     uint64(kvmem.NIXLNotify),
-	"skip_merge": uint64(kvmem.NIXLSkipMerge),
+	"notify":         uint64(kvmem.NIXLNotify),
+	"skip_merge":     uint64(kvmem.NIXLSkipMerge),
+	"report_release": uint64(kvmem.NIXLReportRelease),
 }
 
 var directoryChanges = words{

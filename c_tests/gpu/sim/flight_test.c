@@ -49,18 +49,32 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
     run(&flight);
 }
 
+static void expect_no_completion(const flight *flight) {
+    kvmem_completion completion;
+    GET(size_t, count, kvmem_queue_poll, flight->queue, &completion, 1);
+    CHECK_EQ(count, 0);
+}
+
 static void expect_timeout(flight *flight) {
     flight_expect_end(flight, KVMEM_STATUS_TIMED_OUT, "by CUDA copy was not complete after 1000 ms");
     flight_expect_completion(flight, KVMEM_STATUS_TIMED_OUT);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still be in use", kvmem_transfer_submit(flight->transfer, NULL, ERR));
+    expect_no_completion(flight);
     SIM(sim_go());
+    expect_release(flight->queue, FLIGHT_USER_DATA, KVMEM_STATUS_OK); /* without a call for the transfer */
+    /* The next run has a deadline, too. */
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, NULL, ERR));
+    const kvmem_completion end = next_completion(flight->queue);
+    CHECK(end.status == KVMEM_STATUS_OK || end.status == KVMEM_STATUS_TIMED_OUT);
+    if (!end.released) expect_release(flight->queue, FLIGHT_USER_DATA, KVMEM_STATUS_OK);
     flight_run_in_time(flight);
 }
 
 /* The driver's copies continue, and use the memory until they end. */
 TEST(a_run_fails_at_its_deadline) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1),
+                  it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     submit_and_hold(&flight);
     expect_timeout(&flight);
 }
@@ -68,7 +82,8 @@ TEST(a_run_fails_at_its_deadline) {
 TEST(a_run_on_a_stream_fails_at_its_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1),
+                  it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     SIM(sim_hold());
     flight_submit_on(&flight, stream.handle);
     expect_timeout(&flight);
@@ -78,10 +93,10 @@ TEST(a_run_on_a_stream_fails_at_its_deadline) {
 TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     SIM(sim_reset());
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
-    OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
+    OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20, .has_queue = true);
     flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
-    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
-                  it.run.timeout_ns = MILLISECONDS(20));
+    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.run.timeout_ns = MILLISECONDS(20),
+                  it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     SIM(sim_hold());
     flight_submit(&first);
     await_calls("cuLaunchKernel", 1);
@@ -89,6 +104,8 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     flight_submit(&second);
     flight_expect_end(&second, KVMEM_STATUS_TIMED_OUT, "at least 0 of");
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), launches);
+    flight_expect_completion(&second, KVMEM_STATUS_TIMED_OUT);
+    expect_release(second.queue, FLIGHT_USER_DATA, KVMEM_STATUS_OK); /* while the first run is in flight */
     SIM(sim_go());
     flight_finish(&first);
     kv_side_check(&second.destination.model);
@@ -257,10 +274,14 @@ TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(copy_flight, flight, PLACE_ELASTIC);
     SIM(sim_hold());
     SIM(sim_fail("cuEventRecord", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     flight_submit_on(&flight, stream.handle);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "until the stream has passed it",
                    kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
+    const kvmem_completion end = next_completion(flight.queue);
+    CHECK_EQ(end.status, KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(end.released, 0);
+    expect_release(flight.queue, FLIGHT_USER_DATA, KVMEM_STATUS_BUSY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream.handle, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_layout_resize(flight.source.model.layout, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(flight.transfer, NULL, ERR));

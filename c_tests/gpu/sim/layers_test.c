@@ -80,6 +80,26 @@ TEST(a_stream_cannot_wait_for_a_run_without_staging_memory) {
     finish(&many);
 }
 
+TEST(layers_are_reported_to_a_queue_without_a_call_for_the_transfer) {
+    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
+    for (size_t i = 0; i < NUM(methods); i++) {
+        SIM(sim_reset());
+        OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move, .has_queue = true);
+        flight_create(&flight, it.transfer.method = methods[i], it.transfer.flags = KVMEM_TRANSFER_BY_LAYER,
+                      it.transfer.layers_per_completion = 1);
+        for (int again = 0; again < 2; again++) {
+            SIM(sim_hold());
+            flight_submit(&flight);
+            kvmem_completion completion;
+            EXPECT(KVMEM_STATUS_TIMED_OUT,
+                   kvmem_queue_wait(flight.queue, MILLISECONDS(20), &completion, 1, REF((size_t)0), ERR));
+            SIM(sim_go());
+            CHECK_EQ(end_after_layers(flight.queue, 1, 3).user_data, FLIGHT_USER_DATA);
+            flight_check_moved(&flight);
+        }
+    }
+}
+
 TEST(no_layer_is_reported_before_it_is_complete) {
     OPENED(many_transfers, many, KVMEM_METHOD_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(many.transfers[0], 1, MILLISECONDS(20), ERR));

@@ -13,7 +13,7 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::directory::kvmem_directory;
 use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;
-use crate::transfer::QueueEntry;
+use crate::transfer::{EntryKind, QueueEntry};
 
 /// Begins to watch an agent, or all agents. The first events report the current state, later events the
 /// changes.
@@ -88,9 +88,9 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
 
 /// Has a queue report that a directory has events, so that no thread needs to wait for them.
 ///
-/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
-/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
-/// when events arrive after that.
+/// When events arrive and none waited before, the queue gets a KVMEM_COMPLETION_EVENTS. Take the events with
+/// kvmem_directory_take_events then, with timeout 0. The next completion follows when events arrive after
+/// that.
 ///
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn kvmem_directory_report_events(
             let directory = borrow(scope, directory)?;
             let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
             directory.ring_on_events(queue.map(|queue| {
-                let entry = QueueEntry { user_data, bytes: 0, status: None };
+                let entry = QueueEntry::news(EntryKind::Events, user_data);
                 Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
             }));
             Ok(())

@@ -22,7 +22,7 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::nixl::{Command, Notification};
-use crate::transfer::QueueEntry;
+use crate::transfer::{EntryKind, QueueEntry};
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
 pub struct kvmem_notifications {
@@ -120,10 +120,10 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
 
 /// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
 ///
-/// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
-/// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
-/// follows when messages arrive after that. If messages were lost, another completion follows when those
-/// before the loss have been taken.
+/// When messages arrive and none waited before, the queue gets a KVMEM_COMPLETION_NOTIFICATIONS. Take the
+/// messages with kvmem_agent_take_notifications then, with timeout 0. The next completion follows when
+/// messages arrive after that. If messages were lost, another completion follows when those before the loss
+/// have been taken.
 ///
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn kvmem_agent_report_notifications(
             let agent = &borrow(scope, agent)?.agent;
             let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
             agent.ring_on_notifications(queue.map(|queue| {
-                let entry = QueueEntry { user_data, bytes: 0, status: None };
+                let entry = QueueEntry::news(EntryKind::Notifications, user_data);
                 Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
             }))
         })

@@ -16,11 +16,17 @@ use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::raw::RunOptions;
+use crate::transfer::Reports;
 
 /// Send the notification, also if it has no bytes.
 pub const KVMEM_NIXL_NOTIFY: u64 = 1;
 /// NIXL does not merge neighbouring descriptors.
 pub const KVMEM_NIXL_SKIP_MERGE: u64 = 2;
+/// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run of a request that ends before its memory is
+/// released. Requires a queue.
+pub const KVMEM_NIXL_REPORT_RELEASE: u64 = 4;
+
+const FLAGS: u64 = KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE | KVMEM_NIXL_REPORT_RELEASE;
 
 /// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
 /// field that it does not use; its comment lists the fields that it uses.
@@ -81,7 +87,7 @@ pub(in crate::ffi) unsafe fn timed_options(
 ) -> Result<(CallOptions, Option<Instant>)> {
     // SAFETY: the caller's promise.
     let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
-    check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
+    check_flags("kvmem_nixl_options", options.flags, FLAGS)?;
     for (field, is_set) in [
         // Before the flags: kvmem.hpp sets one with each notification.
         ("notification", !options.notification.is_null() || options.notification_size != 0),
@@ -110,12 +116,19 @@ pub(in crate::ffi) unsafe fn request_options(
 ) -> Result<(CallOptions, RunOptions)> {
     // SAFETY: the caller's promise.
     let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
-    check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
+    check_flags("kvmem_nixl_options", options.flags, FLAGS)?;
     // SAFETY: the caller's promise.
     let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)) };
     let queue = queue.map_err(|error| error.context("queue"))?.map(|open| open.0.clone());
+    let release = options.flags & KVMEM_NIXL_REPORT_RELEASE != 0;
+    ensure!(
+        queue.is_some() || !release,
+        InvalidArgument,
+        "KVMEM_NIXL_REPORT_RELEASE is set, and queue is NULL; set the queue that gets the completions"
+    );
+    let reports = Reports { queue, release, ..Reports::default() };
     let limit = timeout(options.timeout_ns).filter(|limit| !limit.is_zero());
-    Ok((given, RunOptions { queue, user_data: options.user_data, limit }))
+    Ok((given, RunOptions { reports, user_data: options.user_data, limit }))
 }
 
 /// # Safety

@@ -2,9 +2,11 @@
 //! What is the same in all runs of a transfer: options of new transfers, and their conversion to core types.
 
 use std::ffi::c_char;
+use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, ensure, fail};
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, check_reserved, not_one_of, options};
 use crate::ffi::common::pointer::items;
@@ -12,7 +14,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::method::METHODS;
-use crate::transfer::{PairedRange, Preferences, TransferRequest, Wanted};
+use crate::transfer::{PairedRange, Preferences, Queue, Reports, TransferRequest, Wanted};
 
 /// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
@@ -36,6 +38,9 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// and moves nothing is found, too. Set `checksums` of kvmem_submit_options instead to compare with
 /// checksums that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
+/// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run that ends before its memory is released, as
+/// at its `timeout_ns`. Requires a queue.
+pub const KVMEM_TRANSFER_REPORT_RELEASE: u64 = 16;
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
@@ -82,6 +87,9 @@ pub struct kvmem_transfer_options {
     pub num_parts: usize,
     /// Queue that receives a completion per run; NULL for none.
     pub queue: *mut kvmem_queue,
+    /// n: the queue also gets a KVMEM_COMPLETION_LAYERS_MOVED whenever n more layers have moved, and when all
+    /// have. 0 for none. Requires a queue and KVMEM_TRANSFER_BY_LAYER. Runs of graphs report none.
+    pub layers_per_completion: u64,
     /// KVMEM_COMPUTE_* value.
     pub compute: u32,
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
@@ -123,7 +131,8 @@ pub(in crate::ffi) unsafe fn request<'a>(
     let known = KVMEM_TRANSFER_ZERO_COPY
         | KVMEM_TRANSFER_NO_HOST_BOUNCE
         | KVMEM_TRANSFER_BY_LAYER
-        | KVMEM_TRANSFER_VERIFY;
+        | KVMEM_TRANSFER_VERIFY
+        | KVMEM_TRANSFER_REPORT_RELEASE;
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
@@ -131,10 +140,25 @@ pub(in crate::ffi) unsafe fn request<'a>(
         Ok(TransferRequest {
             wanted: wanted(options)?,
             parts: parts(options)?,
-            queue: queue.map(|queue| queue.0.clone()),
+            reports: reports(options, queue.map(|queue| queue.0.clone()))?,
             preferences: preferences(options)?,
         })
     }
+}
+
+fn reports(options: &kvmem_transfer_options, queue: Option<Arc<Queue>>) -> Result<Reports> {
+    let layers = NonZeroU64::new(options.layers_per_completion);
+    let release = options.flags & KVMEM_TRANSFER_REPORT_RELEASE != 0;
+    let asked = [(layers.is_some(), "layers_per_completion"), (release, "KVMEM_TRANSFER_REPORT_RELEASE")];
+    if let (None, Some((_, name))) = (&queue, asked.into_iter().find(|(is_set, _)| *is_set)) {
+        fail!(InvalidArgument, "{name} is set, and queue is NULL; set the queue that gets the completions");
+    }
+    ensure!(
+        layers.is_none() || options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
+        InvalidArgument,
+        "layers_per_completion is set, and layers are not moved one by one; set KVMEM_TRANSFER_BY_LAYER"
+    );
+    Ok(Reports { queue, layers, release })
 }
 
 /// # Safety

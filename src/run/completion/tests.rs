@@ -35,7 +35,9 @@ fn a_run_that_was_never_in_flight_is_reported_like_others() {
         completion.succeed(5, user_data, None);
         assert_eq!((completion.is_claimed(), completion.poll().unwrap()), (false, Some(())));
         assert_eq!(completion.moved().unwrap(), 3);
-        assert_eq!(taken(&queue, 2), [QueueEntry { user_data, bytes: 5, status: None }]);
+        let (kind, status) = (EntryKind::RunEnded, None);
+        let end = QueueEntry { kind, user_data, bytes: 5, layers: 3, status, is_released: true };
+        assert_eq!(taken(&queue, 2), [end]);
     }
     completion.wait(None).unwrap();
 }

@@ -16,6 +16,7 @@ pub const types = .{
     .{ "MemoryType", "MEMORY_" },
     .{ "Locality", "LOCALITY_" },
     .{ "TransferFlags", "TRANSFER_" },
+    .{ "CompletionKind", "COMPLETION_" },
     .{ "Compute", "COMPUTE_" },
     .{ "Method", "METHOD_" },
     .{ "Choice", "CHOICE_" },

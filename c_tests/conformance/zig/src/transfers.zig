@@ -28,7 +28,11 @@ fn putCompletions(s: *Step, completions: []const kvmem.Completion) Outcome!void 
     for (completions, 0..) |completion, i| {
         if (i > 0) try text.append(s.gpa(), ',');
         const status = if (completion.failure()) |failure| calls.nameOf(failure) else "OK";
-        try text.appendSlice(s.gpa(), try std.fmt.allocPrint(s.gpa(), "{d}:{d}:{s}", .{
+        if (completion.kind == .layers_moved) {
+            try text.appendSlice(s.gpa(), try std.fmt.allocPrint(s.gpa(), "{d}:layers:{d}", .{
+                completion.user_data, completion.num_layers,
+            }));
+        } else try text.appendSlice(s.gpa(), try std.fmt.allocPrint(s.gpa(), "{d}:{d}:{s}", .{
             completion.user_data, completion.bytes, status,
         }));
     }
@@ -81,7 +85,7 @@ fn options(s: *Step) Fault!kvmem.TransferOptions {
     };
     inline for (.{
         "source_layer", "destination_layer", "num_layers",       "source_outer", "destination_outer",
-        "num_outers",   "source_head",       "destination_head", "num_heads",
+        "num_outers",   "source_head",       "destination_head", "num_heads",    "layers_per_completion",
     }) |name| @field(result, name) = try s.number(name);
     if (s.in.get("queue")) |name| result.queue = try s.object(.queue, name);
     return result;
