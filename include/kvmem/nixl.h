@@ -61,7 +61,7 @@ typedef struct kvmem_agent_options {
     /// views. It does not undo a backend or a loaded peer. NIXL may use memory that the call was to register
     /// or deregister until then: kvmem frees its own memory, and calls release of adopted memory, after that.
     /// Do not free other memory before the agent is destroyed.
-    /// A call that destroys several registrations waits until this limit for the first, and not for the others.
+    /// A call that destroys several registrations waits that long for the first, and not for the others.
     uint64_t call_timeout_ns;
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     uint64_t progress_delay_us;
