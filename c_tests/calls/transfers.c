@@ -44,8 +44,8 @@ static uint64_t random_tokens(fuzz *fuzz) {
 static kvmem_transfer_options options_of_transfer(fuzz *fuzz) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
-    const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
-                           KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_REPORT_RELEASE;
+    const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE |
+                           KVMEM_TRANSFER_BY_LAYER | KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_REPORT_RELEASE;
     FUZZ_OPTIONS(kvmem_transfer_options, options);
     options.flags = random_flags(fuzz, known);
     if (random_one_in(fuzz, 2)) { /* indices that exist in layouts of all shapes */
@@ -220,7 +220,8 @@ static void use_stream(fuzz *fuzz) {
     TRY(fuzz, kvmem_queue_create, &queue);
     TRY(fuzz, kvmem_layout_build, &blocks, &layout);
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.flags = KVMEM_TRANSFER_BY_LAYER,
-                                                   it.queue = queue);
+                                                   it.queue = queue,
+                                                   it.layers_per_completion = random_below(fuzz, 3));
     const kvmem_submit_options first = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = 2);
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = 1);
     TRY(fuzz, kvmem_transfer_create, layout, layout, &options, &transfer);

@@ -35,7 +35,8 @@ void flight_close(flight *flight) {
 }
 
 kv_job flight_options(const flight *flight) {
-    return WITH(kv_job_of(flight->move), it.transfer.queue = flight->queue, it.run.user_data = FLIGHT_USER_DATA);
+    return WITH(kv_job_of(flight->move), it.transfer.queue = flight->queue,
+                it.run.user_data = FLIGHT_USER_DATA);
 }
 
 kvmem_status flight_try_with(flight *flight, kv_job options) {

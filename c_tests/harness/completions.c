@@ -31,7 +31,8 @@ kvmem_completion end_after_layers(kvmem_queue *queue, uint64_t each, uint64_t al
             return completion;
         }
         CHECK_EQ(completion.kind, KVMEM_COMPLETION_LAYERS_MOVED);
-        CHECK(completion.num_layers > moved && (completion.num_layers % each == 0 || completion.num_layers == all));
+        CHECK(completion.num_layers > moved);
+        CHECK(completion.num_layers % each == 0 || completion.num_layers == all);
         moved = completion.num_layers;
     }
 }

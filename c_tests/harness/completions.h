@@ -7,12 +7,12 @@
 /* Waits for the next completion, and reads no other. */
 kvmem_completion next_completion(kvmem_queue *queue);
 
-/* Waits for the next completion, which must report that the memory of the run with this user_data is released; with BUSY: that
-   nothing will detect when. */
+/* Waits for the next completion, which must report that the memory of the run with this user_data is
+   released; with BUSY: that nothing will detect when. */
 void expect_release(kvmem_queue *queue, uint64_t user_data, kvmem_status status);
 
-/* Takes the completions of a run by layer up to its end, which it returns: the layers ascend in steps of `each`, and the last
-   number is `all`, which have moved. */
+/* Takes the completions of a run by layer up to its end, which it returns: the layers ascend in steps of
+   `each`, and the last number is `all`, which have moved. */
 kvmem_completion end_after_layers(kvmem_queue *queue, uint64_t each, uint64_t all);
 
 /* Submits a transfer and waits for its end with this timeout. Returns the first status that is not OK. */

@@ -90,7 +90,8 @@ TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     OPENED(pair, both);
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1),
-                                               it.queue = queue, it.user_data = 5, it.flags = KVMEM_NIXL_REPORT_RELEASE);
+                                               it.queue = queue, it.user_data = 5,
+                                               it.flags = KVMEM_NIXL_REPORT_RELEASE);
     OWNED(kvmem_request) request = request_with(&both, &options);
     for (unsigned runs = post_late(request); runs > 0; runs--) {
         const kvmem_completion completion = next_completion(queue);

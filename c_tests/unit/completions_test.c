@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue reports besides the ends of runs: layers that have moved, and memory that is released after the end. The test makes
-// no call for a transfer that waits for its release: threads of kvmem detect it.
+// What a queue reports besides the ends of runs: layers that have moved, and memory that is released after
+// the end. The test makes no call for a transfer that waits for its release: threads of kvmem detect it.
 #include "flight.h"
 #include "harness.h"
 
@@ -23,7 +23,8 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
 
 /* A run that is late while a thread copies from a block of the source. */
 static void run_late(flight *flight) {
-    REPLACE(flight, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE, it.run.timeout_ns = TIME_TO_REACH_GATE);
+    REPLACE(flight, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE,
+            it.run.timeout_ns = TIME_TO_REACH_GATE);
     flight_hold(flight, 0, 0);
     const kvmem_completion end = next_completion(flight->queue);
     CHECK_EQ(end.kind, KVMEM_COMPLETION_RUN_ENDED);
@@ -212,8 +213,8 @@ TEST(small_copies_and_files_report_layers) {
         const kvmem_layout *ends[] = {host.layout, i == 0 ? other.layout : disk};
         const uint32_t method = i == 0 ? KVMEM_METHOD_MEMCPY : methods[(i - 1) / 2];
         OWN(kvmem_transfer, transfer, kv_prepare, ends[i / 2 % 2], ends[1 - i / 2 % 2],
-            KV_JOB(i % 2 ? &there : &back, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.transfer.method = method,
-                   it.transfer.queue = queue, it.transfer.layers_per_completion = 1, it.run.user_data = i));
+            KV_JOB(i % 2 ? &there : &back, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER,
+                   it.transfer.method = method, it.transfer.queue = queue, it.transfer.layers_per_completion = 1, it.run.user_data = i));
         EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         CHECK_EQ(end_after_layers(queue, 1, 2).user_data, i);
         if (i == 0) kv_side_check_moved(&other, &host, &back);
@@ -223,10 +224,10 @@ TEST(small_copies_and_files_report_layers) {
 TEST(completions_that_nothing_would_report_are_refused) {
     OPENED(flight, flight, &move, 0);
     const kvmem_layout *from = flight.source.layout, *to = flight.destination.layout;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "layers_per_completion is set, and queue is NULL", kv_prepare, from, to,
-           KV_JOB(&move, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.transfer.layers_per_completion = 1));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_REPORT_RELEASE is set, and queue is NULL", kv_prepare, from, to,
-           KV_JOB(&move, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "layers_per_completion is set, and queue is NULL", kv_prepare, from,
+           to, KV_JOB(&move, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.transfer.layers_per_completion = 1));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_REPORT_RELEASE is set, and queue is NULL", kv_prepare,
+           from, to, KV_JOB(&move, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE));
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "set KVMEM_TRANSFER_BY_LAYER", kv_prepare, from, to,
            KV_JOB(&move, it.transfer.queue = flight.queue, it.transfer.layers_per_completion = 1));
 }

@@ -93,7 +93,8 @@ typedef struct kvmem_submit_options {
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
     /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
-    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
+    /// when that is over. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.
     uint64_t timeout_ns;
 } kvmem_submit_options;
@@ -193,7 +194,7 @@ typedef struct kvmem_transfer_options {
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
-    /// KVMEM_STATUS_BUSY.
+    /// KVMEM_STATUS_BUSY. KVMEM_TRANSFER_REPORT_RELEASE reports when that is over.
     uint64_t stall_timeout_ns;
 } kvmem_transfer_options;
 

@@ -363,9 +363,9 @@ pub const OpenFlags = packed struct(u64) {
     /// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this
     /// flag, the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to
     /// access it. Plain device memory is opened for one GPU at a time. Elastic memory, and memory that an
-    /// engine mapped, stays open for its own GPU too. kvmem opens it for another GPU when a transfer first
-    /// runs there, which delays the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB
-    /// and 20 ms per extent of 1 GiB. No effect on host memory, files, and memory of this process.
+    /// engine mapped, stays open for its own GPU too. kvmem opens it for another GPU when a transfer there
+    /// gets its first blocks, which delays that call: on an H200, by 0.3 ms per extent of 64 MiB and 20 ms
+    /// per extent of 1 GiB. No effect on host memory, files, and memory of this process.
     for_device: bool = false,
     /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is
     /// granted. Without this flag and `read_only`, the region has all granted rights; if it is read-only,

@@ -58,7 +58,8 @@ static void expect_no_completion(const flight *flight) {
 static void expect_timeout(flight *flight) {
     flight_expect_end(flight, KVMEM_STATUS_TIMED_OUT, "by CUDA copy was not complete after 1000 ms");
     flight_expect_completion(flight, KVMEM_STATUS_TIMED_OUT);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still be in use", kvmem_transfer_submit(flight->transfer, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still be in use",
+                   kvmem_transfer_submit(flight->transfer, NULL, ERR));
     expect_no_completion(flight);
     SIM(sim_go());
     expect_release(flight->queue, FLIGHT_USER_DATA, KVMEM_STATUS_OK); /* without a call for the transfer */
@@ -95,8 +96,8 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20, .has_queue = true);
     flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
-    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.run.timeout_ns = MILLISECONDS(20),
-                  it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
+    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                  it.run.timeout_ns = MILLISECONDS(20), it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     SIM(sim_hold());
     flight_submit(&first);
     await_calls("cuLaunchKernel", 1);
@@ -274,7 +275,8 @@ TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(copy_flight, flight, PLACE_ELASTIC);
     SIM(sim_hold());
     SIM(sim_fail("cuEventRecord", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY,
+                  it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     flight_submit_on(&flight, stream.handle);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "until the stream has passed it",
                    kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));

@@ -81,7 +81,8 @@ TEST(a_stream_cannot_wait_for_a_run_without_staging_memory) {
 }
 
 TEST(layers_are_reported_to_a_queue_without_a_call_for_the_transfer) {
-    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
+    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL,
+                                       KVMEM_METHOD_CUDA_STAGED};
     for (size_t i = 0; i < NUM(methods); i++) {
         SIM(sim_reset());
         OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move, .has_queue = true);

@@ -115,7 +115,7 @@ pub struct kvmem_transfer_options {
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
-    /// KVMEM_STATUS_BUSY.
+    /// KVMEM_STATUS_BUSY. KVMEM_TRANSFER_REPORT_RELEASE reports when that is over.
     pub stall_timeout_ns: u64,
 }
 options!(kvmem_transfer_options);

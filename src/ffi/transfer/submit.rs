@@ -84,7 +84,8 @@ pub struct kvmem_submit_options {
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
     /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
-    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
+    /// when that is over. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.
     pub timeout_ns: u64,
 }
