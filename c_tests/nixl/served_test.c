@@ -149,7 +149,7 @@ TEST(a_run_with_an_unresponsive_owner_ends_in_time) {
     OWN(kvmem_transfer, stalled, kv_prepare, fixture.peer.model.layout, fixture.side.layout,
         SERVED_WITH(it.transfer.stall_timeout_ns = MILLISECONDS(50)));
     peer_freeze(&fixture.peer.process);
-    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 50 ms", stalled);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far': nothing was moved for 50 ms", stalled);
     peer_thaw(&fixture.peer.process);
     arena_read_when_free(&fixture, SERVED()); /* the owner also receives that the first was closed */
 }

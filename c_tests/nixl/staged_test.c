@@ -87,7 +87,7 @@ TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
         KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_STAGED,
                    it.transfer.stall_timeout_ns = MILLISECONDS(20)));
     peer_freeze(&fixture.peer.process);
-    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 20 ms", read);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far': nothing was moved for 20 ms", read);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the last run has ended and its memory may still be in use",
                    kvmem_transfer_submit(read, NULL, ERR)); /* NIXL still has the requests */
     peer_thaw(&fixture.peer.process);

@@ -63,6 +63,7 @@ TEST(gpu_memory_is_unavailable) {
     kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = 4096);
     OWNED(kvmem_region) region = NULL;
     EXPECT(cuda_status(), kvmem_region_create_pinned(&pinned, &region, ERR));
+    if (region == NULL) CHECK_HAS(test_last_message(), "allocate memory of the tier system");
     kvmem_region_destroy(region);
     kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = 4096);
     EXPECT(cuda_status(), kvmem_region_create_device(&device, &region, ERR));

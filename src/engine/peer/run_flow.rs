@@ -51,7 +51,7 @@ pub fn stalled(
              have it; submit fewer at a time, or check whether those processes run"
         ),
         Some(Awaited::Slots) | None => {
-            format!("nothing was moved to or from agent '{name}' for {time}; {advice}")
+            format!("nothing was moved for {time}; {advice}")
         }
     };
     Some(Error::new(Status::TimedOut, message))

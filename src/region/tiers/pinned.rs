@@ -71,6 +71,14 @@ struct LockedMemory {
     memory: SystemMemory,
 }
 
+/// Adds what needs no GPU to the error for a missing driver.
+fn name_the_alternative(error: Error) -> Error {
+    match error.status() {
+        Status::UnavailableCuda => error.followed_by("without a GPU, allocate memory of the tier system"),
+        _ => error,
+    }
+}
+
 impl PinnedMemory {
     /// Allocates, or changes nothing.
     pub fn allocate(config: &PinnedConfig, progress: Progress<'_>) -> Result<Self> {
@@ -81,7 +89,7 @@ impl PinnedMemory {
             InvalidArgument,
             "chunk_size is {chunk} bytes; it must be a multiple of the page size, {page}"
         );
-        let device = Device::get(config.ordinal)?;
+        let device = Device::get(config.ordinal).map_err(name_the_alternative)?;
         let size = host_size("a pinned region", config.size)?;
         let numa = config.numa_node.map(NumaPlacement::Bind);
         deferred::allocate(None, || ensure_available(size as u64, numa))?;

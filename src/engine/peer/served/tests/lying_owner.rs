@@ -207,7 +207,7 @@ fn states_that_contradict_each_other_end_the_run() {
 fn an_owner_that_says_nothing_new_is_stalled() {
     let Some(owner) = Owner::new() else { return };
     for reads in [true, false] {
-        let stalls = "nothing was moved to or from agent 'liar' for 300 ms";
+        let stalls = "with agent 'liar': nothing was moved for 300 ms";
         let stall_timeout = Some(Duration::from_millis(300));
         expect(&owner.run_within(stall_timeout, reads, |_, _| ()), Status::TimedOut, stalls);
         let torn = owner.run_within(stall_timeout, reads, |owner, key| {
@@ -253,7 +253,7 @@ fn a_write_begins_only_within_the_lease_of_its_slots() {
     let stall_timeout = Some(Duration::from_millis(300));
     let grant = |owner: &Owner, key| owner.write(1, &entry(&open(&[0], 0), key));
     let error = owner.run_within(stall_timeout, false, grant);
-    expect(&error, Status::TimedOut, "nothing was moved to or from agent 'liar'");
+    expect(&error, Status::TimedOut, "with agent 'liar': nothing was moved");
     let reported = Cell::new(0);
     owner.await_message(|message| {
         if let Body::Progress { chunks, .. } = message.body {
