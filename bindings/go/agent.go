@@ -289,15 +289,10 @@ func (g *Agent) TakeNotifications(ctx context.Context) ([]Notification, error) {
 		return nil, err
 	}
 	defer C.kvmem_notifications_destroy(taken)
-	result := make([]Notification, C.kvmem_notifications_count(taken))
-	for i := range result {
-		var n C.kvmem_notification
-		err := try(func(failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_notifications_get(taken, C.size_t(i), &n, failure)
-		})
-		if err != nil {
-			return nil, err
-		}
+	var count C.size_t
+	var items []C.kvmem_notification = itemsOf(C.kvmem_notifications_items(taken, &count), &count)
+	result := make([]Notification, len(items))
+	for i, n := range items {
 		result[i] = Notification{Agent: C.GoString(n.agent), Message: C.GoBytes(n.data, C.int(n.size))}
 	}
 	return result, nil

@@ -286,15 +286,10 @@ func (d *Directory) TakeEvents(ctx context.Context) ([]DirectoryEvent, error) {
 		return nil, err
 	}
 	defer C.kvmem_directory_events_destroy(taken)
-	events := make([]DirectoryEvent, C.kvmem_directory_events_count(taken))
-	for i := range events {
-		var c C.kvmem_directory_event
-		err := try(func(failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_directory_events_get(taken, C.size_t(i), &c, failure)
-		})
-		if err != nil {
-			return nil, err
-		}
+	var count C.size_t
+	var items []C.kvmem_directory_event = itemsOf(C.kvmem_directory_events_items(taken, &count), &count)
+	events := make([]DirectoryEvent, len(items))
+	for i, c := range items {
 		events[i] = DirectoryEvent{
 			Kind: DirectoryChange(c.kind), Agent: C.GoString(c.agent), Incarnation: uint64(c.incarnation),
 			Version: uint64(c.version),
@@ -377,12 +372,8 @@ func (e *DirectoryEntry) Info() (DirectoryEntryInfo, error) {
 			Agent: C.GoString(c.agent), Incarnation: uint64(c.incarnation), Version: uint64(c.version),
 			Metadata: C.GoBytes(c.metadata, C.int(c.metadata_size)), Layouts: make([]PublishedLayout, c.layout_count),
 		}
-		for i := range info.Layouts {
-			var layout C.kvmem_published_layout
-			status := C.kvmem_directory_entry_get_layout((*C.kvmem_directory_entry)(p), C.size_t(i), &layout, failure)
-			if status < 0 {
-				return status
-			}
+		var layouts []C.kvmem_published_layout = unsafe.Slice(c.layouts, int(c.layout_count))
+		for i, layout := range layouts {
 			info.Layouts[i] = PublishedLayout{
 				Name: C.GoString(layout.name), Descriptor: C.GoBytes(layout.descriptor, C.int(layout.size)),
 			}

@@ -41,15 +41,10 @@ func (g *Agent) plugins(get func(*C.kvmem_agent, **C.kvmem_plugins, **C.kvmem_er
 		return nil, err
 	}
 	defer C.kvmem_plugins_destroy(list)
-	found := make([]Plugin, C.kvmem_plugins_count(list))
-	for i := range found {
-		var c C.kvmem_plugin
-		err := try(func(failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_plugins_get(list, C.size_t(i), &c, failure)
-		})
-		if err != nil {
-			return nil, err
-		}
+	var count C.size_t
+	var items []C.kvmem_plugin = itemsOf(C.kvmem_plugins_items(list, &count), &count)
+	found := make([]Plugin, len(items))
+	for i, c := range items {
 		found[i] = Plugin{Name: C.GoString(c.name), Parameters: parametersOf(c.parameters, c.parameter_count)}
 		if c.failure != nil {
 			found[i].Failure = C.GoString(c.failure)
@@ -61,6 +56,11 @@ func (g *Agent) plugins(get func(*C.kvmem_agent, **C.kvmem_plugins, **C.kvmem_er
 		}
 	}
 	return found, nil
+}
+
+// The items of a list, whose number the call that returned the first has written.
+func itemsOf[T any](first *T, count *C.size_t) []T {
+	return unsafe.Slice(first, int(*count))
 }
 
 func parametersOf(first *C.kvmem_parameter, count C.size_t) map[string]string {

@@ -69,15 +69,10 @@ func (g *Agent) Query(descriptors []Descriptor, options NIXLOptions) ([]QueryRes
 		return nil, err
 	}
 	defer C.kvmem_query_destroy(query)
-	results := make([]QueryResult, C.kvmem_query_count(query))
-	for i := range results {
-		var c C.kvmem_query_result
-		err := try(func(failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_query_get(query, C.size_t(i), &c, failure)
-		})
-		if err != nil {
-			return nil, err
-		}
+	var count C.size_t
+	var items []C.kvmem_query_result = itemsOf(C.kvmem_query_items(query, &count), &count)
+	results := make([]QueryResult, len(items))
+	for i, c := range items {
 		results[i] = QueryResult{Exists: c.exists != 0, Properties: parametersOf(c.parameters, c.parameter_count)}
 	}
 	return results, nil

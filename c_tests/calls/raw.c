@@ -44,9 +44,9 @@ static void look(fuzz *fuzz) {
     if (random_one_in(fuzz, 4)) CREATE(fuzz, PLUGINS, kvmem_agent_get_plugins, agent);
     CREATE(fuzz, PLUGINS, kvmem_agent_get_backends, agent);
     const kvmem_plugins *plugins = table_pick(fuzz, PLUGINS);
-    const size_t count = DO(fuzz, kvmem_plugins_count, plugins);
-    kvmem_plugin plugin;
-    TRY(fuzz, kvmem_plugins_get, plugins, random_index(fuzz, count), or_null(fuzz, &plugin));
+    size_t count = 0;
+    const kvmem_plugin *items = DO(fuzz, kvmem_plugins_items, plugins, &count);
+    for (size_t i = 0; i < count; i++) CHECK(items[i].name != NULL);
 }
 
 DESTROYS(destroy_plugins, PLUGINS)
@@ -81,9 +81,9 @@ static void query(fuzz *fuzz) {
         .size = BLOCK, .memory_type = KVMEM_MEMORY_FILE, .metadata = "/dev/null", .metadata_size = 9};
     CREATE(fuzz, QUERIES, kvmem_agent_query, agent, &file, 1, NULL);
     const kvmem_query *results = table_pick(fuzz, QUERIES);
-    const size_t count = DO(fuzz, kvmem_query_count, results);
-    kvmem_query_result result;
-    TRY(fuzz, kvmem_query_get, results, random_index(fuzz, count), or_null(fuzz, &result));
+    size_t count = 0;
+    const kvmem_query_result *items = DO(fuzz, kvmem_query_items, results, &count);
+    for (size_t i = 0; i < count; i++) CHECK(items[i].exists <= 1);
 }
 
 DESTROYS(destroy_query, QUERIES)

@@ -34,7 +34,6 @@ USE(region, kvmem_region_info, kvmem_region_get_info, handle)
 USE(registration, kvmem_registration_info, kvmem_registration_get_info, handle)
 USE(layout, kvmem_block, kvmem_layout_get_block, handle, 0, 0, 0)
 USE(transfer, kvmem_transfer_info, kvmem_transfer_get_info, handle)
-USE(notifications, kvmem_notification, kvmem_notifications_get, handle, 0)
 USE(share, kvmem_share_info, kvmem_share_get_info, handle)
 USE(broker, kvmem_broker_info, kvmem_broker_get_info, handle)
 
@@ -55,11 +54,6 @@ static void *create_transfer(void) {
 }
 
 static void *create_queue(void) { return MADE(kvmem_queue, kvmem_queue_create); }
-
-static void *create_notifications(void) {
-    EXPECT_OK(kvmem_agent_notify(w.far, "near", "hello", 5, ERR));
-    return MADE(kvmem_notifications, kvmem_agent_take_notifications, w.agent, PATIENCE);
-}
 
 static void *create_share(void) {
     OWNED(kvmem_region) region = create_region();
@@ -82,14 +76,13 @@ DESTROY(registration)
 DESTROY(layout)
 DESTROY(transfer)
 DESTROY(queue)
-DESTROY(notifications)
 DESTROY(share)
 DESTROY(broker)
 
 #define TYPE(type) {#type, use_##type, destroy_##type, create_##type}
 static const type types[] = {
-    TYPE(agent), TYPE(region),        TYPE(registration), TYPE(layout), TYPE(transfer),
-    TYPE(queue), TYPE(notifications), TYPE(share),        TYPE(broker),
+    TYPE(agent), TYPE(region), TYPE(registration), TYPE(layout),
+    TYPE(transfer), TYPE(queue), TYPE(share), TYPE(broker),
 };
 
 /* The call must fail with INVALID_ARGUMENT, and the message must contain these words. */

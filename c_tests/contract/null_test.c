@@ -120,11 +120,9 @@ TEST(notifications) {
     kvmem_notifications *taken = NULL;
     INVALID_NULLS(taken, kvmem_agent_take_notifications, NULL, 0, &taken);
     INVALID(kvmem_agent_take_notifications, w.agent, 0, NULL);
-    CHECK_EQ(kvmem_notifications_count(NULL), 0);
-    CHECK_EQ(kvmem_notifications_count(w.notifications), 1);
-    kvmem_notification notification;
-    INVALID_KEEPS(notification, kvmem_notifications_get, NULL, 0, &notification);
-    INVALID(kvmem_notifications_get, w.notifications, 0, NULL);
+    NO_ITEMS(kvmem_notifications_items, NULL);
+    CHECK_EQ(COUNT(kvmem_notifications_items, w.notifications), 1);
+    CHECK(kvmem_notifications_items(w.notifications, NULL) != NULL);
     kvmem_notifications_destroy(NULL);
 }
 

@@ -83,7 +83,7 @@ TEST(unknown_flags_fail) {
             if (subjects[i].known_flags >> bit & 1) continue;
             unsigned char *options = subject_good_options(&subjects[i], 0);
             const uint64_t flags = UINT64_C(1) << bit;
-            memcpy(options + sizeof(size_t), &flags, sizeof(flags));
+            memcpy(options + subjects[i].flags_at, &flags, sizeof(flags));
             expect_status(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "flag bit", bit);
             CHECK_HAS(test_last_message(), "flag");
             free(options);

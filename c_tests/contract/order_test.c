@@ -93,9 +93,6 @@ TEST(descriptors_must_have_bytes) {
 
 TEST(indices_past_the_end) {
     const kvmem_status outside = KVMEM_STATUS_OUT_OF_RANGE;
-    kvmem_notification notification;
-    REFUSED_KEEPS(notification, outside, kvmem_notifications_get, w.notifications, 1, &notification);
-    REFUSED_KEEPS(notification, outside, kvmem_notifications_get, w.notifications, SIZE_MAX, &notification);
     kvmem_block block;
     REFUSED_KEEPS(block, outside, kvmem_layout_get_block, w.remote, 7, 0, 0, &block);
     REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 7, 0, 0, 0, 0, &block);

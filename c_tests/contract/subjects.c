@@ -142,32 +142,35 @@ static kvmem_status call_submit(const void *options) {
     return kvmem_transfer_prepare(subjects_world.copy, options, ERR);
 }
 
+/* The size of a struct, and where its flags are. */
+#define OPTIONS_OF(type) sizeof(type), offsetof(type, flags)
+
 const subject subjects[] = {
-    {"system", sizeof(kvmem_system_options), fill_system, call_system, 63, KVMEM_STATUS_OK, false},
-    {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 63, KVMEM_STATUS_OK, false},
-    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 15, KVMEM_STATUS_OK, true},
-    {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, KVMEM_STATUS_OK, true},
-    {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
-    {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
-    {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
-    {"adopt file", sizeof(kvmem_adopt_memfd_options), fill_adopt_memfd, call_adopt_memfd, 3, KVMEM_STATUS_OK,
+    {"system", OPTIONS_OF(kvmem_system_options), fill_system, call_system, 63, KVMEM_STATUS_OK, false},
+    {"disk", OPTIONS_OF(kvmem_disk_options), fill_disk, call_disk, 63, KVMEM_STATUS_OK, false},
+    {"pinned", OPTIONS_OF(kvmem_pinned_options), fill_pinned, call_pinned, 15, KVMEM_STATUS_OK, true},
+    {"device", OPTIONS_OF(kvmem_device_options), fill_device, call_device, 0, KVMEM_STATUS_OK, true},
+    {"elastic", OPTIONS_OF(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
+    {"vmm", OPTIONS_OF(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
+    {"adopt", OPTIONS_OF(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
+    {"adopt file", OPTIONS_OF(kvmem_adopt_memfd_options), fill_adopt_memfd, call_adopt_memfd, 3, KVMEM_STATUS_OK,
      false},
-    {"object", sizeof(kvmem_object_options), fill_object, call_object, 0, KVMEM_STATUS_OK, false},
-    {"block", sizeof(kvmem_block_options), fill_block, call_block, 0, KVMEM_STATUS_OK, false},
-    {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
-    {"share", sizeof(kvmem_share_options), fill_share, call_share, 3, KVMEM_STATUS_OK, false},
-    {"serve", sizeof(kvmem_serve_options), fill_serve, call_serve, 3, KVMEM_STATUS_INVALID_STATE, false},
-    {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},
-    {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
-    {"publish", sizeof(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
-    {"fetch", sizeof(kvmem_fetch_options), fill_fetch, call_fetch, 7, KVMEM_STATUS_NOT_FOUND, false},
-    {"agent", sizeof(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
-    {"config", sizeof(kvmem_layout_config), fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
-    {"nested config", sizeof(kvmem_layout_config), fill_config, call_nested_config, UINT64_MAX,
+    {"object", OPTIONS_OF(kvmem_object_options), fill_object, call_object, 0, KVMEM_STATUS_OK, false},
+    {"block", OPTIONS_OF(kvmem_block_options), fill_block, call_block, 0, KVMEM_STATUS_OK, false},
+    {"ipc", OPTIONS_OF(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
+    {"share", OPTIONS_OF(kvmem_share_options), fill_share, call_share, 3, KVMEM_STATUS_OK, false},
+    {"serve", OPTIONS_OF(kvmem_serve_options), fill_serve, call_serve, 3, KVMEM_STATUS_INVALID_STATE, false},
+    {"open", OPTIONS_OF(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},
+    {"broker", OPTIONS_OF(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
+    {"publish", OPTIONS_OF(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
+    {"fetch", OPTIONS_OF(kvmem_fetch_options), fill_fetch, call_fetch, 7, KVMEM_STATUS_NOT_FOUND, false},
+    {"agent", OPTIONS_OF(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
+    {"config", sizeof(kvmem_layout_config), 0, fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
+    {"nested config", sizeof(kvmem_layout_config), 0, fill_config, call_nested_config, UINT64_MAX,
      KVMEM_STATUS_OK, false},
-    {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
-    {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
-    {"submit", sizeof(kvmem_submit_options), fill_submit, call_submit, UINT64_MAX, KVMEM_STATUS_OK, false},
+    {"layout", OPTIONS_OF(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
+    {"transfer", OPTIONS_OF(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
+    {"submit", sizeof(kvmem_submit_options), 0, fill_submit, call_submit, UINT64_MAX, KVMEM_STATUS_OK, false},
 };
 
 const size_t num_subjects = NUM(subjects);

@@ -7,6 +7,7 @@
 typedef struct subject {
     const char *name;
     size_t size;
+    size_t flags_at;
     void (*fill)(void *options);
     kvmem_status (*call)(const void *options); /* destroys what it creates; its error is the last one */
     uint64_t known_flags;                      /* UINT64_MAX: it has no flags */

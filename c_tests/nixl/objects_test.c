@@ -64,14 +64,14 @@ TEST(objects_are_written_read_and_queried) {
     OWN(kvmem_segments, of_first, kvmem_segments_register, store.agent, &first, 1, NULL);
     OWN(kvmem_segments, of_second, kvmem_segments_register, store.agent, &second, 1, NULL);
     OWN(kvmem_query, before, kvmem_agent_query, store.agent, &first, 1, NULL);
-    GET(kvmem_query_result, absent, kvmem_query_get, before, 0);
+    const kvmem_query_result absent = kvmem_query_items(before, NULL)[0];
     CHECK_EQ(absent.exists, 0);
 
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, &first));
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 1, &second));
     CHECK_STR(python_send(&object_store, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
     OWN(kvmem_query, after, kvmem_agent_query, store.agent, &first, 1, NULL);
-    GET(kvmem_query_result, there, kvmem_query_get, after, 0);
+    const kvmem_query_result there = kvmem_query_items(after, NULL)[0];
     CHECK_EQ(there.exists, 1);
 
     EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 3, &second));

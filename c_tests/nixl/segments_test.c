@@ -166,18 +166,16 @@ TEST(files_are_queried_by_their_paths) {
         untold,
     };
     OWN(kvmem_query, query, kvmem_agent_query, agent, files, 2, NULL);
-    CHECK_EQ(kvmem_query_count(query), 2);
-    GET(kvmem_query_result, there, kvmem_query_get, query, 0);
+    CHECK_EQ(COUNT(kvmem_query_items, query), 2);
+    const kvmem_query_result there = kvmem_query_items(query, NULL)[0];
     CHECK_EQ(there.exists, 1);
     bool has_size = false;
     for (size_t i = 0; i < there.parameter_count; i++)
         has_size |= strcmp(there.parameters[i].value, "10") == 0;
     CHECK(has_size);
-    GET(kvmem_query_result, absent, kvmem_query_get, query, 1);
+    const kvmem_query_result absent = kvmem_query_items(query, NULL)[1];
     CHECK_EQ(absent.exists, 0);
     CHECK_EQ(absent.parameter_count, 0);
-    kvmem_query_result past;
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_query_get(query, 2, &past, ERR));
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has no metadata", kvmem_agent_query, agent,
            ARRAY(files), NULL);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, NULL, 0, NULL);

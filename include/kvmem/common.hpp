@@ -84,7 +84,7 @@ public:
 
     Indexed() noexcept = default;
     Indexed(const List *list, std::size_t index) noexcept : list_(list), index_(index) {}
-    Element operator*() const noexcept { return list_->element(index_); }
+    Element operator*() const { return list_->element(index_); }
     Indexed &operator++() noexcept {
         ++index_;
         return *this;
@@ -232,6 +232,34 @@ public:
 
 private:
     T *handle_ = nullptr;
+};
+
+/// A list that C returns as an array. Its elements are made when they are read: for (const auto one : list).
+template <typename T, void (*destroy)(T *), typename C, const C *(*items)(const T *, std::size_t *),
+          typename Element, Element (*convert)(const C &)>
+class List : public Handle<T, destroy> {
+public:
+    using Handle<T, destroy>::Handle;
+
+    std::size_t size() const noexcept {
+        std::size_t count = 0;
+        items(this->get(), &count);
+        return count;
+    }
+    bool empty() const noexcept { return size() == 0; }
+    /// Fails with out_of_range if there is no such element.
+    Return<Element> at(std::size_t index) const {
+        if (index < size()) return give(Result<Element>(element(index)));
+        const auto message = "index is " + std::to_string(index) + " of " + std::to_string(size());
+        return give(Result<Element>(Error(Status::out_of_range, message)));
+    }
+    using iterator = Indexed<List, Element>;
+    iterator begin() const noexcept { return {this, 0}; }
+    iterator end() const noexcept { return {this, size()}; }
+
+private:
+    friend class Indexed<List, Element>;
+    Element element(std::size_t index) const { return convert(items(this->get(), nullptr)[index]); }
 };
 
 // What an option that points to an empty handle passes to C, which fails for it with invalid_argument: NULL

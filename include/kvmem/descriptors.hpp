@@ -97,22 +97,19 @@ struct Plugin {
     }
 };
 
-class Plugins : public detail::Handle<kvmem_plugins, kvmem_plugins_destroy> {
-public:
-    using Handle::Handle;
+namespace detail {
+inline Plugin plugin_of(const kvmem_plugin &c) {
+    Plugin plugin;
+    plugin.name = c.name;
+    if (c.failure) plugin.failure = c.failure;
+    plugin.parameters = parameters_of(c.parameters, c.parameter_count);
+    plugin.memory_types = c.memory_types;
+    return plugin;
+}
+}  // namespace detail
 
-    std::size_t size() const noexcept { return kvmem_plugins_count(get()); }
-    Return<Plugin> at(std::size_t index) const {
-        auto c = detail::get<kvmem_plugin>(kvmem_plugins_get, get(), index);
-        if (!c) return detail::give(Result<Plugin>(c.error()));
-        Plugin plugin;
-        plugin.name = c->name;
-        if (c->failure) plugin.failure = c->failure;
-        plugin.parameters = detail::parameters_of(c->parameters, c->parameter_count);
-        plugin.memory_types = c->memory_types;
-        return detail::give(Result<Plugin>(std::move(plugin)));
-    }
-};
+using Plugins = detail::List<kvmem_plugins, kvmem_plugins_destroy, kvmem_plugin, kvmem_plugins_items, Plugin,
+                             detail::plugin_of>;
 
 // ---- Queries ----
 
@@ -122,20 +119,14 @@ struct QueryResult {
     std::vector<Parameter> parameters{};
 };
 
-class Query : public detail::Handle<kvmem_query, kvmem_query_destroy> {
-public:
-    using Handle::Handle;
+namespace detail {
+inline QueryResult query_result_of(const kvmem_query_result &c) {
+    return {c.exists != 0, parameters_of(c.parameters, c.parameter_count)};
+}
+}  // namespace detail
 
-    std::size_t size() const noexcept { return kvmem_query_count(get()); }
-    Return<QueryResult> at(std::size_t index) const {
-        auto c = detail::get<kvmem_query_result>(kvmem_query_get, get(), index);
-        if (!c) return detail::give(Result<QueryResult>(c.error()));
-        QueryResult result;
-        result.exists = c->exists != 0;
-        result.parameters = detail::parameters_of(c->parameters, c->parameter_count);
-        return detail::give(Result<QueryResult>(std::move(result)));
-    }
-};
+using Query = detail::List<kvmem_query, kvmem_query_destroy, kvmem_query_result, kvmem_query_items,
+                           QueryResult, detail::query_result_of>;
 
 // ---- Descriptors ----
 

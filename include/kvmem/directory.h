@@ -130,8 +130,7 @@ kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory, const ch
 
 /* ---- Finding ---- */
 
-/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
-/// time.
+/// The entry of an agent when it was looked up.
 typedef struct kvmem_directory_entry kvmem_directory_entry;
 
 /// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
@@ -177,6 +176,16 @@ kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory, const ch
 kvmem_status kvmem_directory_check(const kvmem_directory *directory, const kvmem_directory_entry *entry,
     uint64_t timeout_ns, kvmem_error **error);
 
+/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
+typedef struct kvmem_published_layout {
+    /// Name under which it was published.
+    const char *name;
+    /// Bytes of kvmem_layout_export.
+    const void *descriptor;
+    /// Number of bytes.
+    size_t size;
+} kvmem_published_layout;
+
 /// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
 typedef struct kvmem_directory_entry_info {
     /// Name of the agent.
@@ -189,28 +198,15 @@ typedef struct kvmem_directory_entry_info {
     const void *metadata;
     /// Number of bytes of the metadata.
     size_t metadata_size;
+    /// Its layouts; NULL if it has none.
+    const kvmem_published_layout *layouts;
     /// Number of layouts.
     size_t layout_count;
 } kvmem_directory_entry_info;
 
-/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
-typedef struct kvmem_published_layout {
-    /// Name under which it was published.
-    const char *name;
-    /// Bytes of kvmem_layout_export.
-    const void *descriptor;
-    /// Number of bytes.
-    size_t size;
-} kvmem_published_layout;
-
 /// Returns the content of an entry.
 kvmem_status kvmem_directory_entry_get_info(const kvmem_directory_entry *entry,
     kvmem_directory_entry_info *info, kvmem_error **error);
-
-/// Returns one of the layouts of an entry.
-/// @param index less than layout_count
-kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry, size_t index,
-    kvmem_published_layout *layout, kvmem_error **error);
 
 /// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
 ///
@@ -233,7 +229,7 @@ void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
 
 /* ---- Events ---- */
 
-/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
+/// Events that were taken from a directory.
 typedef struct kvmem_directory_events kvmem_directory_events;
 
 /// Begins to watch an agent, or all agents. The first events report the current state, later events the
@@ -324,13 +320,11 @@ typedef struct kvmem_directory_event {
     const char *message;
 } kvmem_directory_event;
 
-/// Returns the number of events.
-/// @param events events; NULL returns 0
-size_t kvmem_directory_events_count(const kvmem_directory_events *events);
-
-/// Returns one of the events. Those of one agent are in order.
-kvmem_status kvmem_directory_events_get(const kvmem_directory_events *events, size_t index,
-    kvmem_directory_event *event, kvmem_error **error);
+/// Returns the events. Those of one agent are in order. They are valid as long as the list.
+/// @param events events; NULL returns NULL
+/// @param count receives the number of events; may be NULL
+const kvmem_directory_event *kvmem_directory_events_items(const kvmem_directory_events *events,
+    size_t *count);
 
 /// Destroys events.
 void kvmem_directory_events_destroy(kvmem_directory_events *events);

@@ -37,35 +37,16 @@ struct DirectoryEvent {
     std::string_view message{};
 };
 
+namespace detail {
+inline DirectoryEvent event_of(const kvmem_directory_event &c) {
+    return {DirectoryChange{c.kind}, c.agent, c.incarnation, c.version, Status{c.status}, c.message};
+}
+}  // namespace detail
+
 /// Events that were taken from a directory.
-class DirectoryEvents : public detail::Handle<kvmem_directory_events, kvmem_directory_events_destroy> {
-public:
-    using Handle::Handle;
-
-    std::size_t size() const noexcept { return kvmem_directory_events_count(get()); }
-    bool empty() const noexcept { return size() == 0; }
-    /// Fails with out_of_range if there is no such event.
-    Return<DirectoryEvent> at(std::size_t index) const {
-        auto c = detail::get<kvmem_directory_event>(kvmem_directory_events_get, get(), index);
-        if (!c) return detail::give(Result<DirectoryEvent>(c.error()));
-        return detail::give(Result<DirectoryEvent>(convert(*c)));
-    }
-    using iterator = detail::Indexed<DirectoryEvents, DirectoryEvent>;
-    iterator begin() const noexcept { return {this, 0}; }
-    iterator end() const noexcept { return {this, size()}; }
-
-private:
-    friend class detail::Indexed<DirectoryEvents, DirectoryEvent>;
-
-    static DirectoryEvent convert(const kvmem_directory_event &c) noexcept {
-        return {DirectoryChange{c.kind}, c.agent, c.incarnation, c.version, Status{c.status}, c.message};
-    }
-    DirectoryEvent element(std::size_t index) const noexcept {
-        kvmem_directory_event c = {};
-        kvmem_directory_events_get(get(), index, &c, nullptr);
-        return convert(c);
-    }
-};
+using DirectoryEvents =
+    detail::List<kvmem_directory_events, kvmem_directory_events_destroy, kvmem_directory_event,
+                 kvmem_directory_events_items, DirectoryEvent, detail::event_of>;
 
 /// A layout in an entry. Valid as long as its DirectoryEntry.
 struct PublishedLayout {
@@ -97,9 +78,15 @@ public:
     }
     /// Fails with out_of_range if there is no such layout.
     Return<PublishedLayout> layout(std::size_t index) const {
-        auto c = detail::get<kvmem_published_layout>(kvmem_directory_entry_get_layout, get(), index);
+        auto c = detail::get<kvmem_directory_entry_info>(kvmem_directory_entry_get_info, get());
         if (!c) return detail::give(Result<PublishedLayout>(c.error()));
-        const PublishedLayout one = {c->name, {static_cast<const std::byte *>(c->descriptor), c->size}};
+        if (index >= c->layout_count) {
+            const auto message = "the entry has " + std::to_string(c->layout_count) + " layouts";
+            return detail::give(Result<PublishedLayout>(Error(Status::out_of_range, message)));
+        }
+        const kvmem_published_layout &layout = c->layouts[index];
+        const PublishedLayout one = {layout.name,
+                                     {static_cast<const std::byte *>(layout.descriptor), layout.size}};
         return detail::give(Result<PublishedLayout>(one));
     }
     /// Loads the metadata, so that an agent can access the memory of the agent that published it.

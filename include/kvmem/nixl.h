@@ -286,7 +286,7 @@ void kvmem_registration_destroy(kvmem_registration *registration);
 
 /* ---- Notifications ---- */
 
-/// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
+/// Messages that were taken from an agent.
 typedef struct kvmem_notifications kvmem_notifications;
 
 /// A message. Both pointers are valid as long as the kvmem_notifications.
@@ -351,13 +351,10 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent, uint64_t timeout
 kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent, kvmem_queue *queue, uint64_t user_data,
     kvmem_error **error);
 
-/// Returns the number of messages.
-/// @param notifications messages; NULL returns 0
-size_t kvmem_notifications_count(const kvmem_notifications *notifications);
-
-/// Returns one of the messages. They are in the order in which they have arrived.
-kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications, size_t index,
-    kvmem_notification *notification, kvmem_error **error);
+/// Returns the messages, in the order in which they have arrived. They are valid as long as the list.
+/// @param notifications messages; NULL returns NULL
+/// @param count receives the number of messages; may be NULL
+const kvmem_notification *kvmem_notifications_items(const kvmem_notifications *notifications, size_t *count);
 
 /// Destroys messages.
 void kvmem_notifications_destroy(kvmem_notifications *notifications);

@@ -64,35 +64,15 @@ struct Notification {
     }
 };
 
+namespace detail {
+inline Notification notification_of(const kvmem_notification &c) {
+    return {c.agent, {static_cast<const std::byte *>(c.data), c.size}};
+}
+}  // namespace detail
+
 /// Messages that were taken from an agent.
-class Notifications : public detail::Handle<kvmem_notifications, kvmem_notifications_destroy> {
-public:
-    using Handle::Handle;
-
-    std::size_t size() const noexcept { return kvmem_notifications_count(get()); }
-    bool empty() const noexcept { return size() == 0; }
-    /// Fails with out_of_range if there is no such message.
-    Return<Notification> at(std::size_t index) const {
-        auto c = detail::get<kvmem_notification>(kvmem_notifications_get, get(), index);
-        if (!c) return detail::give(Result<Notification>(c.error()));
-        return detail::give(Result<Notification>(convert(*c)));
-    }
-    using iterator = detail::Indexed<Notifications, Notification>;
-    iterator begin() const noexcept { return {this, 0}; }
-    iterator end() const noexcept { return {this, size()}; }
-
-private:
-    friend class detail::Indexed<Notifications, Notification>;
-
-    static Notification convert(const kvmem_notification &c) noexcept {
-        return {c.agent, {static_cast<const std::byte *>(c.data), c.size}};
-    }
-    Notification element(std::size_t index) const noexcept {
-        kvmem_notification c = {};
-        kvmem_notifications_get(get(), index, &c, nullptr);
-        return convert(c);
-    }
-};
+using Notifications = detail::List<kvmem_notifications, kvmem_notifications_destroy, kvmem_notification,
+                                   kvmem_notifications_items, Notification, detail::notification_of>;
 
 // ---- Agents ----
 

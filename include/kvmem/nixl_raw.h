@@ -324,10 +324,10 @@ void kvmem_memory_view_destroy(kvmem_memory_view *view);
 
 /* ---- Queries ---- */
 
-/// Results of a backend. They never change, so any threads may read them at the same time.
+/// Results of a backend.
 typedef struct kvmem_query kvmem_query;
 
-/// The result for one descriptor. The pointer is valid as long as the kvmem_query.
+/// The result for one descriptor.
 typedef struct kvmem_query_result {
     /// Properties of the file, object or memory. The backend defines their names.
     const kvmem_parameter *parameters;
@@ -352,24 +352,20 @@ typedef struct kvmem_query_result {
 kvmem_status kvmem_agent_query(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors, size_t count,
     const kvmem_nixl_options *options, kvmem_query **query, kvmem_error **error);
 
-/// Returns the number of results.
-/// @param query results; NULL returns 0
-size_t kvmem_query_count(const kvmem_query *query);
-
-/// Returns a result.
-kvmem_status kvmem_query_get(const kvmem_query *query, size_t index, kvmem_query_result *result,
-    kvmem_error **error);
+/// Returns the results, one per descriptor, in their order. They are valid as long as the query.
+/// @param query results; NULL returns NULL
+/// @param count receives the number of results; may be NULL
+const kvmem_query_result *kvmem_query_items(const kvmem_query *query, size_t *count);
 
 /// Destroys results.
 void kvmem_query_destroy(kvmem_query *query);
 
 /* ---- Plugins, backends, connections ---- */
 
-/// A list of plugins or backends. It never changes, so any threads may read it at the same time.
+/// A list of plugins or backends.
 typedef struct kvmem_plugins kvmem_plugins;
 
-/// A plugin of NIXL, or a backend that an agent has created from one. The pointers are valid as long as the
-/// kvmem_plugins.
+/// A plugin of NIXL, or a backend that an agent has created from one.
 typedef struct kvmem_plugin {
     /// Name of the plugin.
     const char *name;
@@ -393,13 +389,10 @@ kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins
 /// @param backends receives the list, sorted by name
 kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
 
-/// Returns the number of plugins or backends of a list.
-/// @param plugins a list; NULL returns 0
-size_t kvmem_plugins_count(const kvmem_plugins *plugins);
-
-/// Returns a plugin or backend of a list.
-kvmem_status kvmem_plugins_get(const kvmem_plugins *plugins, size_t index, kvmem_plugin *plugin,
-    kvmem_error **error);
+/// Returns the plugins or backends of a list. They are valid as long as the list.
+/// @param plugins a list; NULL returns NULL
+/// @param count receives their number; may be NULL
+const kvmem_plugin *kvmem_plugins_items(const kvmem_plugins *plugins, size_t *count);
 
 /// Destroys a list of plugins or backends.
 void kvmem_plugins_destroy(kvmem_plugins *plugins);

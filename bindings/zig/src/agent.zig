@@ -44,14 +44,19 @@ pub const Notifications = struct {
     }
 
     pub fn count(self: Notifications) usize {
-        return c.kvmem_notifications_count(self.handle);
+        return self.items().len;
     }
 
-    pub fn get(self: Notifications, index: usize, diagnostics: ?*Diagnostics) Error!Notification {
-        var found: c.kvmem_notification = .{};
-        try call(diagnostics, c.kvmem_notifications_get, .{ self.handle, index, &found });
+    pub fn get(self: Notifications, index: usize) Notification {
+        const found = self.items()[index];
         const data: []const u8 = if (found.data) |first| @as([*]const u8, @ptrCast(first))[0..found.size] else &.{};
         return .{ .agent = std.mem.span(found.agent), .data = data };
+    }
+
+    fn items(self: Notifications) []const c.kvmem_notification {
+        var number: usize = 0;
+        const first = c.kvmem_notifications_items(self.handle, &number);
+        return if (first == null) &.{} else first[0..number];
     }
 };
 

@@ -86,12 +86,11 @@ pub const DirectoryEvents = struct {
     }
 
     pub fn count(self: DirectoryEvents) usize {
-        return c.kvmem_directory_events_count(self.handle);
+        return self.items().len;
     }
 
-    pub fn get(self: DirectoryEvents, index: usize, diagnostics: ?*Diagnostics) Error!DirectoryEvent {
-        var found: c.kvmem_directory_event = .{};
-        try call(diagnostics, c.kvmem_directory_events_get, .{ self.handle, index, &found });
+    pub fn get(self: DirectoryEvents, index: usize) DirectoryEvent {
+        const found = self.items()[index];
         return .{
             .kind = @fromBackingInt(found.kind),
             .agent = std.mem.span(found.agent),
@@ -100,6 +99,12 @@ pub const DirectoryEvents = struct {
             .status = found.status,
             .message = std.mem.span(found.message),
         };
+    }
+
+    fn items(self: DirectoryEvents) []const c.kvmem_directory_event {
+        var number: usize = 0;
+        const first = c.kvmem_directory_events_items(self.handle, &number);
+        return if (first == null) &.{} else first[0..number];
     }
 };
 
@@ -138,9 +143,10 @@ pub const DirectoryEntry = struct {
     }
 
     pub fn layout(self: DirectoryEntry, index: usize, diagnostics: ?*Diagnostics) Error!PublishedLayout {
-        var found: c.kvmem_published_layout = .{};
-        try call(diagnostics, c.kvmem_directory_entry_get_layout, .{ self.handle, index, &found });
-        return .{ .name = std.mem.span(found.name), .descriptor = bytes(found.descriptor, found.size) };
+        var found: c.kvmem_directory_entry_info = .{};
+        try call(diagnostics, c.kvmem_directory_entry_get_info, .{ self.handle, &found });
+        const one: c.kvmem_published_layout = found.layouts[0..found.layout_count][index];
+        return .{ .name = std.mem.span(one.name), .descriptor = bytes(one.descriptor, one.size) };
     }
 
     /// Loads the metadata, so that an agent can access the memory of the agent that published it. Layouts that were imported

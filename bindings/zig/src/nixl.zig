@@ -87,18 +87,23 @@ pub const Plugins = struct {
     }
 
     pub fn count(self: Plugins) usize {
-        return c.kvmem_plugins_count(self.handle);
+        return self.items().len;
     }
 
-    pub fn get(self: Plugins, index: usize, diagnostics: ?*Diagnostics) Error!Plugin {
-        var found: c.kvmem_plugin = .{};
-        try call(diagnostics, c.kvmem_plugins_get, .{ self.handle, index, &found });
+    pub fn get(self: Plugins, index: usize) Plugin {
+        const found = self.items()[index];
         return .{
             .name = std.mem.span(found.name),
             .failure = if (found.failure == null) null else std.mem.span(found.failure),
             .parameters = parametersOf(found.parameters, found.parameter_count),
             .memory_types = found.memory_types,
         };
+    }
+
+    fn items(self: Plugins) []const c.kvmem_plugin {
+        var number: usize = 0;
+        const first = c.kvmem_plugins_items(self.handle, &number);
+        return if (first == null) &.{} else first[0..number];
     }
 };
 
@@ -184,13 +189,18 @@ pub const Query = struct {
     }
 
     pub fn count(self: Query) usize {
-        return c.kvmem_query_count(self.handle);
+        return self.items().len;
     }
 
-    pub fn get(self: Query, index: usize, diagnostics: ?*Diagnostics) Error!QueryResult {
-        var found: c.kvmem_query_result = .{};
-        try call(diagnostics, c.kvmem_query_get, .{ self.handle, index, &found });
+    pub fn get(self: Query, index: usize) QueryResult {
+        const found = self.items()[index];
         return .{ .exists = found.exists != 0, .properties = parametersOf(found.parameters, found.parameter_count) };
+    }
+
+    fn items(self: Query) []const c.kvmem_query_result {
+        var number: usize = 0;
+        const first = c.kvmem_query_items(self.handle, &number);
+        return if (first == null) &.{} else first[0..number];
     }
 };
 

@@ -35,11 +35,9 @@ static kvmem_status get_backends(struct step *step, kvmem_error **error)
     const kvmem_status status = kvmem_agent_get_backends(agent_of(step), &backends, error);
     if (status < 0) return status;
     add_text(step, "names", "");
-    for (size_t i = 0; i < kvmem_plugins_count(backends); i++) {
-        kvmem_plugin backend;
-        if (kvmem_plugins_get(backends, i, &backend, NULL) < 0) fail("backend %zu is missing", i);
-        append_item(step, backend.name);
-    }
+    size_t count;
+    const kvmem_plugin *items = kvmem_plugins_items(backends, &count);
+    for (size_t i = 0; i < count; i++) append_item(step, items[i].name);
     kvmem_plugins_destroy(backends);
     return status;
 }
@@ -146,11 +144,11 @@ static kvmem_status take_notifications(struct step *step, kvmem_error **error)
         number_or(step, "timeout_ns", KVMEM_TIMEOUT_FOREVER), &taken, error);
     if (status < 0) return status;
     add_text(step, "notifications", "");
-    for (size_t i = 0; i < kvmem_notifications_count(taken); i++) {
-        kvmem_notification one;
+    size_t count;
+    const kvmem_notification *items = kvmem_notifications_items(taken, &count);
+    for (size_t i = 0; i < count; i++) {
         char text[512];
-        if (kvmem_notifications_get(taken, i, &one, NULL) < 0) fail("notification %zu is missing", i);
-        snprintf(text, sizeof text, "%s:%.*s", one.agent, (int)one.size, (const char *)one.data);
+        snprintf(text, sizeof text, "%s:%.*s", items[i].agent, (int)items[i].size, (const char *)items[i].data);
         append_item(step, text);
     }
     kvmem_notifications_destroy(taken);

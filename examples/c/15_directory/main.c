@@ -71,11 +71,10 @@ static kvmem_directory *open_directory(const char *folder, kvmem_error **error)
 static uint32_t next_change(kvmem_directory *directory, kvmem_error **error)
 {
     kvmem_directory_events *events;
-    kvmem_directory_event event;
     check(kvmem_directory_take_events(directory, patience_ns, &events, error), error);
-    check(kvmem_directory_events_get(events, 0, &event, error), error);
+    const uint32_t kind = kvmem_directory_events_items(events, NULL)->kind;
     kvmem_directory_events_destroy(events);
-    return event.kind;
+    return kind;
 }
 
 static void own(const char *folder)

@@ -41,11 +41,10 @@ static void print_message(kvmem_agent *agent, kvmem_queue *queue, kvmem_error **
     kvmem_completion completion;
     size_t count;
     kvmem_notifications *messages;
-    kvmem_notification message;
     check(kvmem_queue_wait(queue, patience_ns, &completion, 1, &count, error), error);
     check(kvmem_agent_take_notifications(agent, 0, &messages, error), error);
-    check(kvmem_notifications_get(messages, 0, &message, error), error);
-    printf("%s: %.*s: %s\n", message.agent, (int)message.size, (const char *)message.data, received);
+    const kvmem_notification *message = kvmem_notifications_items(messages, NULL);
+    printf("%s: %.*s: %s\n", message->agent, (int)message->size, (const char *)message->data, received);
     kvmem_notifications_destroy(messages);
 }
 

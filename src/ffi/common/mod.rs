@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The common parts of the C interface: statuses, errors, handles, options, text, the log.
 
+pub mod array;
 pub mod blob;
 mod call_log;
 pub mod error;

@@ -5,10 +5,13 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use serde_bytes::ByteBuf;
+
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::Count;
 use crate::directory::Entry;
 use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::array::Array;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
@@ -19,8 +22,7 @@ use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
 use crate::nixl::{Agent, Command, FoundMetadata, LookUp};
 
-/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
-/// time.
+/// The entry of an agent when it was looked up.
 pub struct kvmem_directory_entry {
     handle: Handle<FoundEntry>,
 }
@@ -32,7 +34,7 @@ pub struct FoundEntry {
     pub entry: Entry,
     look_up: LookUp,
     name: CString,
-    layouts: Vec<CString>,
+    layouts: Array<kvmem_published_layout, (CString, ByteBuf)>,
 }
 
 impl FoundEntry {
@@ -54,12 +56,30 @@ impl From<Entry> for FoundEntry {
     fn from(entry: Entry) -> Self {
         // Names without NUL bytes: entries were checked when they were read.
         let text = |name: &String| CString::new(name.as_str()).unwrap_or_default();
-        let layouts = entry.layouts.iter().map(|layout| text(&layout.name)).collect();
+        let layouts =
+            entry.layouts.iter().map(|layout| (text(&layout.name), layout.descriptor.clone())).collect();
+        let layouts = Array::new(layouts, |(name, descriptor): &(CString, ByteBuf)| kvmem_published_layout {
+            name: name.as_ptr(),
+            descriptor: descriptor.as_ptr().cast(),
+            size: descriptor.len(),
+        });
         static LOOK_UPS: AtomicU64 = AtomicU64::new(0);
         let number = LOOK_UPS.fetch_add(1, Ordering::Relaxed);
         let look_up = LookUp { incarnation: entry.presence.incarnation, number };
         Self { name: text(&entry.presence.name), look_up, layouts, entry }
     }
+}
+
+/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_published_layout {
+    /// Name under which it was published.
+    pub name: *const c_char,
+    /// Bytes of kvmem_layout_export.
+    pub descriptor: *const c_void,
+    /// Number of bytes.
+    pub size: usize,
 }
 
 /// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
@@ -76,20 +96,10 @@ pub struct kvmem_directory_entry_info {
     pub metadata: *const c_void,
     /// Number of bytes of the metadata.
     pub metadata_size: usize,
+    /// Its layouts; NULL if it has none.
+    pub layouts: *const kvmem_published_layout,
     /// Number of layouts.
     pub layout_count: usize,
-}
-
-/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_published_layout {
-    /// Name under which it was published.
-    pub name: *const c_char,
-    /// Bytes of kvmem_layout_export.
-    pub descriptor: *const c_void,
-    /// Number of bytes.
-    pub size: usize,
 }
 
 /// Returns the content of an entry.
@@ -103,45 +113,16 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_info(
     unsafe {
         call(error, |scope| {
             let found = borrow(scope, entry)?;
-            let Entry { presence, metadata, layouts } = &found.entry;
+            let Entry { presence, metadata, .. } = &found.entry;
+            let (layouts, layout_count) = found.layouts.raw();
             out(info, "info")?.write(kvmem_directory_entry_info {
                 agent: found.name.as_ptr(),
                 incarnation: presence.incarnation,
                 version: presence.version,
                 metadata: metadata.as_ptr().cast(),
                 metadata_size: metadata.len(),
-                layout_count: layouts.len(),
-            });
-            Ok(())
-        })
-    }
-}
-
-/// Returns one of the layouts of an entry.
-///
-/// @param index less than layout_count
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
-    entry: *const kvmem_directory_entry,
-    index: usize,
-    layout: *mut kvmem_published_layout,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let found = borrow(scope, entry)?;
-            let layouts = &found.entry.layouts;
-            ensure!(
-                index < layouts.len(),
-                OutOfRange,
-                "index is {index}, and the entry has {} layouts",
-                layouts.len()
-            );
-            out(layout, "layout")?.write(kvmem_published_layout {
-                name: found.layouts[index].as_ptr(),
-                descriptor: layouts[index].descriptor.as_ptr().cast(),
-                size: layouts[index].descriptor.len(),
+                layouts,
+                layout_count,
             });
             Ok(())
         })

@@ -3,22 +3,19 @@
 
 use std::ffi::{CString, c_char};
 
-use crate::base::error::ensure;
 use crate::directory::board::{Change, Event};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, borrow, destroy, opaque, peek};
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::array::{self, Array};
+use crate::ffi::common::handle::{Handle, destroy, opaque};
 use crate::ffi::common::status::{KVMEM_STATUS_CORRUPT, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, kvmem_status};
 
-/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
+/// Events that were taken from a directory.
 pub struct kvmem_directory_events {
     handle: Handle<Events>,
 }
 opaque!(kvmem_directory_events, Events, "directory events");
 
-/// Events, with their texts as C strings.
-pub struct Events(Vec<(Event, CString, CString)>);
+/// Events, each with its agent's name and its message.
+pub type Events = Array<kvmem_directory_event, (Event, CString, CString)>;
 
 /// An agent has an entry, and had none.
 pub const KVMEM_DIRECTORY_PUBLISHED: u32 = 1;
@@ -70,24 +67,27 @@ pub struct kvmem_directory_event {
     pub message: *const c_char,
 }
 
-impl Events {
-    pub(in crate::ffi) fn new(events: Vec<Event>) -> Self {
-        let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
-        let message = |change: &Change| match change {
-            Change::Invalid(reason) => text(reason),
-            Change::Interrupted(error) | Change::Full(error) => text(error.message()),
-            _ => CString::default(),
-        };
-        Self(
-            events
-                .into_iter()
-                .map(|event| {
-                    let texts = (text(&event.agent), message(&event.change));
-                    (event, texts.0, texts.1)
-                })
-                .collect(),
-        )
-    }
+/// Events as an array for C.
+pub(in crate::ffi) fn value(events: Vec<Event>) -> Events {
+    let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
+    let message = |change: &Change| match change {
+        Change::Invalid(reason) => text(reason),
+        Change::Interrupted(error) | Change::Full(error) => text(error.message()),
+        _ => CString::default(),
+    };
+    let owner = |event: Event| {
+        let (agent, message) = (text(&event.agent), message(&event.change));
+        (event, agent, message)
+    };
+    let owners = events.into_iter().map(owner).collect();
+    Array::new(owners, |(event, agent, message): &(Event, CString, CString)| kvmem_directory_event {
+        kind: kind(&event.change),
+        status: status(&event.change),
+        agent: agent.as_ptr(),
+        incarnation: event.incarnation,
+        version: event.version,
+        message: message.as_ptr(),
+    })
 }
 
 fn kind(change: &Change) -> u32 {
@@ -114,45 +114,17 @@ fn status(change: &Change) -> kvmem_status {
     }
 }
 
-/// Returns the number of events.
+/// Returns the events. Those of one agent are in order. They are valid as long as the list.
 ///
-/// @param events events; NULL returns 0
+/// @param events events; NULL returns NULL
+/// @param count receives the number of events; may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_directory_events_count(events: *const kvmem_directory_events) -> usize {
-    // SAFETY: NULL or live, by contract.
-    unsafe { peek(events) }.map_or(0, |events| events.0.len())
-}
-
-/// Returns one of the events. Those of one agent are in order.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_directory_events_get(
+pub unsafe extern "C" fn kvmem_directory_events_items(
     events: *const kvmem_directory_events,
-    index: usize,
-    event: *mut kvmem_directory_event,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
+    count: *mut usize,
+) -> *const kvmem_directory_event {
     // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let events = &borrow(scope, events)?.0;
-            ensure!(
-                index < events.len(),
-                OutOfRange,
-                "index is {index}, and there are {} events",
-                events.len()
-            );
-            let (found, agent, message) = &events[index];
-            out(event, "event")?.write(kvmem_directory_event {
-                agent: agent.as_ptr(),
-                incarnation: found.incarnation,
-                version: found.version,
-                message: message.as_ptr(),
-                kind: kind(&found.change),
-                status: status(&found.change),
-            });
-            Ok(())
-        })
-    }
+    unsafe { array::first(events, count) }
 }
 
 /// Destroys events.

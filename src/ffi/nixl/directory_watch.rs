@@ -11,7 +11,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::directory::kvmem_directory;
-use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
+use crate::ffi::nixl::directory_events::{self, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;
 use crate::transfer::{EntryKind, QueueEntry};
 
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
         call(error, |scope| {
             let events = Out::new(events, "events")?;
             let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
-            events.set(Events::new(taken));
+            events.set(directory_events::value(taken));
             Ok(())
         })
     }

@@ -3,9 +3,9 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use crate::base::error::{Error, Status};
 use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::array::{self, Array};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Handle;
@@ -14,8 +14,6 @@ use crate::ffi::common::handle::borrow;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::handle::destroy;
 use crate::ffi::common::handle::opaque;
-use crate::ffi::common::handle::peek;
-use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
@@ -24,14 +22,14 @@ use crate::nixl::service_mail::ensure_sendable;
 use crate::nixl::{Command, Notification};
 use crate::transfer::{EntryKind, QueueEntry};
 
-/// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
+/// Messages that were taken from an agent.
 pub struct kvmem_notifications {
     handle: Handle<Messages>,
 }
 opaque!(kvmem_notifications, Messages, "notifications");
 
-/// Messages, with their senders' names as C strings.
-pub struct Messages(Vec<(CString, Vec<u8>)>);
+/// Messages, each with its sender's name and its bytes.
+pub type Messages = Array<kvmem_notification, (CString, Vec<u8>)>;
 
 /// A message. Both pointers are valid as long as the kvmem_notifications.
 #[repr(C)]
@@ -150,42 +148,17 @@ pub unsafe extern "C" fn kvmem_agent_report_notifications(
     }
 }
 
-/// Returns the number of messages.
+/// Returns the messages, in the order in which they have arrived. They are valid as long as the list.
 ///
-/// @param notifications messages; NULL returns 0
+/// @param notifications messages; NULL returns NULL
+/// @param count receives the number of messages; may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_notifications_count(notifications: *const kvmem_notifications) -> usize {
-    // SAFETY: NULL or live, by contract.
-    unsafe { peek(notifications) }.map_or(0, |messages| messages.0.len())
-}
-
-/// Returns one of the messages. They are in the order in which they have arrived.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_notifications_get(
+pub unsafe extern "C" fn kvmem_notifications_items(
     notifications: *const kvmem_notifications,
-    index: usize,
-    notification: *mut kvmem_notification,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
+    count: *mut usize,
+) -> *const kvmem_notification {
     // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let messages = &borrow(scope, notifications)?.0;
-            let past = || {
-                Error::new(
-                    Status::OutOfRange,
-                    format!("index is {index}, and there are {} messages", messages.len()),
-                )
-            };
-            let (agent, data) = messages.get(index).ok_or_else(past)?;
-            out(notification, "notification")?.write(kvmem_notification {
-                agent: agent.as_ptr(),
-                data: data.as_ptr().cast(),
-                size: data.len(),
-            });
-            Ok(())
-        })
-    }
+    unsafe { array::first(notifications, count) }
 }
 
 /// Destroys messages.
@@ -197,5 +170,10 @@ pub unsafe extern "C" fn kvmem_notifications_destroy(notifications: *mut kvmem_n
 
 fn value(messages: Vec<Notification>) -> Messages {
     let name = |agent: String| CString::new(agent).unwrap_or_default();
-    Messages(messages.into_iter().map(|message| (name(message.agent), message.data)).collect())
+    let owners = messages.into_iter().map(|message| (name(message.agent), message.data)).collect();
+    Array::new(owners, |(agent, data): &(CString, Vec<u8>)| kvmem_notification {
+        agent: agent.as_ptr(),
+        data: data.as_ptr().cast(),
+        size: data.len(),
+    })
 }

@@ -4,23 +4,25 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 
-use crate::base::error::{Error, Status};
 use crate::ffi::agent::{kvmem_agent, memory_type};
+use crate::ffi::common::array::{self, Array};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
 use crate::nixl::{Command, PluginInfo};
 
-/// A list of plugins or backends. It never changes, so any threads may read it at the same time.
+/// A list of plugins or backends.
 pub struct kvmem_plugins {
-    handle: Handle<Vec<Entry>>,
+    handle: Handle<Plugins>,
 }
-opaque!(kvmem_plugins, Vec<Entry>, "plugins");
+opaque!(kvmem_plugins, Plugins, "plugins");
+
+/// Plugins, each with its texts.
+pub type Plugins = Array<kvmem_plugin, Entry>;
 
 /// A plugin, with its texts as C strings.
 pub struct Entry {
@@ -30,8 +32,7 @@ pub struct Entry {
     parameters: Parameters,
 }
 
-/// A plugin of NIXL, or a backend that an agent has created from one. The pointers are valid as long as the
-/// kvmem_plugins.
+/// A plugin of NIXL, or a backend that an agent has created from one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_plugin {
@@ -88,44 +89,17 @@ pub unsafe extern "C" fn kvmem_agent_get_backends(
     }
 }
 
-/// Returns the number of plugins or backends of a list.
+/// Returns the plugins or backends of a list. They are valid as long as the list.
 ///
-/// @param plugins a list; NULL returns 0
+/// @param plugins a list; NULL returns NULL
+/// @param count receives their number; may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_plugins_count(plugins: *const kvmem_plugins) -> usize {
-    // SAFETY: NULL or live, by contract.
-    unsafe { peek(plugins) }.map_or(0, Vec::len)
-}
-
-/// Returns a plugin or backend of a list.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_plugins_get(
+pub unsafe extern "C" fn kvmem_plugins_items(
     plugins: *const kvmem_plugins,
-    index: usize,
-    plugin: *mut kvmem_plugin,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
+    count: *mut usize,
+) -> *const kvmem_plugin {
     // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let entries = borrow(scope, plugins)?;
-            let past = || {
-                let message = format!("index is {index}, and the list has {} plugins", entries.len());
-                Error::new(Status::OutOfRange, message)
-            };
-            let entry = entries.get(index).ok_or_else(past)?;
-            let (parameters, parameter_count) = entry.parameters.raw();
-            out(plugin, "plugin")?.write(kvmem_plugin {
-                name: entry.name.as_ptr(),
-                failure: entry.failure.as_ref().map_or(std::ptr::null(), |failure| failure.as_ptr()),
-                parameters,
-                parameter_count,
-                memory_types: entry.memory_types,
-                reserved: 0,
-            });
-            Ok(())
-        })
-    }
+    unsafe { array::first(plugins, count) }
 }
 
 /// Destroys a list of plugins or backends.
@@ -161,14 +135,24 @@ pub unsafe extern "C" fn kvmem_agent_connect(
     }
 }
 
-fn entries(plugins: Vec<PluginInfo>) -> Vec<Entry> {
+fn entries(plugins: Vec<PluginInfo>) -> Plugins {
     let entry = |plugin: PluginInfo| Entry {
         name: c_text(&plugin.name),
         failure: plugin.failure.as_deref().map(c_text),
         memory_types: plugin.memory_types.into_iter().fold(0, |mask, each| mask | 1 << memory_type(each)),
-        parameters: Parameters::new(&plugin.parameters),
+        parameters: parameters(&plugin.parameters),
     };
-    plugins.into_iter().map(entry).collect()
+    Array::new(plugins.into_iter().map(entry).collect(), |entry: &Entry| {
+        let (parameters, parameter_count) = entry.parameters.raw();
+        kvmem_plugin {
+            name: entry.name.as_ptr(),
+            failure: entry.failure.as_ref().map_or(std::ptr::null(), |failure| failure.as_ptr()),
+            parameters,
+            parameter_count,
+            memory_types: entry.memory_types,
+            reserved: 0,
+        }
+    })
 }
 
 /// A C string; empty for a text that contains a NUL.
@@ -176,30 +160,14 @@ fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// Parameters as an array for C.
-pub struct Parameters {
-    array: Vec<kvmem_parameter>,
-    /// What the array points to.
-    _texts: Vec<[CString; 2]>,
-}
+/// Parameters, each with its texts.
+pub type Parameters = Array<kvmem_parameter, [CString; 2]>;
 
-// SAFETY: the pointers are to texts of this value, which never change.
-unsafe impl Send for Parameters {}
-// SAFETY: see above.
-unsafe impl Sync for Parameters {}
-
-impl Parameters {
-    /// The parameters of a map.
-    pub(in crate::ffi) fn new(map: &BTreeMap<String, String>) -> Self {
-        let texts: Vec<[CString; 2]> = map.iter().map(|(key, value)| [c_text(key), c_text(value)]).collect();
-        let parameter =
-            |[key, value]: &[CString; 2]| kvmem_parameter { key: key.as_ptr(), value: value.as_ptr() };
-        Self { array: texts.iter().map(parameter).collect(), _texts: texts }
-    }
-
-    /// Pointer and count; NULL and 0 for none.
-    pub(in crate::ffi) fn raw(&self) -> (*const kvmem_parameter, usize) {
-        let pointer = if self.array.is_empty() { std::ptr::null() } else { self.array.as_ptr() };
-        (pointer, self.array.len())
-    }
+/// The parameters of a map.
+pub(in crate::ffi) fn parameters(map: &BTreeMap<String, String>) -> Parameters {
+    let owners = map.iter().map(|(key, value)| [c_text(key), c_text(value)]).collect();
+    Array::new(owners, |[key, value]: &[CString; 2]| kvmem_parameter {
+        key: key.as_ptr(),
+        value: value.as_ptr(),
+    })
 }

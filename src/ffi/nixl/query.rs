@@ -3,26 +3,28 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::error::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::array::{self, Array};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
-use crate::ffi::nixl::plugins::Parameters;
+use crate::ffi::nixl::plugins::{Parameters, parameters};
 use crate::nixl::Command;
 
-/// Results of a backend. They never change, so any threads may read them at the same time.
+/// Results of a backend.
 pub struct kvmem_query {
-    handle: Handle<Vec<Option<Parameters>>>,
+    handle: Handle<Results>,
 }
-opaque!(kvmem_query, Vec<Option<Parameters>>, "query");
+opaque!(kvmem_query, Results, "query");
 
-/// The result for one descriptor. The pointer is valid as long as the kvmem_query.
+/// Results, each with its properties.
+pub type Results = Array<kvmem_query_result, Option<Parameters>>;
+
+/// The result for one descriptor.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_query_result {
@@ -66,47 +68,23 @@ pub unsafe extern "C" fn kvmem_agent_query(
             let (options, deadline) = timed_options(options)?;
             let deadline = deadline.or_else(|| agent.call_deadline());
             let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;
-            let converted =
-                |result: Option<BTreeMap<String, String>>| result.map(|map| Parameters::new(&map));
-            query.set(results.into_iter().map(converted).collect());
+            query.set(value(results));
             Ok(())
         })
     }
 }
 
-/// Returns the number of results.
+/// Returns the results, one per descriptor, in their order. They are valid as long as the query.
 ///
-/// @param query results; NULL returns 0
+/// @param query results; NULL returns NULL
+/// @param count receives the number of results; may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_query_count(query: *const kvmem_query) -> usize {
-    // SAFETY: NULL or live, by contract.
-    unsafe { peek(query) }.map_or(0, Vec::len)
-}
-
-/// Returns a result.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_query_get(
+pub unsafe extern "C" fn kvmem_query_items(
     query: *const kvmem_query,
-    index: usize,
-    result: *mut kvmem_query_result,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
+    count: *mut usize,
+) -> *const kvmem_query_result {
     // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let results = borrow(scope, query)?;
-            let past = || {
-                let message = format!("index is {index}, and there are {} results", results.len());
-                Error::new(Status::OutOfRange, message)
-            };
-            let found = results.get(index).ok_or_else(past)?;
-            let (parameters, parameter_count) = found.as_ref().map_or((std::ptr::null(), 0), Parameters::raw);
-            let exists = found.is_some().into();
-            let value = kvmem_query_result { parameters, parameter_count, exists, reserved: 0 };
-            out(result, "result")?.write(value);
-            Ok(())
-        })
-    }
+    unsafe { array::first(query, count) }
 }
 
 /// Destroys results.
@@ -114,4 +92,12 @@ pub unsafe extern "C" fn kvmem_query_get(
 pub unsafe extern "C" fn kvmem_query_destroy(query: *mut kvmem_query) {
     // SAFETY: by contract.
     unsafe { destroy(query) };
+}
+
+fn value(results: Vec<Option<BTreeMap<String, String>>>) -> Results {
+    let owners = results.iter().map(|result| result.as_ref().map(parameters)).collect();
+    Array::new(owners, |found: &Option<Parameters>| {
+        let (parameters, parameter_count) = found.as_ref().map_or((std::ptr::null(), 0), Parameters::raw);
+        kvmem_query_result { parameters, parameter_count, exists: found.is_some().into(), reserved: 0 }
+    })
 }

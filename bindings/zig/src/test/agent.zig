@@ -54,7 +54,7 @@ test "NIXL" {
     const messages = try owner.takeNotifications(patience, null);
     defer messages.deinit();
     try expectEqual(1, messages.count());
-    try expectEqualStrings("block 6 is read", (try messages.get(0, null)).data);
+    try expectEqualStrings("block 6 is read", messages.get(0).data);
     try reader.notify("owner", "bye", null);
     try expectError(error.Busy, registration.deregister(null));
     try expectError(error.InvalidState, owner.sendMetadata("127.0.0.1", 1, null));

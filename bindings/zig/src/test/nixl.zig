@@ -21,7 +21,7 @@ test "raw descriptors of NIXL" {
     defer plugins.deinit();
     var has_ucx = false;
     for (0..plugins.count()) |index| {
-        const plugin = try plugins.get(index, null);
+        const plugin = plugins.get(index);
         try expectEqual(plugin.failure != null, plugin.memory_types == 0);
         has_ucx = has_ucx or (std.mem.eql(u8, plugin.name, "UCX") and plugin.parameters.len > 0 and plugin.accepts(.dram));
     }
@@ -29,7 +29,6 @@ test "raw descriptors of NIXL" {
     const backends = try kvmem.Plugins.ofAgent(near, null);
     defer backends.deinit();
     try expectEqual(1, backends.count());
-    try expectError(error.OutOfRange, backends.get(1, null));
 
     const here = try kvmem.Region.initSystem(.{ .size = 8192 }, null);
     defer here.deinit();
@@ -77,7 +76,7 @@ test "raw descriptors of NIXL" {
     try far.reportNotifications(null, 0, null);
     const messages = try far.takeNotifications(patience, null);
     defer messages.deinit();
-    try expectEqualStrings("read", (try messages.get(0, null)).data);
+    try expectEqualStrings("read", messages.get(0).data);
 
     const ours = try kvmem.Prepared.init(near, null, local, .{}, null);
     defer ours.deinit();

@@ -70,7 +70,7 @@ fn getBackends(s: *Step) Outcome!void {
     var text: std.ArrayList(u8) = .empty;
     for (0..backends.count()) |i| {
         if (i > 0) try text.append(s.gpa(), ',');
-        try text.appendSlice(s.gpa(), (try backends.get(i, &s.diagnostics)).name);
+        try text.appendSlice(s.gpa(), backends.get(i).name);
     }
     try s.put("names", text.items);
 }
@@ -143,7 +143,7 @@ fn takeNotifications(s: *Step) Outcome!void {
     var text: std.ArrayList(u8) = .empty;
     for (0..taken.count()) |i| {
         if (i > 0) try text.append(s.gpa(), ',');
-        const one = try taken.get(i, &s.diagnostics);
+        const one = taken.get(i);
         try text.appendSlice(s.gpa(), try std.fmt.allocPrint(s.gpa(), "{s}:{s}", .{ one.agent, one.data }));
     }
     try s.put("notifications", text.items);
