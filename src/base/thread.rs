@@ -150,6 +150,14 @@ pub fn poll(spin: Duration, sleep: Duration, mut is_done: impl FnMut() -> Result
     Ok(())
 }
 
+/// Makes the calling thread, which is the library's, wake on time: the kernel may lengthen a sleep by 50 µs to save a wake-up, which is more
+/// than the sleeps of some threads.
+pub fn wake_precisely() {
+    const SLACK_NANOSECONDS: libc::c_ulong = 1000;
+    // SAFETY: changes nothing but the timer slack of this thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
+}
+
 /// The time since the first call.
 fn monotonic() -> Duration {
     static FIRST: OnceCell<Instant> = OnceCell::new();

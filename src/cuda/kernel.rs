@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The copy kernels: their parameter, which src/cuda/kernels/copy.h declares too, and their launch.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,34 +135,36 @@ pub struct Blocks {
 }
 const _: () = assert!(size_of::<Blocks>() == 144 + 16 * MAX_LAYERS && size_of::<Blocks>() <= 4096);
 
-/// What all launches have in common: the runs of blocks, and the strides between blocks and outer slots.
-pub struct Extent {
+/// The units of the blocks of some runs: what all launches have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
     /// Bytes of a unit.
     pub unit_size: u64,
     /// Bytes from a block to the next, in source and destination.
     pub block_strides: [u64; 2],
-    /// Bytes from an outer slot to the next.
-    pub outer_strides: [u64; 2],
-    /// The number of outer slots.
-    pub outers: u64,
     /// The maximum number of blocks of a run.
     pub max_blocks: u32,
 }
 
-impl Extent {
-    /// The parameter of a launch for these layers, at most [`MAX_LAYERS`], and for `num_runs` runs starting at `first_run`. What is
-    /// copied in each block is not set.
-    pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
+impl Units {
+    /// The parameter of a launch for these layers, at most [`MAX_LAYERS`], for some of the runs, and for so many outer slots with these
+    /// strides. What is copied in each block is not set.
+    pub fn blocks(
+        &self,
+        (outers, strides): (u64, [u64; 2]),
+        layers: &[Layer],
+        runs: &Range<usize>,
+    ) -> Blocks {
         let mut blocks = Blocks {
-            runs: (first_run * size_of::<KernelRun>()) as u64,
+            runs: (runs.start * size_of::<KernelRun>()) as u64,
             unit_size: self.unit_size,
             source_block_stride: self.block_strides[0],
             destination_block_stride: self.block_strides[1],
-            source_outer_stride: self.outer_strides[0],
-            destination_outer_stride: self.outer_strides[1],
-            num_runs: num_runs as u32,
+            source_outer_stride: strides[0],
+            destination_outer_stride: strides[1],
+            num_runs: runs.len() as u32,
             num_layers: layers.len() as u32,
-            num_outers: self.outers as u32,
+            num_outers: outers as u32,
             max_blocks: self.max_blocks,
             ..Blocks::NONE
         };
@@ -171,40 +174,9 @@ impl Extent {
 }
 
 impl Blocks {
-    /// No blocks: what a kernel does not use has these values.
-    pub const NONE: Self = Self {
-        runs: 0,
-        unit_size: 0,
-        source_block_stride: 0,
-        destination_block_stride: 0,
-        source_outer_stride: 0,
-        destination_outer_stride: 0,
-        num_runs: 0,
-        num_layers: 0,
-        num_outers: 0,
-        max_blocks: 0,
-        are_joined: 0,
-        tile_size: 0,
-        tiles: 0,
-        word_size: 0,
-        num_inners: 0,
-        source_inner_stride: 0,
-        destination_inner_stride: 0,
-        num_words: 0,
-        words_inverse: 0,
-        inners_inverse: 0,
-        num_columns: 0,
-        source_column_stride: 0,
-        destination_column_stride: 0,
-        row_tiles: 0,
-        column_tiles: 0,
-        rows_shift: 0,
-        columns_shift: 0,
-        warps_shift: 0,
-        is_source_wide: 0,
-        is_destination_wide: 0,
-        layers: [Layer { source: 0, destination: 0 }; MAX_LAYERS],
-    };
+    /// No blocks: what a kernel does not use is 0.
+    // SAFETY: integers, and arrays of them.
+    pub const NONE: Self = unsafe { std::mem::zeroed() };
 
     /// Whether as many runs fit behind the layers.
     pub fn has_space_for(&self, runs: usize) -> bool {

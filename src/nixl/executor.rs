@@ -18,7 +18,7 @@ use super::task::AgentTask;
 use super::thread::{AWAKE, SPIN, TaskQueue, WaitPolicy, sleep_after};
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::thread::yields_soon;
+use crate::base::thread::{wake_precisely, yields_soon};
 
 /// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
 const LOCK_ATTEMPTS: usize = 100;
@@ -92,7 +92,7 @@ impl Executor {
         commands: Receiver<Command>,
         idle_poll: Option<Duration>,
     ) -> Option<Running> {
-        sleep_precisely();
+        wake_precisely();
         state.is_looking = self.is_looking.clone();
         let queue = commands.queue();
         *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
@@ -301,13 +301,6 @@ impl Drop for Mark<'_> {
     fn drop(&mut self) {
         self.driven.set(self.before);
     }
-}
-
-/// The kernel may lengthen a sleep by 50 µs to save a wake-up, which is more than the sleeps here are long.
-fn sleep_precisely() {
-    const SLACK_NANOSECONDS: libc::c_ulong = 1000;
-    // SAFETY: changes a property of this thread alone.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
 }
 
 #[cfg(test)]

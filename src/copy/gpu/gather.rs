@@ -9,7 +9,7 @@ use super::unit_launches::{UnitLoops, iterations};
 use crate::base::error::Result;
 use crate::base::lists;
 use crate::base::sorting::sort_few_by_key;
-use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS};
+use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS, Units};
 use crate::plan::{Loop, PlanPart};
 
 /// What the kernels copy of some indices of each axis.
@@ -68,7 +68,7 @@ impl Gather {
     /// Its loops with strides in source and destination.
     fn unit_loops<'a>(&self, loops: &'a [Loop], max_blocks: u32, to_host: bool) -> UnitLoops<'a> {
         let block_strides = oriented(self.block_strides, to_host);
-        UnitLoops { unit_size: self.unit_size, loops, block_strides, max_blocks }
+        UnitLoops { units: Units { unit_size: self.unit_size, block_strides, max_blocks }, loops }
     }
 
     /// Number of launches, if the alignment allows to transpose elements and to copy short units as rows.

@@ -66,7 +66,7 @@ fn add_launches(
 ) -> Result<()> {
     let loops = UnitLoops::from_part(part);
     let first_run = runs.len();
-    add_runs(runs, part.runs().iter().map(of_plan), loops.max_blocks, u32::MAX)?;
+    add_runs(runs, part.runs().iter().map(of_plan), loops.units.max_blocks, u32::MAX)?;
     let starts = |listed: &[Loop]| lists::collect(part.starts(listed).map(layer));
     lists::extend(all, loops.launches(first_run..runs.len(), [max_tile, 0], starts)?)
 }

@@ -2,10 +2,12 @@
 //! The geometry of kernel launches: tiles, runs of blocks, and the number of CTAs. Pure.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use super::direction::CopyDirection;
 use crate::base::error::Result;
 use crate::base::lists;
-use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer};
+use crate::cuda::kernel::{Blocks, KernelRun, Layer, Units};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -14,42 +16,19 @@ const LARGE: u64 = 16 << 20;
 /// Tiles start at a cache line of the device.
 const LINE: u64 = 128;
 
-/// The geometry of a launch.
-pub struct LaunchShape {
-    /// Bytes of a block in one layer and outer slot.
-    pub unit_size: u64,
-    /// Outer slots.
-    pub outers: u64,
-    /// Bytes from a block to the next, in source and destination.
-    pub block_strides: [u64; 2],
-    /// Bytes from an outer slot to the next.
-    pub outer_strides: [u64; 2],
-    /// The maximum number of blocks of a run.
-    pub max_blocks: u32,
-    /// The maximum size of a tile in bytes.
-    pub max_tile: u64,
-}
-
-impl LaunchShape {
-    /// The parameters of a launch for these layers, and for `num_runs` runs starting at `first_run`.
-    pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
-        let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
-        let stretch = self.unit_size * if are_joined { u64::from(self.max_blocks) } else { 1 };
-        let (tile_size, tiles) = tile(stretch, self.max_tile);
-        let extent = Extent {
-            unit_size: self.unit_size,
-            block_strides: self.block_strides,
-            outer_strides: self.outer_strides,
-            outers: self.outers,
-            max_blocks: self.max_blocks,
-        };
-        Blocks {
-            are_joined: are_joined.into(),
-            tile_size,
-            tiles,
-            ..extent.blocks(layers, first_run, num_runs)
-        }
-    }
+/// The parameters of a launch that copies each unit by itself, in tiles of at most `max_tile` bytes, for these layers and outer slots, and
+/// for some of the runs.
+pub fn single_units(
+    units: &Units,
+    outer: (u64, [u64; 2]),
+    max_tile: u64,
+    layers: &[Layer],
+    runs: &Range<usize>,
+) -> Blocks {
+    let are_joined = units.block_strides.iter().all(|stride| *stride == units.unit_size);
+    let stretch = units.unit_size * if are_joined { u64::from(units.max_blocks) } else { 1 };
+    let (tile_size, tiles) = tile(stretch, max_tile);
+    Blocks { are_joined: are_joined.into(), tile_size, tiles, ..units.blocks(outer, layers, runs) }
 }
 
 /// The maximum size of a tile in a launch that moves `bytes` bytes.

@@ -2,12 +2,12 @@
 //! Launches for rows that another engine has listed: those between a layout and a slot of staging memory. Pure.
 #![forbid(unsafe_code)]
 
-use super::launch::{LaunchShape, max_tile};
-use super::rows::{RowLoops, RowShape};
+use super::launch::{max_tile, single_units};
+use super::rows::RowLoops;
 use super::unit_launches::countable;
 use crate::base::error::Result;
 use crate::base::lists;
-use crate::cuda::kernel::{Blocks, KernelRun, Layer};
+use crate::cuda::kernel::{Blocks, KernelRun, Layer, Units};
 use crate::plan::{Loop, Matrix};
 
 /// The launches of a copy, and the runs that they read.
@@ -59,25 +59,14 @@ impl Launches {
         });
         lists::extend(&mut self.runs, runs)?;
         let layer = [Layer { source: source.first, destination: destination.first }];
-        let block_strides = [source.step, destination.step];
+        let runs = first_run..self.runs.len();
         let unit_size = first.first.size;
+        let units = Units { unit_size, block_strides: [source.step, destination.step], max_blocks: 1 };
         let within = Loop { count: first.rows, strides: first.strides, regions: [0; 2] };
-        let as_rows = RowLoops::from_loops(unit_size, &[within]).and_then(|(rows, _)| {
-            let shape = RowShape { unit_size, rows, block_strides, max_blocks: 1 };
-            shape.blocks(&layer, 0, first_run, alike.len())
-        });
-        let outers = countable(first.rows)?;
-        let blocks = as_rows.unwrap_or_else(|| {
-            LaunchShape {
-                unit_size,
-                outers,
-                block_strides,
-                outer_strides: first.strides,
-                max_blocks: 1,
-                max_tile: max_tile(bytes),
-            }
-            .blocks(&layer, first_run, alike.len())
-        });
+        let as_rows = RowLoops::from_loops(unit_size, &[within])
+            .and_then(|(rows, _)| rows.blocks(&units, &layer, 0, &runs));
+        let outer = (countable(first.rows)?, first.strides);
+        let blocks = as_rows.unwrap_or_else(|| single_units(&units, outer, max_tile(bytes), &layer, &runs));
         lists::push(&mut self.launches, blocks)
     }
 }

@@ -3,8 +3,10 @@
 //! change places. Pure.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use super::launch::TILE;
-use crate::cuda::kernel::{Blocks, Extent, Layer, MAX_LAYERS};
+use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS, Units};
 use crate::plan::Loop;
 
 /// The widest access of a thread.
@@ -68,45 +70,25 @@ impl RowLoops {
     }
 }
 
-/// The geometry of a launch for rows.
-pub struct RowShape {
-    /// Bytes of a row.
-    pub unit_size: u64,
-    /// The loops over the rows of a block.
-    pub rows: RowLoops,
-    /// Bytes from a block to the next, in source and destination.
-    pub block_strides: [u64; 2],
-    /// The maximum number of blocks of a run.
-    pub max_blocks: u32,
-}
-
-impl RowShape {
-    /// The parameters of a launch for these layers, and for `num_runs` runs starting at `first_run`. The layers are relative
-    /// to an address that is a multiple of `alignment`. `None` if the words would be so short that units are copied faster
-    /// one by one.
+impl RowLoops {
+    /// The parameters of a launch for rows that are the units, in these layers, and for some of the runs. The layers are relative to an
+    /// address that is a multiple of `alignment`. `None` if the words would be so short that units are copied faster one by one.
     pub fn blocks(
         &self,
+        units: &Units,
         layers: &[Layer],
         alignment: u64,
-        first_run: usize,
-        num_runs: usize,
+        runs: &Range<usize>,
     ) -> Option<Blocks> {
-        let word_size = self.word_size(layers, alignment);
-        let num_words = self.unit_size / word_size;
+        let word_size = self.word_size(units, layers, alignment);
+        let num_words = units.unit_size / word_size;
         if num_words > MAX_WORDS || layers.len() > MAX_LAYERS {
             return None;
         }
-        let RowLoops { outer, inner } = &self.rows;
-        let rows = self.rows.count();
-        let tiles = (rows * self.unit_size).div_ceil(TILE).clamp(1, rows);
+        let Self { outer, inner } = self;
+        let rows = self.count();
+        let tiles = (rows * units.unit_size).div_ceil(TILE).clamp(1, rows);
         let rows_per_tile = rows.div_ceil(tiles);
-        let extent = Extent {
-            unit_size: self.unit_size,
-            block_strides: self.block_strides,
-            outer_strides: outer.strides,
-            outers: outer.count,
-            max_blocks: self.max_blocks,
-        };
         Some(Blocks {
             are_joined: 0,
             tile_size: rows_per_tile as u32,
@@ -118,17 +100,16 @@ impl RowShape {
             num_words: num_words as u32,
             words_inverse: inverse(num_words),
             inners_inverse: inverse(inner.count),
-            ..extent.blocks(layers, first_run, num_runs)
+            ..units.blocks((outer.count, outer.strides), layers, runs)
         })
     }
 
     /// The widest word that all addresses and sizes are multiples of.
-    fn word_size(&self, layers: &[Layer], alignment: u64) -> u64 {
-        let RowLoops { outer, inner } = &self.rows;
-        let strides = [outer.strides, inner.strides, self.block_strides].concat();
+    fn word_size(&self, units: &Units, layers: &[Layer], alignment: u64) -> u64 {
+        let strides = [self.outer.strides, self.inner.strides, units.block_strides].concat();
         let starts = layers.iter().flat_map(|layer| [layer.source, layer.destination]);
         let bits =
-            strides.into_iter().chain(starts).fold(self.unit_size | alignment, |bits, each| bits | each);
+            strides.into_iter().chain(starts).fold(units.unit_size | alignment, |bits, each| bits | each);
         1 << bits.trailing_zeros().min(MAX_WORD.trailing_zeros())
     }
 }
@@ -146,9 +127,10 @@ mod tests {
         Loop { count, strides, regions: [0; 2] }
     }
 
-    fn shape(unit_size: u64, outer: Loop, inner: Loop) -> RowShape {
-        let rows = RowLoops { outer, inner };
-        RowShape { unit_size, rows, block_strides: [1 << 15; 2], max_blocks: 3 }
+    /// The launch for rows of one run.
+    fn launch(unit_size: u64, [outer, inner]: [Loop; 2], layers: &[Layer], alignment: u64) -> Option<Blocks> {
+        let units = Units { unit_size, block_strides: [1 << 15; 2], max_blocks: 3 };
+        RowLoops { outer, inner }.blocks(&units, layers, alignment, &(0..1))
     }
 
     #[test]
@@ -175,8 +157,8 @@ mod tests {
     #[test]
     fn tiles_have_all_rows_once_and_none_is_empty() {
         for (unit, outers, inners) in [(256, 8, 16), (2, 1, 3), (1024, 7, 5), (132, 61, 64), (8, 1000, 999)] {
-            let shape = shape(unit, within(outers, [1 << 20, 64]), within(inners, [1024, 16]));
-            let Some(blocks) = shape.blocks(&[Layer::default()], 0, 0, 1) else { panic!("{unit}") };
+            let loops = [within(outers, [1 << 20, 64]), within(inners, [1024, 16])];
+            let Some(blocks) = launch(unit, loops, &[Layer::default()], 0) else { panic!("{unit}") };
             let (rows, tiles, size) = (outers * inners, u64::from(blocks.tiles), u64::from(blocks.tile_size));
             assert!((tiles - 1) * size < rows && rows <= tiles * size);
             assert!(size * unit <= TILE.max(unit) + unit);
@@ -186,9 +168,9 @@ mod tests {
     #[test]
     fn words_are_as_wide_as_all_addresses_allow() {
         let of = |unit, start, alignment| {
-            let shape = shape(unit, within(2, [1 << 14; 2]), within(16, [2048, 256]));
+            let loops = [within(2, [1 << 14; 2]), within(16, [2048, 256])];
             let layers = [Layer { source: 0x1000, destination: start }];
-            shape.blocks(&layers, alignment, 0, 1).map(|blocks| (blocks.word_size, blocks.num_words))
+            launch(unit, loops, &layers, alignment).map(|blocks| (blocks.word_size, blocks.num_words))
         };
         assert_eq!(of(256, 0x2000, 0), Some((16, 16)));
         assert_eq!(of(256, 0x2008, 0), Some((8, 32)));

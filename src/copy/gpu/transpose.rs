@@ -3,8 +3,10 @@
 //! destination, such as those of a head where one side has its tokens innermost. Pure.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use super::launch::TILE;
-use crate::cuda::kernel::{Blocks, Extent, JOINED_COLUMNS, JOINED_ROWS, Layer, MAX_LAYERS};
+use crate::cuda::kernel::{Blocks, JOINED_COLUMNS, JOINED_ROWS, Layer, MAX_LAYERS, Units};
 use crate::plan::Loop;
 
 /// The largest element.
@@ -178,59 +180,41 @@ impl Tile {
     }
 }
 
-/// The geometry of a launch that transposes.
-pub struct TransposedShape {
-    /// Bytes of an element.
-    pub unit_size: u64,
-    /// The loops over the elements of a block.
-    pub loops: TransposedLoops,
-    /// Bytes from a block to the next, in source and destination.
-    pub block_strides: [u64; 2],
-    /// The maximum number of blocks of a run.
-    pub max_blocks: u32,
-}
-
-impl TransposedShape {
-    /// The parameters of a launch for these layers, and for `num_runs` runs starting at `first_run`. The layers are relative
-    /// to an address that is a multiple of `alignment`. `None` if elements are not aligned to their size.
+impl TransposedLoops {
+    /// The parameters of a launch that transposes elements, which are the units, in these layers, and for some of the runs. The layers are
+    /// relative to an address that is a multiple of `alignment`. `None` if elements are not aligned to their size.
     pub fn blocks(
         &self,
+        units: &Units,
         layers: &[Layer],
         alignment: u64,
-        first_run: usize,
-        num_runs: usize,
+        runs: &Range<usize>,
     ) -> Option<Blocks> {
+        let Units { unit_size, block_strides, max_blocks } = *units;
         let starts = |side: usize| {
             let of = move |layer: &Layer| [layer.source, layer.destination][side];
             layers.iter().map(of).fold(alignment, |bits, each| bits | each)
         };
-        let TransposedLoops { columns, rows, outer, joined } = &self.loops;
+        let Self { columns, rows, outer, joined } = self;
         let bits = [0, 1].map(|side| {
             let strides = [columns, rows, outer].map(|each| each.strides[side]);
-            strides.into_iter().fold(starts(side) | self.block_strides[side], |bits, each| bits | each)
+            strides.into_iter().fold(starts(side) | block_strides[side], |bits, each| bits | each)
         });
-        if !bits.iter().all(|bits| bits.is_multiple_of(self.unit_size)) || layers.len() > MAX_LAYERS {
+        if !bits.iter().all(|bits| bits.is_multiple_of(unit_size)) || layers.len() > MAX_LAYERS {
             return None;
         }
-        let counts = self.loops.counts(self.max_blocks.into());
-        let tile = Tile::new(self.unit_size, counts);
+        let counts = self.counts(max_blocks.into());
+        let tile = Tile::new(unit_size, counts);
         let [row_tiles, column_tiles] = tile.tiles(counts);
-        let tiles = self.loops.tiles(&tile, self.max_blocks.into());
+        let tiles = self.tiles(&tile, max_blocks.into());
         let are_whole = |word| {
             [
-                self.are_whole(word, columns, 0, [starts(0), rows.strides[0]]),
-                self.are_whole(word, rows, 1, [starts(1), columns.strides[1]]),
+                self.are_whole(units, word, columns, 0, [starts(0), rows.strides[0]]),
+                self.are_whole(units, word, rows, 1, [starts(1), columns.strides[1]]),
             ]
         };
-        let are_vectors = self.suits_vectors(&tile) && are_whole(VECTOR) == [true; 2];
+        let are_vectors = suits_vectors(unit_size, &tile) && are_whole(VECTOR) == [true; 2];
         let [is_source_wide, is_destination_wide] = are_whole(WORD).map(u32::from);
-        let extent = Extent {
-            unit_size: self.unit_size,
-            block_strides: self.block_strides,
-            outer_strides: outer.strides,
-            outers: outer.count,
-            max_blocks: self.max_blocks,
-        };
         Some(Blocks {
             are_joined: match joined {
                 Joined::Neither => 0,
@@ -238,7 +222,7 @@ impl TransposedShape {
                 Joined::Columns => JOINED_COLUMNS,
             },
             tiles: u32::try_from(tiles).ok()?,
-            word_size: if are_vectors { VECTOR } else { self.unit_size } as u32,
+            word_size: if are_vectors { VECTOR } else { unit_size } as u32,
             num_inners: rows.count as u32,
             source_inner_stride: rows.strides[0] as u32,
             destination_inner_stride: rows.strides[1] as u32,
@@ -252,24 +236,24 @@ impl TransposedShape {
             warps_shift: tile.warps_shift,
             is_source_wide,
             is_destination_wide,
-            ..extent.blocks(layers, first_run, num_runs)
+            ..units.blocks((outer.count, outer.strides), layers, runs)
         })
     }
 
-    /// Whether vectors are faster than words. A thread that writes vectors of several columns, one after the other, writes a part of
-    /// a sector at a time if these are short: 0.81 to 0.87 of the speed of words.
-    fn suits_vectors(&self, tile: &Tile) -> bool {
-        let [rows, _] = tile.counts();
-        self.unit_size < VECTOR && (self.unit_size >= WORD || rows * self.unit_size >= SECTOR)
-    }
-
     /// Whether elements along a loop are whole aligned words on a side, on which the matrix has these starts and strides.
-    fn are_whole(&self, word: u64, along: &Loop, side: usize, others: [u64; 2]) -> bool {
-        let others = others.into_iter().chain([self.block_strides[side], self.loops.outer.strides[side]]);
+    fn are_whole(&self, units: &Units, word: u64, along: &Loop, side: usize, others: [u64; 2]) -> bool {
+        let others = others.into_iter().chain([units.block_strides[side], self.outer.strides[side]]);
         let are_adjacent =
-            along.strides[side] == self.unit_size && (along.count * self.unit_size).is_multiple_of(word);
+            along.strides[side] == units.unit_size && (along.count * units.unit_size).is_multiple_of(word);
         are_adjacent && others.fold(0, |bits, each| bits | each).is_multiple_of(word)
     }
+}
+
+/// Whether vectors are faster than words. A thread that writes vectors of several columns, one after the other, writes a part of
+/// a sector at a time if these are short: 0.81 to 0.87 of the speed of words.
+fn suits_vectors(unit_size: u64, tile: &Tile) -> bool {
+    let [rows, _] = tile.counts();
+    unit_size < VECTOR && (unit_size >= WORD || rows * unit_size >= SECTOR)
 }
 
 #[cfg(test)]
@@ -291,8 +275,8 @@ mod tests {
         let block_strides = [1024 * tokens * unit_size; 2];
         let (loops, _) =
             TransposedLoops::from_loops(unit_size, &to_tokens(tokens, unit_size), block_strides, 1).unwrap();
-        let shape = TransposedShape { unit_size, loops, block_strides, max_blocks: 1 };
-        shape.blocks(&[Layer { source: starts[0], destination: starts[1] }], alignment, 0, 1)
+        let units = Units { unit_size, block_strides, max_blocks: 1 };
+        loops.blocks(&units, &[Layer { source: starts[0], destination: starts[1] }], alignment, &(0..1))
     }
 
     #[test]

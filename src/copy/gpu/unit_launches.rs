@@ -5,24 +5,19 @@
 
 use std::ops::Range;
 
-use super::launch::{LaunchShape, typical_length};
-use super::rows::{RowLoops, RowShape};
-use super::transpose::{TransposedLoops, TransposedShape};
+use super::launch::{single_units, typical_length};
+use super::rows::RowLoops;
+use super::transpose::TransposedLoops;
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;
-use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS};
+use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS, Units};
 use crate::plan::{Grid, Loop, PlanPart};
 
 /// The loops over the units of each block of some runs.
 pub struct UnitLoops<'a> {
-    /// Bytes of a unit.
-    pub unit_size: u64,
+    pub units: Units,
     /// Outermost first. A launch goes through the innermost ones by itself; each iteration of the others is listed.
     pub loops: &'a [Loop],
-    /// Bytes from a block to the next, in source and destination.
-    pub block_strides: [u64; 2],
-    /// The maximum number of blocks of a run.
-    pub max_blocks: u32,
 }
 
 impl<'a> UnitLoops<'a> {
@@ -30,20 +25,21 @@ impl<'a> UnitLoops<'a> {
     pub fn from_part(part: &PlanPart<'a>) -> Self {
         let Grid { unit_size, strides: block_strides, .. } = part.grid();
         let max_blocks = typical_length(part.runs().len(), part.blocks());
-        Self { unit_size, loops: part.loops(), block_strides, max_blocks }
+        Self { units: Units { unit_size, block_strides, max_blocks }, loops: part.loops() }
     }
 
     /// The loops of a launch that transposes, and those outside them; `None` if nothing is transposed.
     pub fn transposed(&self) -> Option<(TransposedLoops, Vec<Loop>)> {
-        let Self { unit_size, loops, block_strides, max_blocks } = *self;
-        TransposedLoops::from_loops(unit_size, loops, block_strides, max_blocks.into())
+        let Units { unit_size, block_strides, max_blocks } = self.units;
+        TransposedLoops::from_loops(unit_size, self.loops, block_strides, max_blocks.into())
     }
 
     /// The loops of a launch that copies the units as rows, and those outside them; `None` if the units are long, also because they
     /// continue each other in the blocks of a run.
     pub fn rows(&self) -> Option<(RowLoops, &[Loop])> {
-        let are_together = self.max_blocks > 1 && self.block_strides == [self.unit_size; 2];
-        let (rows, outside) = RowLoops::from_loops(self.unit_size, self.loops).filter(|_| !are_together)?;
+        let Units { unit_size, block_strides, max_blocks } = self.units;
+        let are_together = max_blocks > 1 && block_strides == [unit_size; 2];
+        let (rows, outside) = RowLoops::from_loops(unit_size, self.loops).filter(|_| !are_together)?;
         Some((rows, &self.loops[..outside]))
     }
 
@@ -72,25 +68,18 @@ impl<'a> UnitLoops<'a> {
         [max_tile, alignment]: [u64; 2],
         starts: impl Fn(&[Loop]) -> Result<Vec<Layer>>,
     ) -> Result<Vec<Blocks>> {
-        let Self { unit_size, block_strides, max_blocks, .. } = *self;
+        let units = &self.units;
         let mut all = None;
         if let Some((loops, outside)) = self.transposed() {
-            let shape = TransposedShape { unit_size, loops, block_strides, max_blocks };
-            all = launches(&starts(&outside)?, |layers| {
-                shape.blocks(layers, alignment, runs.start, runs.len())
-            })?;
+            all = launches(&starts(&outside)?, |layers| loops.blocks(units, layers, alignment, &runs))?;
         }
         if let (None, Some((rows, outside))) = (&all, self.rows()) {
-            let shape = RowShape { unit_size, rows, block_strides, max_blocks };
-            all = launches(&starts(outside)?, |layers| {
-                shape.blocks(layers, alignment, runs.start, runs.len())
-            })?;
+            all = launches(&starts(outside)?, |layers| rows.blocks(units, layers, alignment, &runs))?;
         }
         if all.is_none() {
-            let (Loop { count, strides: outer_strides, .. }, outside) = self.single();
-            let outers = countable(count)?;
-            let shape = LaunchShape { unit_size, outers, block_strides, outer_strides, max_blocks, max_tile };
-            let blocks = |layers: &[Layer]| Some(shape.blocks(layers, runs.start, runs.len()));
+            let (inner, outside) = self.single();
+            let outer = (countable(inner.count)?, inner.strides);
+            let blocks = |layers: &[Layer]| Some(single_units(units, outer, max_tile, layers, &runs));
             all = launches(&starts(outside)?, blocks)?;
         }
         let all = all.unwrap_or_default();

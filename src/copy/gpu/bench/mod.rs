@@ -16,10 +16,10 @@ use crate::base::thread;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch;
-use crate::copy::gpu::launch::{LaunchShape, TILE};
+use crate::copy::gpu::launch::{TILE, single_units};
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
-use crate::cuda::kernel::{CopyKernel, KernelRun, Layer};
+use crate::cuda::kernel::{CopyKernel, KernelRun, Layer, Units};
 use crate::cuda::memory::free_memory;
 use crate::cuda::stream::{Active, Stream};
 use crate::cuda::{Context, Device, DeviceBuffer, Event};
@@ -262,15 +262,9 @@ impl Memory {
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;
         // SAFETY: the end of the page-locked buffer, which is aligned. No kernel reads it now: `time` waits for each.
         unsafe { (runs as *mut KernelRun).write(KernelRun::new(0, 0, length)) };
-        let shape = LaunchShape {
-            unit_size: BLOCK,
-            outers: 1,
-            block_strides: [BLOCK; 2],
-            outer_strides: [0; 2],
-            max_blocks: length,
-            max_tile: TILE,
-        };
-        let mut blocks = shape.blocks(&[Layer { source, destination }], 0, 1);
+        let units = Units { unit_size: BLOCK, block_strides: [BLOCK; 2], max_blocks: length };
+        let layers = [Layer { source, destination }];
+        let mut blocks = single_units(&units, (1, [0; 2]), TILE, &layers, &(0..1));
         blocks.runs = runs;
         // SAFETY: as above. The kernel can access page-locked memory, memory of its device, and memory of a peer that is
         // mapped for it. Source and destination do not overlap.

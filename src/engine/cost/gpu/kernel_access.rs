@@ -54,16 +54,16 @@ impl KernelAccess {
     }
 }
 
-fn transposed_moves(units: &UnitLoops<'_>, blocks: u64) -> Option<u64> {
-    let (loops, listed) = units.transposed()?;
-    let max_blocks = units.max_blocks.into();
+fn transposed_moves(of: &UnitLoops<'_>, blocks: u64) -> Option<u64> {
+    let (loops, listed) = of.transposed()?;
+    let max_blocks = of.units.max_blocks.into();
     let times = if loops.are_joined() { blocks.div_ceil(max_blocks) } else { blocks };
-    let moves = loops.moves(units.unit_size, max_blocks);
+    let moves = loops.moves(of.units.unit_size, max_blocks);
     Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
 }
 
-fn row_moves(units: &UnitLoops<'_>, blocks: u64) -> Option<u64> {
-    let (rows, listed) = units.rows()?;
-    let moves = rows.moves(units.unit_size)?;
+fn row_moves(of: &UnitLoops<'_>, blocks: u64) -> Option<u64> {
+    let (rows, listed) = of.rows()?;
+    let moves = rows.moves(of.units.unit_size)?;
     Some(moves.saturating_mul(iterations(listed)).saturating_mul(blocks))
 }

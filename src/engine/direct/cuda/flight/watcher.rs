@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that starts runs when their resources are free, and checks them until they end. It exists while there are runs.
+#![forbid(unsafe_code)]
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
 use crate::base::log::log;
 use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
@@ -137,7 +139,7 @@ impl Reservation {
 
 impl Shared for Watcher {
     fn run(&self) {
-        wake_precisely();
+        thread::wake_precisely();
         let mut runs_in_flight = std::mem::take(&mut self.lock().spare);
         // Neither the runs nor the thread end by a panic: both were promised by a reservation.
         while let Err(panic) = guarded(|| self.watch(&mut runs_in_flight)) {
@@ -206,14 +208,6 @@ fn step<R>(in_flight: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> 
             }
         })
         .ok()
-}
-
-/// Makes this thread wake on time: by default the kernel delays wake-ups by up to 50 µs to batch them. The thread belongs
-/// to kvmem.
-fn wake_precisely() {
-    const SLACK_NANOSECONDS: libc::c_ulong = 1000;
-    // SAFETY: changes nothing but the calling thread's timer slack.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
 }
 
 #[cfg(test)]
