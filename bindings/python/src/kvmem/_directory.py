@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories: agents publish their metadata and layouts under their names, and peers find them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kvmem import _constants as k
+from kvmem import _errors
+from kvmem._handle import Handle, Options, c_string, create, read
+from kvmem._layout import Layout
+from kvmem._library import ffi, lib, text
+from kvmem._nixl import Agent
+from kvmem._queue import Queue
+from kvmem._time import interruptible, nanoseconds
+
+
+class Event(NamedTuple):
+    """A change in a directory."""
+
+    agent: str
+    incarnation: int
+    version: int
+    kind: k.DirectoryChange
+    status: k.Status
+    message: str
+
+
+class Entry(Handle):
+    """What an agent has published. It stays as it was found; `Directory.check` checks that it is still current."""
+
+    __slots__ = ()
+    _type = "directory_entry"
+
+    def __init__(self) -> None:
+        raise TypeError("use Directory.look_up, wait_for or connect")
+
+    def _info(self) -> Any:
+        return read(lib.kvmem_directory_entry_get_info, "directory_entry_info", self._handle)
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent."""
+        return text(self._info().agent)
+
+    @property
+    def incarnation(self) -> int:
+        """A number that another agent of the same name does not have."""
+        return int(self._info().incarnation)
+
+    @property
+    def version(self) -> int:
+        """Grows with each publication of the agent."""
+        return int(self._info().version)
+
+    @property
+    def layouts(self) -> dict[str, bytes]:
+        """Descriptors of the layouts by name."""
+        info = self._info()
+        return {text(c.name): bytes(ffi.buffer(c.descriptor, c.size)) for c in (info.layouts[0 : info.layout_count] if info.layout_count else ())}
+
+    def load(self, agent: Agent) -> None:
+        """Makes the peer known to an agent of this process."""
+        _errors.call(lib.kvmem_directory_entry_load, self._handle, agent._handle)
+
+    def import_layout(self, agent: Agent, name: str) -> Layout:
+        """A layout of the peer. Only transfers can access it."""
+        return Layout._owning(create(lib.kvmem_directory_entry_import_layout, "layout", self._handle, agent._handle, c_string(name)))
+
+    def _describe(self) -> str:
+        return f"{self.agent!r}, version {self.version}, layouts {', '.join(self.layouts) or 'none'}"
+
+
+class Directory(Handle):
+    """A directory of agents: a folder of this machine, or in etcd."""
+
+    __slots__ = ("_queue",)
+    _type = "directory"
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        endpoints: Sequence[str] = (),
+        prefix: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        certificate_file: str | os.PathLike[str] | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        lease_seconds: int = 0,
+    ) -> None:
+        """Opens a folder, which is created if it does not exist, or connects to the servers of etcd at `endpoints`."""
+        self._queue: Queue | None = None
+        options = Options(
+            "directory_options",
+            folder=folder,
+            endpoints=endpoints or None,
+            endpoint_count=len(endpoints),
+            prefix=prefix,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
+            user=user,
+            password=password,
+            lease_seconds=lease_seconds,
+        )
+        self._own(create(lib.kvmem_directory_create, "directory", options.c))
+
+    def publish(self, agent: Agent, layouts: Mapping[str, Layout] | None = None, timeout: float | None = 10.0) -> None:
+        """Publishes an agent and its layouts. Its previous entry is replaced, also that of another process."""
+        names = [c_string(name) for name in layouts or {}]
+        array = ffi.new("kvmem_named_layout[]", len(names))
+        for row, name, layout in zip(array, names, (layouts or {}).values()):
+            row.name, row.layout = name, layout._handle
+        _errors.call(
+            lib.kvmem_directory_publish, self._handle, agent._handle, array if names else ffi.NULL, len(names), nanoseconds(timeout)
+        )
+
+    def withdraw(self, agent: str, timeout: float | None = 10.0) -> None:
+        """Removes an entry that this directory has published."""
+        _errors.call(lib.kvmem_directory_withdraw, self._handle, c_string(agent), nanoseconds(timeout))
+
+    def look_up(self, agent: str, timeout: float | None = 10.0) -> Entry:
+        """The entry of an agent. Raises NotFound at once if there is none; `timeout` limits the reply of the directory."""
+        return Entry._owning(create(lib.kvmem_directory_look_up, "directory_entry", self._handle, c_string(agent), nanoseconds(timeout)))
+
+    def wait_for(self, agent: str, timeout: float | None = None) -> Entry:
+        """Waits until an agent is published, and returns its entry."""
+        return self._awaited(lib.kvmem_directory_wait_for, (c_string(agent),), agent, timeout)
+
+    def connect(self, agent: Agent, peer: str, timeout: float | None = None) -> Entry:
+        """Waits until a peer is published, makes it known to the agent, and returns its entry."""
+        return self._awaited(lib.kvmem_directory_connect, (agent._handle, c_string(peer)), peer, timeout)
+
+    def _awaited(self, function: Any, arguments: tuple[Any, ...], name: str, timeout: float | None) -> Entry:
+        found: list[Entry] = []
+        last: list[_errors.Error] = []
+
+        def wait(limit: int) -> bool:
+            error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_directory_entry **")
+            status = function(self._handle, *arguments, limit, out, error)
+            if status < 0:
+                failure = _errors.taken(status, error)
+                if status != k.Status.TIMED_OUT:
+                    raise failure
+                last[:] = [failure]
+                return False
+            found.append(Entry._owning(out[0]))
+            return True
+
+        if not interruptible(wait, timeout):
+            raise last[0] if last else _errors.TimedOut(f"agent {name!r} was not published within {timeout} s")
+        return found[0]
+
+    def check(self, entry: Entry, timeout: float | None = 10.0) -> None:
+        """Raises Stale if the agent has published since, or another took its name, and NotFound if it has ended."""
+        _errors.call(lib.kvmem_directory_check, self._handle, entry._handle, nanoseconds(timeout))
+
+    # ---- events ----
+
+    def watch(self, agent: str | None = None, timeout: float | None = 10.0) -> None:
+        """Begins to watch an agent, or all."""
+        name = ffi.NULL if agent is None else c_string(agent)
+        _errors.call(lib.kvmem_directory_watch, self._handle, name, nanoseconds(timeout))
+
+    def unwatch(self, agent: str | None = None, timeout: float | None = 10.0) -> None:
+        """Ends a watch."""
+        name = ffi.NULL if agent is None else c_string(agent)
+        _errors.call(lib.kvmem_directory_unwatch, self._handle, name, nanoseconds(timeout))
+
+    def take_events(self, timeout: float | None = 0) -> list[Event]:
+        """Removes all events. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""
+        found: list[Event] = []
+
+        def take(limit: int) -> bool:
+            error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_directory_events **")
+            status = lib.kvmem_directory_take_events(self._handle, limit, out, error)
+            if status < 0:
+                failure = _errors.taken(status, error)
+                if status == k.Status.TIMED_OUT:
+                    return False
+                raise failure
+            try:
+                count = ffi.new("size_t *")
+                items = lib.kvmem_directory_events_items(out[0], count)
+                for c in items[0 : count[0]]:
+                    kind, status = k.DirectoryChange(c.kind), k.Status(c.status)
+                    found.append(Event(text(c.agent), c.incarnation, c.version, kind, status, text(c.message)))
+            finally:
+                lib.kvmem_directory_events_destroy(out[0])
+            return True
+
+        interruptible(take, timeout)
+        return found
+
+    def report_events(self, queue: Queue | None, user_data: Any = None) -> None:
+        """Has a queue report that events have arrived: take them then. None ends that."""
+        token = queue._expect(self, user_data, None) if queue is not None else 0
+        try:
+            _errors.call(lib.kvmem_directory_report_events, self._handle, queue._handle if queue is not None else ffi.NULL, token)
+        except BaseException:
+            if queue is not None:
+                queue._forget(token)
+            raise
+        self._queue = queue

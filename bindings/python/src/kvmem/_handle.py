@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all objects have in common: a handle of the library, which is destroyed once."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, ClassVar
+
+from kvmem import _errors, _release
+from kvmem._library import ffi, lib
+
+try:
+    from typing import Self
+except ImportError:  # before Python 3.11
+    from typing_extensions import Self
+
+
+class Handle:
+    """An object of kvmem. `close`, or leaving a `with` block, gives it back.
+
+    The library keeps what other objects use: objects may be closed in any order. An object that was not closed is closed when
+    Python frees it, with a ResourceWarning. Calls in other threads that use the object complete before it is destroyed."""
+
+    __slots__ = ("__weakref__", "_c")
+
+    _type: ClassVar[str]
+    """Name of the type in C, without kvmem_."""
+
+    _c: Any
+
+    def _own(self, pointer: Any) -> None:
+        # A running call refers to the object of cffi, so the handle is destroyed after the last one.
+        self._c = ffi.gc(pointer, _destructor(self._type))
+
+    @classmethod
+    def _owning(cls, pointer: Any) -> Self:
+        made = cls.__new__(cls)
+        made._own(pointer)
+        return made
+
+    @property
+    def _handle(self) -> Any:
+        handle = self._c
+        if handle is None:
+            raise _errors.InvalidState(f"this {type(self).__name__} is closed")
+        return handle
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._c is None
+
+    def close(self) -> None:
+        """Gives the object back. Closing it again does nothing."""
+        self._c = None
+
+    def __enter__(self) -> Self:
+        self._handle  # noqa: B018 - fails if it is closed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_c", None) is not None:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+            self._c = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} belongs to its process and cannot be pickled; see kvmem.Share and kvmem.Directory")
+
+    def __repr__(self) -> str:
+        if self._c is None:
+            return f"<kvmem.{type(self).__name__} closed>"
+        try:
+            return f"<kvmem.{type(self).__name__} {self._describe()}>"
+        except _errors.Error as error:
+            return f"<kvmem.{type(self).__name__}: {error}>"
+
+    def _describe(self) -> str:
+        return hex(int(ffi.cast("uintptr_t", self._c)))
+
+
+_destructors: dict[str, Any] = {}
+
+
+def _destructor(kind: str) -> Any:
+    known = _destructors.get(kind)
+    if known is None:
+        destroy = getattr(lib, f"kvmem_{kind}_destroy")
+
+        def destroy_and_look(pointer: Any, destroy: Any = destroy, look: Any = _release.look) -> None:
+            destroy(pointer)
+            look()
+
+        known = _destructors[kind] = destroy_and_look
+    return known
+
+
+class Options:
+    """A struct of options of C, and what its fields point to."""
+
+    __slots__ = ("c", "kept")
+
+    def __init__(self, struct: str, /, **fields: Any) -> None:
+        self.c = ffi.new(f"kvmem_{struct} *")
+        self.kept: list[Any] = []
+        kinds = fields_of(struct)
+        if "struct_size" in kinds:
+            self.c.struct_size = ffi.sizeof(f"kvmem_{struct}")
+        for field, value in fields.items():
+            if value is not None:
+                self.set(field, kinds[field], value)
+
+    def set(self, field: str, kind: Any, value: Any) -> None:
+        if kind.kind == "pointer" and not isinstance(value, ffi.CData):
+            value = self.pointer(kind, value)
+        elif kind.kind == "pointer":
+            self.kept.append(value)
+        try:
+            setattr(self.c, field, value)
+        except (OverflowError, TypeError) as error:
+            raise _errors.InvalidArgument(f"{field} is {value!r}: {error}") from error
+
+    def pointer(self, kind: Any, value: Any) -> Any:
+        item = kind.item
+        if isinstance(value, Handle):
+            made = value._handle
+        elif isinstance(value, Options):
+            self.kept.append(value)
+            made = value.c
+        elif isinstance(value, (str, os.PathLike)):
+            made = c_string(value)
+        elif item.kind == "void":
+            made = ffi.from_buffer(value)
+        elif item.kind == "pointer" and item.item.cname == "char":
+            strings = [c_string(each) for each in value]
+            self.kept.append(strings)
+            made = ffi.new("char *[]", strings)
+        elif item.kind == "pointer":
+            handles = [each._handle for each in value]
+            self.kept.append(handles)
+            made = ffi.new(f"{item.cname}[]", handles)
+        else:
+            made = ffi.new(f"{item.cname}[]", list(value))
+        self.kept.append(made)
+        return made
+
+
+_fields: dict[str, dict[str, Any]] = {}
+
+
+def fields_of(name: str) -> dict[str, Any]:
+    """The types of the fields of a struct of C."""
+    known = _fields.get(name)
+    if known is None:
+        known = _fields[name] = {field: described.type for field, described in ffi.typeof(f"kvmem_{name}").fields}
+    return known
+
+
+def c_string(value: str | os.PathLike[str]) -> Any:
+    """A `char *` that is valid as long as the returned object."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise _errors.InvalidArgument(f"{value!r} contains a NUL")
+    return ffi.new("char[]", encoded)
+
+
+def create(function: Any, kind: str, *arguments: Any) -> Any:
+    """Calls a function whose last parameter but one receives a handle, and returns the handle."""
+    out = ffi.new(f"kvmem_{kind} **")
+    _errors.call(function, *arguments, out)
+    return out[0]
+
+
+def read(function: Any, struct: str, *arguments: Any) -> Any:
+    """Calls a function whose last parameter but one receives a struct, and returns the struct."""
+    out = ffi.new(f"kvmem_{struct} *")
+    _errors.call(function, *arguments, out)
+    return out
+
+
+def blob(function: Any, *arguments: Any) -> Any:
+    """Calls a function whose last parameter but one receives a blob, and returns the blob."""
+    return create(function, "blob", *arguments)

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts: where each block of a KV cache is located in regions."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kvmem import _constants as k
+from kvmem import _errors
+from kvmem._handle import Handle, Options, c_string, create, read
+from kvmem._library import blob_bytes, blob_text, ffi, lib
+from kvmem._memory import Memory, memory_of
+from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
+from kvmem._tensor import Tensor, unsigned, width_of
+from kvmem._time import nanoseconds
+
+_AXES = {"B": "num_blocks", "L": "num_layers", "O": "outer_dim", "N": "page_size", "H": "num_heads"}
+_STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head", "C": "element"}
+
+
+class Shape(NamedTuple):
+    """Shape of a KV cache. All sizes are those of this memory: with tensor parallelism, `num_heads` and `inner_dim` count the heads
+    of this rank. Strides are in bytes; 0 is tight."""
+
+    num_blocks: int
+    """Blocks."""
+    num_layers: int
+    """Layers of the model."""
+    page_size: int
+    """Tokens per block."""
+    inner_dim: int
+    """Elements per token in one layer and outer slot, such as KV heads × head size."""
+    order: str
+    """Axes from the outermost to the innermost, such as "L/BONHC"; those before '/' have separate regions. See docs/layouts.md."""
+    dtype: str = ""
+    """Type of the elements, such as "bfloat16": of tensors, and the default of `dtype_width`."""
+    dtype_width: int = 0
+    """Bytes per element."""
+    outer_dim: int = 2
+    """2 if keys and values are separate, 1 if they are combined (MLA)."""
+    num_heads: int = 0
+    """KV heads; 0 if unknown."""
+    alignment: int = 0
+    """Bytes; 0 for 1."""
+    identity: bytes = b""
+    """Names the model, its revision, data type, tensor parallelism and the like: a file can be opened only with the identity that it
+    was created with, and layouts of two identities cannot be moved between."""
+    block_stride: int = 0
+    layer_stride: int = 0
+    outer_stride: int = 0
+    token_stride: int = 0
+    head_stride: int = 0
+    element_stride: int = 0
+
+    def _config(self) -> Options:
+        fields = self._asdict()
+        dtype = fields.pop("dtype")
+        if dtype:
+            width = width_of(dtype)
+            if self.dtype_width not in (0, width):
+                raise _errors.InvalidArgument(f"dtype_width is {self.dtype_width}, and {dtype} has {width} bytes")
+            fields["dtype_width"] = width
+        identity = fields.pop("identity")
+        return Options("layout_config", **fields, identity=identity or None, identity_size=len(identity))
+
+    @property
+    def requirements(self) -> Requirements:
+        """The memory that the shape needs."""
+        config = self._config()
+        c = read(lib.kvmem_layout_get_requirements, "layout_requirements", config.c)
+        return Requirements(c.num_regions, c.region_size, c.total_size, c.allocation_size)
+
+
+class Requirements(NamedTuple):
+    """Memory that a shape needs."""
+
+    num_regions: int
+    region_size: int
+    """Bytes of each region."""
+    total_size: int
+    """Bytes of all regions."""
+    allocation_size: int
+    """Bytes of one allocation that contains all regions."""
+
+
+class LayoutInfo(NamedTuple):
+    """Properties of a layout. If it was combined from parts, fields of one shape are 0."""
+
+    num_blocks: int
+    num_layers: int
+    outer_dim: int
+    page_size: int
+    inner_dim: int
+    dtype_width: int
+    alignment: int
+    num_heads: int
+    device_id: int
+    """Device id of the first region in NIXL."""
+    num_regions: int
+    tier: k.Tier
+    locality: k.Locality
+    memory_type: k.MemoryType
+    num_parts: int
+    order: str
+    block_stride: int
+    layer_stride: int
+    outer_stride: int
+    token_stride: int
+    head_stride: int
+    element_stride: int
+    identity: bytes
+
+
+class Layout(Handle):
+    """Location of each block of a KV cache. `Layout.allocate`, `of_regions`, `of_registrations`, `from_tensors` and `combine`
+    make one. It keeps its regions and registrations alive."""
+
+    __slots__ = ("_dtype",)
+    _type = "layout"
+    _dtype: str
+
+    def __init__(self) -> None:
+        raise TypeError("use Layout.allocate, of_regions, of_registrations, from_tensors, combine, or Agent.import_layout")
+
+    @classmethod
+    def _owning(cls, pointer: Any, dtype: str = "") -> Layout:
+        made = super()._owning(pointer)
+        made._dtype = dtype
+        return made
+
+    # ---- building ----
+
+    @classmethod
+    def allocate(
+        cls,
+        shape: Shape,
+        tier: str | k.Tier = "system",
+        *,
+        agent: Handle | None = None,
+        device: int = 0,
+        path: str | os.PathLike[str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        numa_node: int | None = None,
+        flags: int = 0,
+    ) -> Layout:
+        """Allocates the memory of a layout: on the tier "system", "pinned", "device", "elastic" or "disk".
+
+        `device` is the GPU of pinned, device and elastic memory. `path` and `directory` are those of a file: a named one ends with a
+        fingerprint of the layout, which is checked when it is opened again. `flags` are those of the tier. With an agent, the memory
+        is registered."""
+        name = tier.name.lower() if isinstance(tier, k.Tier) else tier
+        if name == "system":
+            memory = system_options(0, k.SystemFlags(flags), numa_node=numa_node)
+        elif name == "pinned":
+            memory = pinned_options(0, device, k.PinnedFlags(flags), numa_node)
+        elif name == "device":
+            memory = device_options(0, device)
+        elif name == "elastic":
+            memory = elastic_options(0, device, flags=k.ElasticFlags(flags))
+        elif name == "disk":
+            memory = disk_options(0, path, directory, k.DiskFlags(flags))
+        else:
+            raise _errors.InvalidArgument(f"tier is {name!r}; a layout is allocated on system, pinned, device, elastic or disk")
+        if name != "disk" and (path is not None or directory is not None):
+            raise _errors.InvalidArgument(f"path and directory belong to the tier disk, and the tier is {name}")
+        return cls._built(shape, k.LAYOUT_ALLOCATE, agent, **{name: memory})
+
+    @classmethod
+    def of_regions(cls, shape: Shape, regions: Sequence[Region], *, agent: Handle | None = None) -> Layout:
+        """A layout of regions: one per index of the axes before '/' in the order, of which the last varies fastest."""
+        return cls._built(shape, k.LAYOUT_REGIONS, agent, regions=regions, count=len(regions))
+
+    @classmethod
+    def of_registrations(cls, shape: Shape, registrations: Sequence[Handle]) -> Layout:
+        """A layout of regions that are registered, all with one agent."""
+        return cls._built(shape, k.LAYOUT_REGISTRATIONS, None, registrations=registrations, count=len(registrations))
+
+    @classmethod
+    def _built(cls, shape: Shape, source: int, agent: Handle | None, **fields: Any) -> Layout:
+        options = Options("layout_options", config=shape._config(), source=source, agent=agent, **fields)
+        return cls._owning(create(lib.kvmem_layout_build, "layout", options.c), shape.dtype)
+
+    @classmethod
+    def from_tensors(
+        cls,
+        tensors: Any,
+        order: str,
+        *,
+        axes: str | None = None,
+        dtype: str = "",
+        alignment: int = 0,
+        agent: Handle | None = None,
+        stream: int | None = None,
+    ) -> Layout:
+        """Describes a cache from its tensors, without a copy: one tensor, or a list with one per index of the axes before '/'.
+
+        `order` has the axes of the memory, from the outermost to the innermost: "L/BONHC" is a list of one tensor per layer, whose
+        memory has blocks, outer slots, tokens, heads and elements in this order. `axes` has those of the tensors' indices, if the
+        tensors are views with another order of axes, such as "BHONC"; the default is that of `order`. The strides must agree with
+        the order, and may have gaps.
+
+        The tensors are kept as long as kvmem uses their memory. `dtype` is that of `Layout.tensor`."""
+        separate, _, inner = order.rpartition("/")
+        axes = inner if axes is None else axes
+        sources = list(tensors) if separate or isinstance(tensors, (list, tuple)) else [tensors]
+        memories = [memory_of(source, stream) for source in sources]
+        if not memories:
+            raise _errors.InvalidArgument("there are no tensors")
+        _check_alike(memories)
+        shape = _shape_of(memories[0], separate, inner, axes, len(memories), alignment, dtype)
+        regions: list[Region] = []
+        try:
+            for memory in memories:
+                regions.append(Region._adopted(memory.address, memory.size, memory.device, memory.read_only, memory))
+            return cls.of_regions(shape, regions, agent=agent)
+        finally:
+            for region in regions:
+                region.close()
+
+    @classmethod
+    def combine(cls, parts: Mapping[str, Layout]) -> Layout:
+        """Combines layouts that share block ids to one, such as data and scales. Exporting, sharing, checksums and transfers then
+        work on all parts at once."""
+        names = [c_string(name) for name in parts]
+        array = ffi.new("kvmem_layout_part[]", [(name, part._handle) for name, part in zip(names, parts.values())])
+        return cls._owning(create(lib.kvmem_layout_combine, "layout", array, len(names)))
+
+    # ---- information ----
+
+    @property
+    def info(self) -> LayoutInfo:
+        """Properties of the layout."""
+        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
+        made = LayoutInfo(*(getattr(c, field) for field in LayoutInfo._fields))
+        return made._replace(
+            tier=k.Tier(c.tier),
+            locality=k.Locality(c.locality),
+            memory_type=k.MemoryType(c.memory_type),
+            order=ffi.string(c.order).decode(),
+            identity=bytes(ffi.buffer(c.identity, c.identity_size)) if c.identity_size else b"",
+        )
+
+    @property
+    def regions(self) -> list[Region]:
+        """The regions, as new handles."""
+        count = self.info.num_regions
+        return [Region._owning(create(lib.kvmem_layout_get_region, "region", self._handle, index)) for index in range(count)]
+
+    @property
+    def parts(self) -> dict[str, Layout]:
+        """The parts of a layout that was combined, as new handles by name."""
+        found = {}
+        for index in range(self.info.num_parts):
+            name = blob_text(create(lib.kvmem_layout_get_part_name, "blob", self._handle, index))
+            found[name] = self.part(name)
+        return found
+
+    def part(self, name: str) -> Layout:
+        """A part of a layout that was combined."""
+        return Layout._owning(create(lib.kvmem_layout_get_part, "layout", self._handle, c_string(name)))
+
+    def block(self, block: int, layer: int = 0, outer: int = 0) -> tuple[int, int]:
+        """Address and size in bytes of one block in one layer and outer slot."""
+        c = read(lib.kvmem_layout_get_block, "block", self._handle, block, layer, outer)
+        return c.address, c.size
+
+    def row(self, block: int, layer: int = 0, outer: int = 0, token: int = 0, head: int = 0) -> tuple[int, int]:
+        """Address and size in bytes of one head of one token of a block."""
+        c = read(lib.kvmem_layout_get_row, "block", self._handle, block, layer, outer, token, head)
+        return c.address, c.size
+
+    def resize(self, num_blocks: int) -> None:
+        """Changes the number of blocks that have memory, of a layout in elastic memory."""
+        _errors.call(lib.kvmem_layout_resize, self._handle, num_blocks)
+
+    def checksums(self, blocks: Sequence[int] | Any, timeout: float | None = None) -> list[int]:
+        """CRC32C of the elements of each block. Blocks with the same content have the same checksum in every order and tier."""
+        ids = block_ids(blocks)
+        out = ffi.new("uint32_t[]", len(ids))
+        _errors.call(lib.kvmem_layout_checksum, self._handle, ids, len(ids), nanoseconds(timeout), out)
+        return list(out)
+
+    # ---- peers ----
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent: that of this process, or that of the peer that a remote layout belongs to."""
+        return blob_text(create(lib.kvmem_layout_get_agent, "blob", self._handle))
+
+    def export(self) -> bytes:
+        """The descriptor of the layout, which a peer imports with `Agent.import_layout`."""
+        return blob_bytes(create(lib.kvmem_layout_export, "blob", self._handle))
+
+    def serve(self, *, arena_size: int = 0, stall_timeout: float | None = None, flags: k.ServeFlags = k.ServeFlags(0)) -> None:
+        """Serves the layout to peers: this process gathers and scatters rows for them. docs/served-transfers.md explains it."""
+        options = Options(
+            "serve_options", flags=flags, arena_size=arena_size, stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout)
+        )
+        _errors.call(lib.kvmem_layout_serve, self._handle, options.c)
+
+    # ---- memory for other libraries ----
+
+    def tensor(self, *, layer: int | None = None, outer: int | None = None, dtype: str = "", part: str | None = None) -> Tensor:
+        """The memory as a tensor without a copy, whose axes are those of the order. It keeps the layout alive.
+
+        An axis with separate regions must be chosen: `layer` for the order "L/BONHC". Otherwise `layer` and `outer` select an index
+        of an axis, or None all of them. `dtype` is that of the elements, such as "bfloat16"; the default is that of the shape, or
+        unsigned integers. Elements between two strides, such as padding, are not part of it."""
+        layout = self if part is None else self.part(part)
+        try:
+            return layout._tensor(layer, outer, dtype or self._dtype)
+        finally:
+            if part is not None:
+                layout.close()
+
+    def _tensor(self, layer: int | None, outer: int | None, dtype: str) -> Tensor:
+        info = self.info
+        if info.num_parts:
+            raise _errors.Unsupported(f"the layout has parts: choose one of {', '.join(self.parts)}")
+        if info.locality == k.Locality.REMOTE:
+            raise _errors.Unsupported("the layout belongs to a peer: only transfers can access it")
+        dtype = dtype or unsigned(info.dtype_width)
+        if width_of(dtype) != info.dtype_width:
+            raise _errors.InvalidArgument(f"{dtype} has {width_of(dtype)} bytes, and the layout has elements of {info.dtype_width}")
+        regions = self.regions
+        region_info: RegionInfo = regions[0].info
+        for region in regions:
+            region.close()
+        _, device = mapped(region_info)
+        separate, _, inner = info.order.rpartition("/")
+        chosen = {"L": layer, "O": outer}
+        for axis in separate:
+            if axis not in chosen:
+                raise _errors.Unsupported(f"the axis {axis} of the order {info.order} has separate regions")
+            if chosen[axis] is None and self._length(info, axis) > 1:
+                raise _errors.InvalidArgument(f"each {'layer' if axis == 'L' else 'outer slot'} has a region of its own: choose one")
+        for axis, index in chosen.items():
+            if index is not None and not 0 <= index < self._length(info, axis):
+                raise _errors.OutOfRange(f"{'layer' if axis == 'L' else 'outer'} is {index}, and there are {self._length(info, axis)}")
+        address, _ = self.row(0, layer or 0, outer or 0)
+        axes = "".join(axis for axis in inner if chosen.get(axis) is None)
+        lengths = tuple(self._length(info, axis) for axis in axes)
+        strides = tuple(getattr(info, f"{_STRIDES[axis]}_stride") for axis in axes)
+        read_only = k.RegionFlags.READ_ONLY in region_info.flags
+        return Tensor(self._handle, address, lengths, strides, dtype, device, read_only, axes)
+
+    @staticmethod
+    def _length(info: LayoutInfo, axis: str) -> int:
+        if axis == "C":
+            return info.inner_dim // max(info.num_heads, 1) if "H" in info.order else info.inner_dim
+        return max(int(getattr(info, _AXES[axis])), 1)
+
+    def _describe(self) -> str:
+        info = self.info
+        place = f"{info.tier.name.lower()}, {info.locality.name.lower()}"
+        if info.num_parts:
+            return f"{info.num_blocks} blocks, parts {', '.join(sorted(self.parts))}, {place}"
+        return (
+            f"{info.order}: {info.num_blocks} blocks of {info.page_size} tokens, {info.num_layers} layers × {info.outer_dim} × "
+            f"{info.inner_dim} elements of {info.dtype_width} bytes, {place}"
+        )
+
+
+def block_ids(blocks: Any) -> Any:
+    """An array of uint32_t for C: an array of NumPy without a copy if it has that type, otherwise any sequence."""
+    if type(blocks).__module__ == "numpy" and getattr(blocks, "dtype", None) == "uint32":
+        if blocks.ndim != 1:
+            raise _errors.InvalidArgument(f"blocks have the shape {blocks.shape}; expected one axis")
+        return ffi.from_buffer("uint32_t[]", blocks if blocks.flags.c_contiguous else blocks.copy())
+    try:
+        return ffi.new("uint32_t[]", [int(each) for each in blocks])
+    except OverflowError as error:
+        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+
+
+def _check_alike(memories: Sequence[Memory]) -> None:
+    first = memories[0]
+    for index, memory in enumerate(memories):
+        for field in ("shape", "strides", "itemsize", "device"):
+            if getattr(memory, field) != getattr(first, field):
+                raise _errors.InvalidArgument(
+                    f"tensor {index} has {field} {getattr(memory, field)}, and tensor 0 has {getattr(first, field)}: all must be alike"
+                )
+
+
+def _shape_of(memory: Memory, separate: str, inner: str, axes: str, count: int, alignment: int, dtype: str) -> Shape:
+    if sorted(axes) != sorted(inner):
+        raise _errors.InvalidArgument(f"axes are {axes!r}, and the order has {inner!r}: the same letters are needed")
+    if len(memory.shape) != len(axes):
+        raise _errors.InvalidArgument(f"a tensor has {len(memory.shape)} axes {memory.shape}, and the order names {len(axes)}: {axes!r}")
+    lengths, strides = dict(zip(axes, memory.shape)), dict(zip(axes, memory.strides))
+    if "B" not in lengths or "C" not in lengths:
+        raise _errors.InvalidArgument(f"the axes {axes!r} need B (blocks) and C (elements)")
+    if 0 in memory.shape:
+        raise _errors.InvalidArgument(f"an axis of the tensors is empty: {memory.shape}")
+    _check_order(inner, lengths, strides)
+    for axis in separate:
+        if axis in "BC":
+            raise _errors.InvalidArgument(f"the axis {axis} cannot have separate regions")
+    lengths |= _separate_lengths(separate, lengths, count)
+    width = memory.itemsize
+    shape: dict[str, Any] = {_AXES[axis]: lengths.get(axis, 1) for axis in "BLON"}
+    heads = lengths.get("H", 0)
+    # A stride of an axis with one index says nothing, and that of a tight axis follows from the others.
+    for axis, stride in strides.items():
+        shape[f"{_STRIDES[axis]}_stride"] = stride if lengths[axis] > 1 else 0
+    return Shape(
+        **shape,
+        num_heads=heads,
+        inner_dim=lengths["C"] * max(heads, 1),
+        dtype_width=width,
+        dtype=dtype,
+        alignment=alignment,
+        order=f"{separate}/{inner}" if separate else inner,
+    )
+
+
+def _separate_lengths(separate: str, lengths: Mapping[str, int], count: int) -> dict[str, int]:
+    """Lengths of the axes before '/': one takes all tensors; with more, outer slots are keys and values."""
+    if not separate:
+        if count != 1:
+            raise _errors.InvalidArgument(f"there are {count} tensors, and no axis before '/' in the order: put L/ before it for one per layer")
+        return {}
+    if len(separate) == 1:
+        return {separate: count}
+    known = {"O": 2} if "O" in separate else {}
+    unknown = [axis for axis in separate if axis not in known]
+    rest, left = divmod(count, math.prod(known.values()))
+    if left or len(unknown) > 1:
+        raise _errors.InvalidArgument(f"{count} tensors cannot be divided among the axes {separate!r}; use Layout.of_regions")
+    return known | dict.fromkeys(unknown, rest)
+
+
+def _check_order(inner: str, lengths: Mapping[str, int], strides: Mapping[str, int]) -> None:
+    used = [axis for axis in inner if lengths[axis] > 1]
+    found = sorted(used, key=lambda axis: -strides[axis])
+    if [strides[axis] for axis in used] != [strides[axis] for axis in found]:
+        actual = "".join(found)
+        raise _errors.InvalidArgument(
+            f"the strides of the tensors are those of the order {actual!r}, and the order says {''.join(used)!r} "
+            f"(axes of one index are left out): correct the order, and name the tensors' own axes by axes="
+        )

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues of completions: for event loops, selectors, asyncio and callbacks."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvmem import _constants as k
+from kvmem import _errors
+from kvmem._handle import Handle, create
+from kvmem._library import ffi, lib
+from kvmem._time import interruptible
+
+if TYPE_CHECKING:
+    import asyncio
+
+_BATCH = 64
+
+
+class Completion(NamedTuple):
+    """End of a run of a transfer, layers that have moved, memory that is released, or the arrival of messages or events."""
+
+    kind: k.CompletionKind
+    source: Any
+    """The transfer, agent or directory that reported it; None if it was freed since."""
+    user_data: Any
+    """What the run was submitted with."""
+    status: k.Status
+    bytes: int
+    """At the end of a run: bytes moved; 0 after a failure."""
+    num_layers: int
+    """Layers of the run that have moved, from the first on."""
+    released: bool
+    """The run no longer uses its memory. It is False at the end of a run whose started parts still do, as after a timeout."""
+
+    @property
+    def error(self) -> _errors.Error | None:
+        """How the run failed, or None. The message is that of the last run of the transfer."""
+        if self.status >= 0:
+            return None
+        failed = getattr(self.source, "_failure", None)
+        found: _errors.Error | None = failed() if failed else None
+        if found is not None and found.status == self.status:
+            return found
+        return _errors.make(self.status, f"the run ended with {self.status.name}")
+
+
+class Queue(Handle):
+    """A queue of completions. Its fd is readable while it has completions.
+
+    With asyncio, `async for completion in queue` and `await transfer` need no thread. Without, `poll`, `wait` and `fileno` serve
+    `selectors`; `dispatch` calls callbacks."""
+
+    __slots__ = ("_array", "_count", "_lock", "_loop", "_pending", "_ready", "_runs", "_tokens", "_waiters")
+    _type = "queue"
+
+    def __init__(self) -> None:
+        self._own(create(lib.kvmem_queue_create, "queue"))
+        self._lock = threading.Lock()
+        self._array = ffi.new("kvmem_completion[]", _BATCH)
+        self._count = ffi.new("size_t *")
+        self._tokens = itertools.count(1)
+        self._runs: dict[int, tuple[Any, Any, k.CompletionKind | None]] = {}
+        self._ready: deque[Completion] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._pending: dict[int, asyncio.Future[Completion]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def fileno(self) -> int:
+        """The event fd, for select, poll and epoll. Do not read or close it."""
+        out = ffi.new("int32_t *")
+        _errors.call(lib.kvmem_queue_get_fd, self._handle, out)
+        return int(out[0])
+
+    # ---- runs ----
+
+    def _expect(self, source: Any, user_data: Any, last: k.CompletionKind | None) -> int:
+        """The number in C of what will report. `last` is the kind of its last completion; None if there is none."""
+        token = next(self._tokens)
+        # A run keeps its transfer, so that its error can be read; an agent or a directory is not kept.
+        self._runs[token] = (weakref.ref(source) if last is None else source, user_data, last)
+        return token
+
+    def _forget(self, token: int) -> None:
+        self._runs.pop(token, None)
+
+    # ---- reading ----
+
+    def poll(self) -> list[Completion]:
+        """Removes all completions, oldest first. Never waits."""
+        return self._take(0)
+
+    def wait(self, timeout: float | None = None) -> list[Completion]:
+        """Removes all completions, and waits for one if there is none. Raises TimedOut after `timeout` seconds."""
+        found: list[Completion] = []
+
+        def look(limit: int) -> bool:
+            found.extend(self._take(limit))
+            return bool(found)
+
+        if not interruptible(look, timeout):
+            raise _errors.TimedOut(f"no completion arrived within {timeout} s")
+        return found
+
+    def dispatch(self, timeout: float | None = 0) -> int:
+        """Calls the user_data of each completion that is callable, with the completion. Returns their number.
+
+        Waits up to `timeout` seconds for the first one."""
+        try:
+            completions = self.wait(timeout) if timeout != 0 else self.poll()
+        except _errors.TimedOut:
+            return 0
+        callbacks: list[tuple[Callable[[Completion], object], Completion]] = [
+            (each.user_data, each) for each in completions if callable(each.user_data)
+        ]
+        for callback, completion in callbacks:
+            callback(completion)
+        return len(callbacks)
+
+    def _take(self, limit: int) -> list[Completion]:
+        with self._lock:
+            found = list(self._ready)
+            self._ready.clear()
+        handle = self._handle
+        array, count = ffi.new("kvmem_completion[]", _BATCH), ffi.new("size_t *")
+        while True:
+            if limit and not found:
+                error = ffi.new("kvmem_error **")
+                status = lib.kvmem_queue_wait(handle, limit, array, _BATCH, count, error)
+                if status == k.Status.TIMED_OUT:
+                    _errors.taken(status, error)
+                    return found
+                if status < 0:
+                    raise _errors.taken(status, error)
+            else:
+                _errors.call(lib.kvmem_queue_poll, handle, array, _BATCH, count)
+            found.extend(self._made(array[index]) for index in range(count[0]))
+            if count[0] < _BATCH:
+                return found
+
+    def _made(self, c: Any) -> Completion:
+        token, kind = c.user_data, k.CompletionKind(c.kind)
+        source, user_data, last = self._runs.get(token, (None, None, kind))
+        if last is None:
+            source = source()
+        elif kind == last or (kind == k.CompletionKind.RUN_ENDED and c.released):
+            self._runs.pop(token, None)
+        completion = Completion(kind, source, user_data, k.Status(c.status), c.bytes, c.num_layers, bool(c.released))
+        if kind == k.CompletionKind.RUN_ENDED:
+            future = self._pending.pop(token, None)
+            if future is not None and not future.done():
+                future.get_loop().call_soon_threadsafe(_settle, future, completion)
+        return completion
+
+    # ---- asyncio ----
+
+    def _attach(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
+            raise _errors.InvalidState("the queue is read by another event loop; use a queue per loop")
+        if self._loop is not loop:
+            loop.add_reader(self.fileno(), _drain, weakref.ref(self))
+            self._loop = loop
+        return loop
+
+    async def _ended(self, token: int) -> None:
+        """Waits until the run with this number has ended."""
+        loop = self._attach()
+        if token not in self._runs:
+            return
+        future: asyncio.Future[Completion] = loop.create_future()
+        self._pending[token] = future
+        self._drain()
+        try:
+            await future
+        finally:
+            self._pending.pop(token, None)
+
+    def _drain(self) -> None:
+        """Reads completions. Those that no task awaits stay for `async for`, `poll` and `wait`."""
+        awaited = set(self._pending)
+        handle = self._handle
+        while True:
+            _errors.call(lib.kvmem_queue_poll, handle, self._array, _BATCH, self._count)
+            for index in range(self._count[0]):
+                token = self._array[index].user_data
+                completion = self._made(self._array[index])
+                if token not in awaited or completion.kind != k.CompletionKind.RUN_ENDED:
+                    with self._lock:
+                        self._ready.append(completion)
+            if self._count[0] < _BATCH:
+                break
+        while self._ready and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+
+    def __aiter__(self) -> AsyncIterator[Completion]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Completion]:
+        while True:
+            yield await self.next()
+
+    async def next(self) -> Completion:
+        """The next completion."""
+        loop = self._attach()
+        self._drain()
+        while True:
+            with self._lock:
+                if self._ready:
+                    return self._ready.popleft()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        """Closes the queue. Transfers that report to it continue; their completions are discarded."""
+        if self._loop is not None and not self._loop.is_closed() and not self.closed:
+            self._loop.remove_reader(self.fileno())
+        self._loop = None
+        failure = _errors.InvalidState("the queue was closed")
+        futures: list[asyncio.Future[Any]] = [*self._pending.values(), *self._waiters]
+        for future in futures:
+            if not future.done():
+                future.set_exception(failure)
+        self._pending.clear()
+        self._waiters.clear()
+        self._runs.clear()
+        super().close()
+
+    def _describe(self) -> str:
+        return f"fd {self.fileno()}, {len(self._runs)} expected"
+
+
+def _settle(future: asyncio.Future[Completion], completion: Completion) -> None:
+    if not future.done():
+        future.set_result(completion)
+
+
+def _drain(queue: weakref.ref[Queue]) -> None:
+    found = queue()
+    if found is not None and not found.closed:
+        found._drain()
+
+
+class _LoopQueue(Queue):
+    """The queue of an event loop, which is closed with the loop."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self._c = None
+
+
+_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Queue] = weakref.WeakKeyDictionary()
+
+
+def queue_of_loop() -> Queue | None:
+    """The queue of the event loop that runs in this thread, if there is one."""
+    asyncio = sys.modules.get("asyncio")  # without it no loop runs
+    if asyncio is None:
+        return None
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    queue = _of_loops.get(loop)
+    if queue is None or queue.closed:
+        queue = _of_loops[loop] = _LoopQueue()
+    return queue

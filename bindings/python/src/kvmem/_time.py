@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timeouts: seconds in Python, nanoseconds in C. Waits can be interrupted by signals, such as Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kvmem import _errors
+
+FOREVER = 2**64 - 1
+_SLICE = 100_000_000
+
+
+def nanoseconds(timeout: float | None) -> int:
+    """None waits without a limit."""
+    if timeout is None or timeout == float("inf"):
+        return FOREVER
+    if not timeout >= 0:
+        raise _errors.InvalidArgument(f"timeout is {timeout}; it is in seconds and at least 0, or None for no limit")
+    return min(int(timeout * 1e9), FOREVER - 1)
+
+
+def interruptible(wait: Callable[[int], bool], timeout: float | None) -> bool:
+    """Calls `wait` with nanoseconds until it returns True or the time is over. Returns its last result.
+
+    Signal handlers of Python run in the main thread, between its calls: it waits for 0.1 s at a time."""
+    limit = nanoseconds(timeout)
+    if threading.current_thread() is not threading.main_thread():
+        return wait(limit)
+    end = time.monotonic_ns() + limit
+    while True:
+        left = max(end - time.monotonic_ns(), 0)
+        if wait(min(left, _SLICE)):
+            return True
+        if left <= _SLICE:
+            return False

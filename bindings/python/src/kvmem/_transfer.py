@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers: blocks move between two layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kvmem import _constants as k
+from kvmem import _errors
+from kvmem._handle import Handle, Options, blob, create, read
+from kvmem._layout import Layout, block_ids
+from kvmem._library import blob_text, ffi, lib, text
+from kvmem._queue import Queue, queue_of_loop
+from kvmem._time import interruptible, nanoseconds
+
+
+class Range(NamedTuple):
+    """Layers, outer slots or heads: `length` from `source` on in the source and from `destination` on in the destination."""
+
+    source: int
+    destination: int
+    length: int
+
+
+class Table(NamedTuple):
+    """Block table of one side: the blocks that hold consecutive tokens of a sequence."""
+
+    blocks: Any
+    """Ids, as an array of uint32 or any sequence."""
+    first_token: int = 0
+    """Token in the first block at which the move begins."""
+    token_step: int = 0
+    """As in C; 0 for 1."""
+
+
+class TransferInfo(NamedTuple):
+    """Properties of a transfer with the blocks that were prepared or submitted last."""
+
+    bytes: int
+    num_pieces: int
+    num_moves: int
+    """Contiguous ranges."""
+    num_requests: int
+    """Requests of NIXL, or reads or writes of a file."""
+    duration_ns: int
+    """Nanoseconds of the last run that has ended."""
+    method: k.Method
+
+
+class ComparedMethod(NamedTuple):
+    """A method that was compared with others for a transfer."""
+
+    method: k.Method
+    choice: k.Choice
+    bytes_per_second: int
+    """Estimated; 0 if unknown."""
+    assumed: bool
+    """The throughput is a typical value: nothing was measured yet."""
+    reason: str
+
+
+class Explanation:
+    """Why a transfer takes its method. `print` shows the text; notebooks show a table."""
+
+    __slots__ = ("methods", "text")
+
+    text: str
+    methods: list[ComparedMethod]
+    """The first is used."""
+
+    def __init__(self, explained: str, methods: list[ComparedMethod]) -> None:
+        self.text, self.methods = explained, methods
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<kvmem.Explanation {text(lib.kvmem_method_name(self.methods[0].method)) if self.methods else ''}>"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        rows = "".join(
+            f"<tr><td>{html.escape(text(lib.kvmem_method_name(each.method)))}</td><td>{each.choice.name.lower().replace('_', ' ')}</td>"
+            f"<td style='text-align:right'>{each.bytes_per_second / 1e9:.1f}{' (assumed)' if each.assumed else ''}</td>"
+            f"<td style='text-align:left'>{html.escape(each.reason)}</td></tr>"
+            for each in self.methods
+        )
+        return f"<table><tr><th>method</th><th>choice</th><th>GB/s</th><th>reason</th></tr>{rows}</table>"
+
+
+Pairs = Any
+"""Block pairs: an array of uint32 of the shape (n, 2), or pairs (source, destination)."""
+
+
+class Transfer(Handle):
+    """Moves blocks between two layouts, run by run. A run is in flight from `submit` to its end, which `wait`, `await` and the queue
+    report. Closing a transfer does not end its run.
+
+    Threads may share a transfer, but it has one run in flight at a time."""
+
+    __slots__ = ("_last", "_queue", "_submit", "_token")
+    _type = "transfer"
+
+    def __init__(
+        self,
+        source: Layout,
+        destination: Layout,
+        *,
+        layers: Range | None = None,
+        outers: Range | None = None,
+        heads: Range | None = None,
+        parts: Sequence[str] | None = None,
+        flags: k.TransferFlags = k.TransferFlags(0),
+        method: k.Method | None = None,
+        compute: k.Compute = k.Compute.MAY_RUN,
+        max_ctas: int = 0,
+        staging_size: int = 0,
+        stall_timeout: float | None = None,
+        queue: Queue | None = None,
+        layers_per_completion: int = 0,
+    ) -> None:
+        """Creates a transfer. Moves nothing.
+
+        layers, outers, heads  what is moved of each block; all by default
+        parts                  names of the parts to move, of layouts that were combined
+        method                 use this method, or fail; the fastest by default
+        stall_timeout          seconds without progress of a peer
+        queue                  receives a completion per run. Within an event loop of asyncio, the default is the queue of the loop,
+                               so that `await transfer` works
+        layers_per_completion  with TransferFlags.BY_LAYER: the queue also reports when so many further layers have moved"""
+        self._queue = queue if queue is not None else queue_of_loop()
+        self._token = 0
+        releases = k.TransferFlags.REPORT_RELEASE in flags
+        self._last = k.CompletionKind.MEMORY_RELEASED if releases else k.CompletionKind.RUN_ENDED
+        options = Options(
+            "transfer_options",
+            flags=flags,
+            method=method or 0,
+            compute=compute,
+            max_ctas=max_ctas,
+            staging_size=staging_size,
+            stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout),
+            queue=self._queue,
+            layers_per_completion=layers_per_completion,
+            parts=parts or None,
+            num_parts=len(parts or ()),
+        )
+        for name, part in (("layer", layers), ("outer", outers), ("head", heads)):
+            if part is not None:
+                setattr(options.c, f"source_{name}", part.source)
+                setattr(options.c, f"destination_{name}", part.destination)
+                setattr(options.c, f"num_{name}s", part.length)
+        self._submit = Options("submit_options")
+        self._own(create(lib.kvmem_transfer_create, "transfer", source._handle, destination._handle, options.c))
+
+    # ---- runs ----
+
+    def submit(
+        self,
+        pairs: Pairs = None,
+        *,
+        source_table: Table | None = None,
+        destination_table: Table | None = None,
+        num_tokens: int = 0,
+        checksums: Any = None,
+        notification: bytes | None = None,
+        timeout: float | None = None,
+        user_data: Any = None,
+        stream: int | None = None,
+    ) -> Transfer:
+        """Starts a run, and returns the transfer: `transfer.submit(pairs).wait()`.
+
+        pairs         (source, destination) block ids: an array of uint32 of the shape (n, 2) is passed without a copy
+        source_table, destination_table, num_tokens
+                      instead of pairs: the tokens move from the blocks of one table to those of the other, also between block sizes
+        checksums     expected CRC32C of each block; the run ends with Corrupt if one differs
+        notification  sent to the remote agent after the last byte
+        timeout       seconds that the run may take
+        user_data     any object, for the completion; `Queue.dispatch` calls it if it is callable
+        stream        a CUDA stream, as an integer: the run is ordered with its other work, and may be captured
+
+        Without blocks, those that were prepared or submitted last are moved again."""
+        options = self._run(pairs, source_table, destination_table, num_tokens, checksums, notification, timeout)
+        queue = self._queue
+        token = 0
+        if queue is not None:
+            if options is None:
+                options = self._last_blocks()
+            token = options.c.user_data = queue._expect(self, user_data, self._last)
+        c = options.c if options is not None else ffi.NULL
+        error = ffi.new("kvmem_error **")
+        if stream is None:
+            status = lib.kvmem_transfer_submit(self._handle, c, error)
+        else:
+            status = lib.kvmem_transfer_submit_on_stream(self._handle, c, ffi.cast("struct CUstream_st *", stream), error)
+        if status < 0:
+            if queue is not None:
+                queue._forget(token)
+            raise _errors.taken(status, error)
+        self._token = token
+        if options is not None:
+            self._submit = options
+        return self
+
+    def prepare(
+        self,
+        pairs: Pairs = None,
+        *,
+        source_table: Table | None = None,
+        destination_table: Table | None = None,
+        num_tokens: int = 0,
+        checksums: Any = None,
+        notification: bytes | None = None,
+        timeout: float | None = None,
+    ) -> Transfer:
+        """Prepares the blocks of the next run, which `submit()` starts. Moves nothing."""
+        options = self._run(pairs, source_table, destination_table, num_tokens, checksums, notification, timeout)
+        if options is None:
+            raise _errors.InvalidArgument("there are neither pairs nor tables")
+        _errors.call(lib.kvmem_transfer_prepare, self._handle, options.c)
+        self._submit = options
+        return self
+
+    def _run(
+        self,
+        pairs: Pairs,
+        source_table: Table | None,
+        destination_table: Table | None,
+        num_tokens: int,
+        checksums: Any,
+        notification: bytes | None,
+        timeout: float | None,
+    ) -> Options | None:
+        """The options of a run; None if nothing is given."""
+        if pairs is None and source_table is None and destination_table is None:
+            if checksums is not None or notification is not None or timeout is not None or num_tokens:
+                raise _errors.InvalidArgument("checksums, notification and timeout belong to blocks: pass pairs or tables, too")
+            return None
+        options = Options("submit_options")
+        c = options.c
+        if pairs is not None:
+            array, count = block_pairs(pairs)
+            options.kept.append(array)
+            c.pairs, c.num_pairs = array, count
+        for field, table in (("source_table", source_table), ("destination_table", destination_table)):
+            if table is not None:
+                ids = block_ids(table.blocks)
+                made = ffi.new("kvmem_block_table *", (ids, len(ids), table.first_token, table.token_step))
+                options.kept += [ids, made]
+                setattr(c, field, made)
+        c.num_tokens = num_tokens
+        if checksums is not None:
+            sums = block_ids(checksums)
+            if len(sums) != c.num_pairs:
+                raise _errors.InvalidArgument(f"there are {len(sums)} checksums for {c.num_pairs} pairs")
+            options.kept.append(sums)
+            c.checksums = sums
+        if notification is not None:
+            message = ffi.from_buffer(notification) if len(notification) else ffi.new("char[1]")
+            options.kept.append(message)
+            c.notification, c.notification_size = message, len(notification)
+        if timeout is not None:
+            c.timeout_ns = nanoseconds(timeout)
+        return options
+
+    def _last_blocks(self) -> Options:
+        """The options of the last run, to submit its blocks again under another number."""
+        if not self._submit.c.num_pairs and not self._submit.c.source_table:
+            raise _errors.InvalidState("the transfer has no blocks yet: pass pairs or tables")
+        return self._submit
+
+    def poll(self) -> bool:
+        """Whether the last run has ended. Raises how it failed. Never waits."""
+        status = lib.kvmem_transfer_poll(self._handle, ffi.NULL)
+        if status == 0:
+            return True
+        if status == 1:
+            return False
+        failure = self._failure()
+        if failure is None:
+            return True
+        raise failure
+
+    def _failure(self) -> _errors.Error | None:
+        error = ffi.new("kvmem_error **")
+        status = lib.kvmem_transfer_poll(self._handle, error)
+        return _errors.taken(status, error) if status < 0 else None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits for the end of the last run. Raises how it failed, or TimedOut if it is still in flight after `timeout` seconds.
+
+        Ctrl-C interrupts the wait, and not the run."""
+        if not interruptible(self._wait, timeout):
+            raise _errors.TimedOut(f"the run is still in flight after {timeout} s")
+
+    def _wait(self, limit: int) -> bool:
+        error = ffi.new("kvmem_error **")
+        status = lib.kvmem_transfer_wait(self._handle, limit, error)
+        if status >= 0:
+            return True
+        failure = _errors.taken(status, error)
+        if status == k.Status.TIMED_OUT and lib.kvmem_transfer_poll(self._handle, ffi.NULL) == k.Status.IN_PROGRESS:
+            return False
+        raise failure
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Waits for the end of the last run in asyncio. If the task is cancelled, the run continues."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> None:
+        if self._queue is None:
+            raise _errors.InvalidState(
+                "the transfer has no queue: create it within the event loop, or with queue=kvmem.Queue(), so that it can be awaited"
+            )
+        while not self.poll():
+            await self._queue._ended(self._token)
+
+    def cancel(self) -> None:
+        """Cancels the parts of the last run that have not started. Never waits."""
+        _errors.call(lib.kvmem_transfer_cancel, self._handle)
+
+    # ---- layers ----
+
+    @property
+    def layers_moved(self) -> int:
+        """How many layers of the last run have moved, with TransferFlags.BY_LAYER."""
+        out = ffi.new("uint64_t *")
+        _errors.call(lib.kvmem_transfer_get_layers, self._handle, out)
+        return int(out[0])
+
+    def wait_layers(self, num_layers: int = 0, timeout: float | None = None) -> None:
+        """Waits until the first layers of the last run have moved; 0 for all."""
+
+        def wait(limit: int) -> bool:
+            error = ffi.new("kvmem_error **")
+            status = lib.kvmem_transfer_wait_layers(self._handle, num_layers, limit, error)
+            if status >= 0:
+                return True
+            failure = _errors.taken(status, error)
+            if status == k.Status.TIMED_OUT and lib.kvmem_transfer_poll(self._handle, ffi.NULL) == k.Status.IN_PROGRESS:
+                return False
+            raise failure
+
+        if not interruptible(wait, timeout):
+            raise _errors.TimedOut(f"{num_layers or 'all'} layers have not moved after {timeout} s")
+
+    def wait_on_stream(self, stream: int, num_layers: int = 0) -> None:
+        """Makes a CUDA stream wait until the first layers have moved; 0 for all."""
+        _errors.call(lib.kvmem_transfer_wait_on_stream, self._handle, num_layers, ffi.cast("struct CUstream_st *", stream))
+
+    # ---- information ----
+
+    @property
+    def info(self) -> TransferInfo:
+        """Properties of the transfer with its last blocks."""
+        c = read(lib.kvmem_transfer_get_info, "transfer_info", self._handle)
+        return TransferInfo(c.bytes, c.num_pieces, c.num_moves, c.num_requests, c.duration_ns, k.Method(c.method))
+
+    def methods(self) -> list[ComparedMethod]:
+        """The methods that were compared for the last blocks. The first is used."""
+        capacity = len(k.Method)
+        out, count = ffi.new("kvmem_compared_method[]", capacity), ffi.new("size_t *")
+        _errors.call(lib.kvmem_transfer_get_methods, self._handle, out, capacity, count)
+        return [
+            ComparedMethod(
+                k.Method(c.method), k.Choice(c.choice), c.bytes_per_second, bool(c.assumed), ffi.string(c.reason).decode(errors="replace")
+            )
+            for c in out[0 : min(count[0], capacity)]
+        ]
+
+    def explain(self) -> Explanation:
+        """Why the transfer takes its method for the last blocks."""
+        return Explanation(blob_text(blob(lib.kvmem_transfer_explain, self._handle)), self.methods())
+
+    def _describe(self) -> str:
+        status = lib.kvmem_transfer_poll(self._handle, ffi.NULL)
+        return {0: "ended", 1: "in flight", int(k.Status.INVALID_STATE): "not submitted"}.get(status) or "failed"
+
+
+def block_pairs(pairs: Pairs) -> tuple[Any, int]:
+    """An array of kvmem_block_pair for C, and its length."""
+    if type(pairs).__module__ == "numpy" or hasattr(pairs, "__array_interface__"):
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise _errors.InvalidArgument(f"pairs have the shape {pairs.shape}; expected (n, 2)")
+        if pairs.dtype == "uint32":
+            if not pairs.flags.c_contiguous:
+                pairs = pairs.copy()
+            return ffi.from_buffer("kvmem_block_pair[]", pairs), len(pairs)
+        pairs = pairs.tolist()
+    try:
+        made = [(int(source), int(destination)) for source, destination in pairs]
+        return ffi.new("kvmem_block_pair[]", made), len(made)
+    except OverflowError as error:
+        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None
+
+
+def move(
+    source: Layout,
+    destination: Layout,
+    pairs: Pairs,
+    *,
+    timeout: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    batch: int = 0,
+    **options: Any,
+) -> int:
+    """Moves blocks and waits for the end. Returns the number of bytes. `options` are those of `Transfer`.
+
+    With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them."""
+    with Transfer(source, destination, **options) as transfer:
+        if progress is None:
+            transfer.submit(pairs, timeout=timeout).wait()
+            return transfer.info.bytes
+        listed = pairs if hasattr(pairs, "__len__") else list(_as_iterable(pairs))
+        size = batch or max(len(listed) // 100, 1)
+        done = 0
+        for start in range(0, len(listed), size):
+            part = listed[start : start + size]
+            transfer.submit(part, timeout=timeout).wait()
+            done += transfer.info.bytes
+            progress(done, done * len(listed) // (start + len(part)))
+        return done
+
+
+def _as_iterable(pairs: Iterable[Any]) -> Iterable[Any]:
+    return pairs

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# python.sh SOURCE PREFIX BUILD wheel|test|test_cuda|types|page: makes the wheel from an installed prefix, and tests what pip
+# installs of it. KVMEM_LIBRARY is not set: the library is that of the wheel.
+set -euo pipefail
+source=$1 prefix=$2 build=$3 what=$4
+tools=$source/build/python-tools/bin
+here=$source/c_tests/bindings/python
+site=$build/site
+[[ -x $tools/python ]] || { echo "there is no Python at $tools: run scripts/setup.sh"; exit 1; }
+unset KVMEM_LIBRARY
+export PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1
+
+tests() { "$tools/python" -X dev -m pytest -q -p no:cacheprovider --rootdir "$here" "$@"; }
+
+case $what in
+wheel)
+    rm -rf "$build/wheels" "$site"
+    wheel=$("$tools/python" "$source/scripts/wheel.py" "$prefix" "$build/wheels")
+    # What auditwheel finds is the tag that the wheel has: no other library is needed, and no newer glibc.
+    tag=$(basename "$wheel" .whl)
+    [[ $("$tools/auditwheel" show "$wheel" | tr '\n' ' ') == *"consistent with the following platform tag: \"${tag##*-}\""* ]]
+    "$tools/twine" check --strict "$wheel"
+    "$tools/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$site" "$wheel"
+    [[ -f $(echo "$site"/kvmem-*.dist-info/licenses/THIRD-PARTY-LICENSES) ]]
+    ;;
+test) tests "$here"/test_{regions,layouts,transfers,peers}.py ;;
+test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here/test_cuda.py" ;;
+types) cd "$site" && "$tools/mypy" --strict --no-incremental -p kvmem ;;
+page) "$tools/python" "$here/page.py" "$build/page" "$source"/{docs/python,README}.md ;;
+*) exit 2 ;;
+esac

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of GPUs, with the stand-in driver or a real one."""
+
+import numpy as np
+import pytest
+
+import kvmem
+from conftest import shape
+
+PAIRS = [(3, 7), (0, 15), (9, 1)]
+
+
+class OnGpu:
+    """Memory of a GPU as another library gives it."""
+
+    def __init__(self, region, lengths):
+        self.region = region
+        self.__cuda_array_interface__ = {
+            "version": 3, "shape": lengths, "typestr": "<u2", "strides": None, "data": (region.info.address, False),
+        }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def default_rates():
+    kvmem.cuda.use_default_rates(0)
+
+
+def test_devices_are_described():
+    assert kvmem.cuda.info().device_count >= 1
+    device = kvmem.cuda.device(0)
+    assert device.name and device.total_memory > 0 and kvmem.cuda.find_device(device.uuid) == 0
+    with pytest.raises(kvmem.OutOfRange):
+        kvmem.cuda.device(99)
+    with pytest.raises(kvmem.InvalidArgument, match="16 bytes"):
+        kvmem.cuda.find_device(b"x")
+
+
+def test_blocks_move_to_a_gpu_and_back():
+    random = np.random.default_rng(1)
+    with (
+        kvmem.Layout.allocate(shape(), "pinned") as host,
+        kvmem.Layout.allocate(shape("L/BONHC"), "device") as gpu,
+        kvmem.Layout.allocate(shape("BLHNOC"), "system") as back,
+    ):
+        memory = np.from_dlpack(host.tensor())
+        memory[:] = random.integers(0, 1 << 16, memory.shape, dtype=np.uint16)
+        kvmem.move(host, gpu, PAIRS)
+        kvmem.move(gpu, back, [(destination, source) for source, destination in PAIRS])
+        moved = np.from_dlpack(back.tensor())
+        for source, _ in PAIRS:
+            assert (moved[source].transpose(0, 3, 2, 1, 4) == memory[source]).all()
+
+
+def test_tensors_of_a_gpu_are_adopted_and_given_out():
+    with kvmem.Region.device(3 * 16 * 64 * 2) as region:
+        tensor = OnGpu(region, (3, 16, 2, 4, 2, 4))
+        with kvmem.Layout.from_tensors(tensor, "LBONHC") as layout:
+            assert layout.info.tier == kvmem.Tier.DEVICE
+            given = layout.tensor(layer=1)
+            assert given.__dlpack_device__() == (2, 0) and given.device == 0
+            assert given.__cuda_array_interface__["data"][0] == region.info.address + 16 * 64 * 2
+            assert not hasattr(given, "__array_interface__")
+            with pytest.raises(kvmem.Unsupported, match="GPU"):
+                region.memory  # noqa: B018
+    with kvmem.Region.system(4096) as host, pytest.raises(kvmem.Error):
+        kvmem.Region.adopt(OnGpu(host, (2048,)))
+
+
+def test_elastic_memory_grows():
+    with kvmem.Layout.allocate(shape(), "elastic") as layout, kvmem.Layout.allocate(shape(), "pinned") as host:
+        with pytest.raises(kvmem.InvalidState):
+            kvmem.move(host, layout, PAIRS)
+        layout.resize(16)
+        kvmem.move(host, layout, PAIRS)
+        (region,) = layout.regions
+        assert region.elastic_info.num_committed >= 1
+        region.close()
+
+
+def test_pinned_memory_reports_progress_and_can_be_cancelled():
+    seen = []
+    kvmem.Region.pinned(1 << 20, progress=lambda done, total: seen.append((done, total))).close()
+    assert seen[-1] == (1 << 20, 1 << 20)
+
+    class Enough(Exception):
+        pass
+
+    def stop(done, total):
+        raise Enough
+
+    with pytest.raises(Enough):
+        kvmem.Region.pinned(1 << 20, progress=stop)

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers, queues, asyncio."""
+
+import asyncio
+import selectors
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import kvmem
+from conftest import arrays, run, shape
+
+PAIRS = [(3, 7), (0, 15), (9, 1)]
+
+
+@pytest.fixture
+def copy():
+    """Another order of the same cache."""
+    with kvmem.Layout.allocate(shape("BLHNOC"), "system") as layout:
+        yield layout
+
+
+def check(tensors, copy, pairs=PAIRS):
+    moved = np.from_dlpack(copy.tensor())  # B L H N O C
+    for source, destination in pairs:
+        for layer, tensor in enumerate(tensors):
+            assert (moved[destination, layer] == tensor[source].transpose(2, 1, 0, 3)).all()
+
+
+@pytest.mark.parametrize("made", [list, tuple, iter, lambda pairs: np.array(pairs, np.uint32), lambda pairs: np.array(pairs)[::1]])
+def test_pairs_of_each_kind(cache, copy, made):
+    tensors, layout = cache
+    with kvmem.Transfer(layout, copy) as transfer:
+        transfer.submit(made(PAIRS)).wait()
+        assert transfer.poll() and transfer.info.bytes == 3 * 3 * 2 * 4 * 8 * 2
+        assert transfer.info.method == kvmem.Method.MEMCPY
+    check(tensors, copy)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kind", "message"),
+    [
+        ([(0, 16)], kvmem.OutOfRange, "destination is 16"),
+        ([(-1, 0)], kvmem.OutOfRange, "block id"),
+        ([(0, 1 << 32)], kvmem.OutOfRange, "block id"),
+        ([(0, 1, 2)], kvmem.InvalidArgument, "pairs"),
+        ([0, 1], kvmem.InvalidArgument, "pairs"),
+        (np.zeros((3, 3), np.uint32), kvmem.InvalidArgument, r"shape \(3, 3\)"),
+        ([(0, 1), (2, 1)], kvmem.InvalidArgument, "twice|destination"),
+        ([], kvmem.InvalidArgument, "pairs"),
+        (None, kvmem.InvalidState, "no blocks"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(cache, copy, pairs, kind, message):
+    with kvmem.Transfer(cache[1], copy) as transfer, pytest.raises(kind, match=message):
+        transfer.submit(pairs)
+
+
+def test_runs_are_repeated_and_prepared(cache, copy):
+    tensors, layout = cache
+    with kvmem.Transfer(layout, copy) as transfer:
+        transfer.prepare(PAIRS)
+        transfer.submit().wait()
+        check(tensors, copy)
+        tensors[1][3] += 1
+        transfer.submit().wait()
+        check(tensors, copy)
+
+
+def test_ranges_of_layers_outers_and_heads(cache, copy):
+    tensors, layout = cache
+    with kvmem.Transfer(layout, copy, layers=kvmem.Range(1, 0, 2), outers=kvmem.Range(0, 1, 1), heads=kvmem.Range(1, 0, 1)) as transfer:
+        transfer.submit([(2, 5)]).wait()
+    moved = np.from_dlpack(copy.tensor())
+    for layer in range(2):
+        assert (moved[5, layer, 0, :, 1] == tensors[layer + 1][2, 0, :, 1]).all()
+        assert not moved[5, layer, 1].any() and not moved[5, layer, 0, :, 0].any()
+
+
+def test_block_tables_move_tokens_between_block_sizes(cache):
+    tensors, layout = cache
+    with kvmem.Layout.allocate(shape("BLONHC", num_blocks=8, page_size=8), "system") as other, kvmem.Transfer(layout, other) as transfer:
+        transfer.submit(source_table=kvmem.Table([4, 2, 9]), destination_table=kvmem.Table(np.array([6, 1], np.uint32)), num_tokens=11).wait()
+        moved = np.from_dlpack(other.tensor())
+    tokens = np.concatenate([tensors[1][block] for block in (4, 2, 9)], axis=1)
+    assert (moved[6, 1] == tokens[:, :8]).all() and (moved[1, 1][:, :3] == tokens[:, 8:11]).all()
+
+
+def test_checksums_are_compared(cache, copy):
+    tensors, layout = cache
+    sums = layout.checksums([source for source, _ in PAIRS])
+    with kvmem.Transfer(layout, copy) as transfer:
+        transfer.submit(PAIRS, checksums=sums).wait()
+        with pytest.raises(kvmem.Corrupt):
+            transfer.submit(PAIRS, checksums=[sums[0], 1, 2]).wait()
+        with pytest.raises(kvmem.InvalidArgument, match="2 checksums for 3 pairs"):
+            transfer.submit(PAIRS, checksums=sums[:2])
+
+
+def test_explanations(cache, copy):
+    with kvmem.Transfer(cache[1], copy) as transfer:
+        transfer.prepare(PAIRS)
+        explained = transfer.explain()
+        assert "memcpy" in str(explained) and explained.methods[0].choice == kvmem.Choice.USED
+        assert "<table>" in explained._repr_html_()
+
+
+def test_move_reports_progress(cache, copy):
+    tensors, layout = cache
+    seen = []
+    moved = kvmem.move(layout, copy, [(block, block) for block in range(16)], batch=3, progress=lambda done, total: seen.append((done, total)))
+    assert len(seen) == 6 and seen[-1] == (moved, moved)
+    check(tensors, copy, [(block, block) for block in range(16)])
+
+
+# ---- queues ----------------------------------------------------------------------------------------------------------
+
+
+def test_queues_report_each_run_once(cache, copy):
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+        with pytest.raises(kvmem.TimedOut):
+            queue.wait(0.01)
+        for number in range(100):
+            transfer.submit(PAIRS, user_data=number)
+            (completion,) = queue.wait(60)
+            assert completion.user_data == number and completion.source is transfer and completion.error is None
+        assert queue.poll() == []
+
+
+def test_failures_have_their_message(cache, copy):
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+        transfer.submit(PAIRS, checksums=[1, 2, 3])
+        (completion,) = queue.wait(60)
+        assert isinstance(completion.error, kvmem.Corrupt) and "are corrupt" in str(completion.error)
+
+
+def test_selectors_and_callbacks(cache, copy):
+    seen = []
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer, selectors.DefaultSelector() as selector:
+        selector.register(queue, selectors.EVENT_READ)
+        transfer.submit(PAIRS, user_data=seen.append)
+        assert selector.select(60)
+        assert queue.dispatch() == 1 and seen[0].source is transfer
+
+
+def test_layers_are_reported_before_the_end(cache, copy):
+    flags = kvmem.TransferFlags.BY_LAYER | kvmem.TransferFlags.REPORT_RELEASE
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue, flags=flags, layers_per_completion=1) as transfer:
+        transfer.submit(PAIRS, user_data="run")
+        seen = queue.wait(60)
+        while seen[-1].kind == kvmem.CompletionKind.LAYERS_MOVED:
+            seen += queue.wait(60)
+        assert {completion.user_data for completion in seen} == {"run"}
+        assert [each.kind for each in seen[:-1]] == [kvmem.CompletionKind.LAYERS_MOVED] * (len(seen) - 1) and len(seen) > 1
+        assert seen[-1].kind == kvmem.CompletionKind.RUN_ENDED and seen[-1].released and seen[-1].num_layers == 3
+        assert not queue._runs
+
+
+def test_a_refused_run_reports_nothing(cache, copy):
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+        with pytest.raises(kvmem.OutOfRange):
+            transfer.submit([(0, 99)])
+        assert not queue._runs and queue.poll() == []
+
+
+def test_many_transfers_are_awaited_at_once(cache):
+    tensors, layout = cache
+
+    async def one(number):
+        with kvmem.Layout.allocate(shape("BLHNOC"), "system") as own:
+            with kvmem.Transfer(layout, own) as transfer:
+                for _ in range(5):
+                    await transfer.submit([(number % 16, 3)])
+            check(tensors, own, [(number % 16, 3)])
+
+    async def main():
+        await asyncio.gather(*map(one, range(50)))
+
+    asyncio.run(main())
+    asyncio.run(main())  # another loop
+
+
+def test_async_for(cache, copy):
+    async def main():
+        queue = kvmem.Queue()
+        transfer = kvmem.Transfer(cache[1], copy, queue=queue)
+
+        async def submit():
+            for number in range(10):
+                while True:
+                    try:
+                        transfer.submit(PAIRS, user_data=number)
+                        break
+                    except kvmem.Busy:
+                        await asyncio.sleep(0)
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(submit())
+        seen = []
+        async for completion in queue:
+            seen.append(completion.user_data)
+            if len(seen) == 10:
+                break
+        await task
+        assert seen == list(range(10))
+        waiting = asyncio.ensure_future(queue.next())
+        await asyncio.sleep(0)
+        queue.close()
+        with pytest.raises(kvmem.InvalidState, match="closed"):
+            await waiting
+        transfer.close()
+
+    asyncio.run(main())
+
+
+def test_failures_are_raised_by_await(cache, copy):
+    async def main():
+        with kvmem.Transfer(cache[1], copy) as transfer:
+            with pytest.raises(kvmem.Corrupt):
+                await transfer.submit(PAIRS, checksums=[1, 2, 3])
+
+    asyncio.run(main())
+
+
+def test_a_transfer_without_a_queue_cannot_be_awaited(cache, copy):
+    transfer = kvmem.Transfer(cache[1], copy)
+
+    async def main():
+        with pytest.raises(kvmem.InvalidState, match="queue"):
+            await transfer.submit(PAIRS)
+
+    asyncio.run(main())
+    transfer.close()
+
+
+# ---- misuse ----------------------------------------------------------------------------------------------------------
+
+
+def test_threads_share_a_transfer_and_close_it():
+    """Each call succeeds, or says that the run is in flight or the object closed."""
+    with kvmem.Layout.from_tensors(arrays(), "L/BONHC") as layout, kvmem.Layout.allocate(shape("BLHNOC"), "system") as copy:
+        for _ in range(20):
+            transfer = kvmem.Transfer(layout, copy)
+            barrier = threading.Barrier(4)
+
+            def work(transfer=transfer, barrier=barrier):
+                barrier.wait()
+                try:
+                    for _ in range(20):
+                        try:
+                            transfer.submit(PAIRS)
+                        except kvmem.Busy:
+                            pass
+                        transfer.wait(60)
+                except kvmem.InvalidState:
+                    assert transfer.closed
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            barrier.wait()
+            transfer.close()
+            for thread in threads:
+                thread.join()
+
+
+def test_objects_cannot_be_pickled_or_used_after_fork(cache):
+    import pickle
+
+    with pytest.raises(TypeError, match="belongs to its process"):
+        pickle.dumps(cache[1])
+    assert "before this process was forked" in run(
+        "import kvmem, os, sys\n"
+        "region = kvmem.Region.system(4096)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: region.info\n"
+        "    except kvmem.InvalidState as error: print(error); sys.stdout.flush(); os._exit(0)\n"
+        "    os._exit(1)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        "region.info\n"
+    )
+
+
+def test_a_wait_is_interrupted_by_a_signal():
+    class Rung(Exception):
+        pass
+
+    def ring(*_):
+        raise Rung
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    try:
+        with kvmem.Queue() as queue:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Rung):
+                queue.wait()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_timeouts_that_are_none_are_refused(cache, copy, timeout):
+    with kvmem.Transfer(cache[1], copy) as transfer, pytest.raises(kvmem.InvalidArgument, match="timeout"):
+        transfer.submit(PAIRS).wait(timeout)
+
+
+def test_the_interpreter_ends_during_a_run():
+    run(
+        "import kvmem, numpy as np\n"
+        "shape = kvmem.Shape(num_blocks=256, num_layers=8, page_size=16, inner_dim=1024, dtype='uint16', order='BLONHC')\n"
+        "a, b = (kvmem.Layout.allocate(shape, 'system') for _ in range(2))\n"
+        "t = kvmem.Transfer(a, b).submit([(i, i) for i in range(256)])\n"
+    )
+
+
+def test_a_library_of_another_version_is_refused(tmp_path):
+    assert "cannot be loaded" in run("try: import kvmem\nexcept ImportError as error: print(error)", KVMEM_LIBRARY=str(tmp_path / "x.so"))
+    assert "is not libkvmem.so" in run("try: import kvmem\nexcept ImportError as error: print(error)", KVMEM_LIBRARY="libm.so.6")
+
+
+def test_importing_loads_neither_cuda_nor_nixl_nor_numpy():
+    loaded = run("import kvmem, sys\nprint(open('/proc/self/maps').read(), *sys.modules)")
+    for name in ("libcuda", "libnixl", "numpy", "asyncio"):
+        assert name not in loaded
+
+
+def test_the_log_is_that_of_python(caplog):
+    import logging
+
+    with caplog.at_level(logging.DEBUG):
+        kvmem.log_to(logging.getLogger("kvmem"), kvmem.LogLevel.DEBUG)
+        kvmem.Region.system(4096).close()
+        kvmem.log_to(None)
+    assert any("region" in record.name or "region" in record.message for record in caplog.records)
