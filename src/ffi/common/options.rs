@@ -102,10 +102,13 @@ fn wrong_size(name: &str, size: usize, first: usize) -> Error {
     } else {
         format!("no multiple of {}", size_of::<usize>())
     };
-    // A frequent error is sizeof of a pointer to the struct.
-    let hint = match size == size_of::<*const ()>() {
-        true => format!("; {size} is the size of a pointer: is it the sizeof of a pointer to the struct?"),
-        false => String::new(),
+    // Frequent errors: the field is not set, sizeof of a pointer to the struct, headers of another version.
+    let hint = match size {
+        0 => String::new(),
+        _ if size == size_of::<*const ()>() => {
+            format!("; {size} is the size of a pointer: is it the sizeof of a pointer to the struct?")
+        }
+        _ => "; if it is that, compile the program with the headers of this version of kvmem".to_string(),
     };
     let message = format!("struct_size of {name} is {size}, {found}; set it to sizeof({name}){hint}");
     Error::new(Status::InvalidArgument, message)
@@ -188,6 +191,8 @@ mod tests {
         assert!(error.message().contains("sizeof of a pointer"), "{error}");
         let error = read_as(&[24 + 4096, 7]).unwrap_err();
         assert!(!error.message().contains("pointer"), "{error}");
+        assert!(error.message().ends_with("with the headers of this version of kvmem"), "{error}");
+        assert!(read_as(&[0, 7]).unwrap_err().message().ends_with("set it to sizeof(Known)"));
     }
 
     #[test]
