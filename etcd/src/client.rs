@@ -3,19 +3,21 @@
 
 #![forbid(unsafe_code)]
 
+mod publications;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use etcd_client::{EventType, WatchResponse};
-use serde_bytes::ByteBuf;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::Sink;
-use crate::protocol::{Command, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Options, Request, Value};
-use crate::session::{LeaseSlot, Result, Session, Stored, losses, status};
+use crate::protocol::{Command, Failure, Message, Options, Request, Value};
+use crate::session::{LeaseSlot, Result, Session, losses, status};
+use publications::Own;
 
 /// The wait before a connection is tried again: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -64,18 +66,6 @@ async fn serve(options: Options, mut commands: UnboundedReceiver<Command>, sink:
         _ = Client::new(options, sink, lease).run(forwarded) => {}
         _ = end => {}
     }
-}
-
-/// An entry that is kept published.
-struct Own {
-    presence: ByteBuf,
-    entry: ByteBuf,
-    /// The revision that it was stored at last. Events up to it are older, or of that.
-    revision: i64,
-    /// Another process has published the name. Its entry remains.
-    is_yielded: bool,
-    /// The watches of its presence and its entry in this session, by which its loss is noticed.
-    watches: Option<[i64; 2]>,
 }
 
 struct Client {
@@ -200,92 +190,6 @@ impl Client {
         Ok(())
     }
 
-    /// Publishes again what is missing, with a lease that is kept alive. Entries of an earlier lease get this one.
-    async fn restore_published(&mut self) -> Result<()> {
-        if self.published.values().all(|own| own.is_yielded) {
-            return Ok(());
-        }
-        self.renew_lease().await
-    }
-
-    /// Keeps the present lease alive over this connection, or gets another one for all entries.
-    async fn renew_lease(&mut self) -> Result<()> {
-        let Some(session) = &mut self.session else { return Ok(()) };
-        self.lease = session.lease(self.lease, self.options.lease_seconds, &self.losses.0).await?;
-        self.lease_slot.set(Some((session.client.clone(), self.lease)));
-        let own = self.published.iter().filter(|(_, own)| !own.is_yielded);
-        let names: Vec<_> = own.map(|(name, _)| name.clone()).collect();
-        for name in names {
-            self.restore_one(&name).await?;
-            self.guard(&name).await?;
-        }
-        Ok(())
-    }
-
-    async fn restore_one(&mut self, name: &str) -> Result<()> {
-        let Some(session) = &self.session else { return Ok(()) };
-        let stored = session.stored(name).await?;
-        self.settle(name, stored).await
-    }
-
-    /// Publishes an entry of this process again, if it is missing, damaged, or of an earlier lease. What is foreign is reported.
-    async fn settle(&mut self, name: &str, stored: Stored) -> Result<()> {
-        let Stored { presence: found, entry_revision, .. } = stored;
-        let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
-        if own.is_yielded {
-            return Ok(());
-        }
-        let (revision, is_whole) = match &found {
-            Some(pair) if pair.value() != own.presence.as_slice() => {
-                let value = session.keys().presence_value(pair.value());
-                return self.meet_foreign(name, value).await;
-            }
-            Some(pair) => (pair.mod_revision(), pair.mod_revision() == entry_revision),
-            None => (0, false),
-        };
-        let has_lease = found.is_some_and(|pair| pair.lease() == self.lease);
-        if is_whole && has_lease && revision == own.revision {
-            return Ok(());
-        }
-        self.store_again(name, revision, !is_whole).await
-    }
-
-    /// Stores an entry again, if its presence has not changed since `revision`. If it has, the watch reports that.
-    async fn store_again(&mut self, name: &str, revision: i64, is_damaged: bool) -> Result<()> {
-        let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
-        let stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
-        if let Some(revision) = stored {
-            own.revision = revision;
-            if is_damaged {
-                self.note_restored(name);
-            }
-        }
-        Ok(())
-    }
-
-    fn note_restored(&self, name: &str) {
-        self.sink.send(&Message::Log(format!(
-            "the entry of {name} was missing or damaged, and is published again"
-        )));
-        self.sink.send(&Message::Restored(name.to_string()));
-    }
-
-    /// Watches a name that is published here, so that its loss is noticed.
-    async fn guard(&mut self, name: &str) -> Result<()> {
-        if self.published.get(name).is_none_or(|own| own.watches.is_some()) {
-            return Ok(());
-        }
-        let Some(session) = &mut self.session else { return Ok(()) };
-        let stored = session.stored(name).await?;
-        let presence = session.watch(Some(name), stored.revision + 1).await?;
-        let entry = session.watch_entry(name, stored.revision + 1).await?;
-        if let Some(own) = self.published.get_mut(name) {
-            own.watches = Some([presence, entry]);
-        }
-        // The watch does not report what has changed between the publication and its first revision.
-        self.settle(name, stored).await
-    }
-
     /// Reports what is stored under a name, or all names, and watches it from there on.
     async fn watch(&mut self, name: Option<String>, limit: Duration) -> Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
@@ -369,33 +273,6 @@ impl Client {
         self.sink.send(&Message::Done { id, result });
     }
 
-    /// Another value is stored under a name that is published here: asks what to do, and does it.
-    async fn meet_foreign(&mut self, name: &str, value: Value) -> Result<()> {
-        let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
-        let message = Message::Foreign { name: name.to_string(), own: own.presence.clone(), value };
-        match self.sink.send(&message) {
-            DECISION_YIELD => own.is_yielded = true,
-            DECISION_RESTORE => {
-                if let Some(found) = session.presence(name, MAX_WAIT).await? {
-                    return self.store_again(name, found.mod_revision(), true).await;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Writes an entry of this process again whose value was removed or changed, but not if its presence was changed too:
-    /// that is another event.
-    async fn restore_entry(&mut self, name: &str) -> Result<()> {
-        let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
-        let stored = session.stored(name).await?;
-        match &stored.presence {
-            Some(pair) if pair.value() == own.presence.as_slice() => self.settle(name, stored).await,
-            _ => Ok(()),
-        }
-    }
-
     /// A new connection is not given up at the limit of a request: what is watched and published would be restored in part,
     /// or, with requests of short limits, never. The caller waits no longer than it wants, whatever this does.
     async fn perform(&mut self, request: Request, limit: Duration) -> Result<Value> {
@@ -435,53 +312,5 @@ impl Client {
             }
         }
         Ok(Value::Absent)
-    }
-
-    async fn publish(
-        &mut self,
-        name: &str,
-        presence: ByteBuf,
-        entry: ByteBuf,
-        limit: Duration,
-    ) -> Result<()> {
-        // A keeper ends with its connection, which may have had nothing published when it was replaced.
-        if !self.session.as_ref().is_some_and(Session::keeps_lease) {
-            self.renew_lease().await?;
-        }
-        let put = async |client: &Self| match &client.session {
-            Some(session) => session.put(name, &presence, &entry, client.lease, limit).await,
-            None => Ok(0),
-        };
-        let mut stored = put(self).await;
-        if stored.as_ref().is_err_and(|failure| failure.message.contains("lease not found")) {
-            self.renew_lease().await?;
-            stored = put(self).await;
-        }
-        let watches = self.published.get(name).and_then(|own| own.watches);
-        let own = Own { presence, entry, revision: stored?, is_yielded: false, watches };
-        self.published.insert(name.to_string(), own);
-        Ok(())
-    }
-
-    async fn withdraw(&mut self, name: &str, limit: Duration) -> Result<()> {
-        // Also what is not known to be published: a server may execute a publication after its limit.
-        let own = self.published.remove(name);
-        let Some(session) = self.session.as_mut().filter(|_| self.lease != 0) else { return Ok(()) };
-        let removed = match &own {
-            Some(own) if own.is_yielded => Ok(false),
-            _ => session.remove(name, self.lease, limit).await,
-        };
-        if removed.is_err() {
-            self.published.extend(own.map(|own| (name.to_string(), own)));
-        } else {
-            for id in own.and_then(|own| own.watches).into_iter().flatten() {
-                session.unwatch(id).await;
-            }
-        }
-        if !removed? {
-            let message = "another process has published an agent of that name since".to_string();
-            return Err(Failure { status: status::STALE, message });
-        }
-        Ok(())
     }
 }
