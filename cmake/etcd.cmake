@@ -15,7 +15,7 @@ endif()
 
 set(KVMEM_ETCD_NAME libkvmem_etcd.so.${KVMEM_SOVERSION})
 set(KVMEM_ETCD_FILE "${KVMEM_STAGE}/${KVMEM_ETCD_NAME}")
-file(GLOB etcd_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/etcd/src/*.rs")
+file(GLOB_RECURSE etcd_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/etcd/src/*.rs")
 set(etcd_cargo "${CMAKE_COMMAND}" -E env "PROTOC=${KVMEM_PROTOC}" "${KVMEM_CARGO}")
 set(etcd_options --release --locked --config "${remap}" --target-dir "${KVMEM_CARGO_TARGET_DIR}/etcd" ${cargo_target})
 add_custom_command(

@@ -191,6 +191,32 @@ TEST(a_slow_network_delays_calls_with_a_long_timeout) {
     slow_link_close(&link);
 }
 
+/* The watches of all clients at the server. */
+static long count_watches(const etcd_server *server) {
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)server->port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK_EQ(connect(connection, (const struct sockaddr *)&address, sizeof(address)), 0);
+    static const char request[] = "GET /metrics HTTP/1.0\r\n\r\n";
+    CHECK_EQ(write(connection, request, sizeof(request) - 1), sizeof(request) - 1);
+    FILE *reply = fdopen(connection, "r");
+    CHECK(reply != NULL);
+    char *line = NULL;
+    size_t capacity = 0;
+    long count = -1;
+    while (getline(&line, &capacity, reply) > 0)
+        sscanf(line, "etcd_debugging_mvcc_watcher_total %ld", &count);
+    free(line);
+    fclose(reply);
+    CHECK(count >= 0);
+    return count;
+}
+
+/* The server adds and cancels watches some time after the call that asks for it. */
+static void await_watches(const etcd_server *server, long count) {
+    while (count_watches(server) != count) sched_yield();
+}
+
 /* A publisher behind a link that can be cut. The watcher reaches the server without it. */
 typedef struct cut_server {
     watched_server behind;
@@ -253,6 +279,35 @@ TEST(an_entry_that_was_removed_during_an_interruption_is_published_again) {
     }
 }
 
+/* The withdrawal fails, and holds nevertheless: the entry is removed when the server is reached again. */
+TEST(an_entry_that_was_withdrawn_during_an_interruption_is_removed) {
+    OPENED(cut_server, it);
+    slow_link_cut(&it.link);
+    directory_await(it.publisher, KVMEM_DIRECTORY_INTERRUPTED, "");
+    EXPECT(KVMEM_STATUS_IO, kvmem_directory_withdraw(it.publisher, "south", PATIENCE, ERR));
+    slow_link_mend(&it.link);
+    directory_await(it.publisher, KVMEM_DIRECTORY_RESUMED, "");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "south", kvmem_directory_look_up, it.behind.watcher, "south", PATIENCE);
+    EXPECT_OK(kvmem_directory_withdraw(it.publisher, "south", PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_withdraw(it.publisher, "south", PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+    OWN(kvmem_directory_entry, found, kvmem_directory_look_up, it.behind.watcher, "south", PATIENCE);
+}
+
+TEST(a_watch_that_was_ended_during_an_interruption_is_not_restored) {
+    OPENED(cut_server, it);
+    /* Two keys of each of two agents, and all agents. */
+    await_watches(&it.behind.server, 5);
+    EXPECT_OK(kvmem_directory_watch(it.publisher, "north", PATIENCE, ERR));
+    await_watches(&it.behind.server, 6);
+    slow_link_cut(&it.link);
+    directory_await(it.publisher, KVMEM_DIRECTORY_INTERRUPTED, "");
+    EXPECT_OK(kvmem_directory_unwatch(it.publisher, "north", PATIENCE, ERR));
+    slow_link_mend(&it.link);
+    directory_await(it.publisher, KVMEM_DIRECTORY_RESUMED, "");
+    await_watches(&it.behind.server, 5);
+}
+
 /* Calls whose timeout is shorter than connecting: the connection is made nevertheless, and the watches are
    restored. */
 TEST(short_timeouts_do_not_prevent_a_new_connection) {
@@ -300,32 +355,6 @@ TEST(a_watch_that_timed_out_changes_nothing) {
             is_seen |= event.kind == KVMEM_DIRECTORY_UPDATED;
         }
     }
-}
-
-/* The watches of all clients at the server. */
-static long count_watches(const etcd_server *server) {
-    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)server->port),
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    CHECK_EQ(connect(connection, (const struct sockaddr *)&address, sizeof(address)), 0);
-    static const char request[] = "GET /metrics HTTP/1.0\r\n\r\n";
-    CHECK_EQ(write(connection, request, sizeof(request) - 1), sizeof(request) - 1);
-    FILE *reply = fdopen(connection, "r");
-    CHECK(reply != NULL);
-    char *line = NULL;
-    size_t capacity = 0;
-    long count = -1;
-    while (getline(&line, &capacity, reply) > 0)
-        sscanf(line, "etcd_debugging_mvcc_watcher_total %ld", &count);
-    free(line);
-    fclose(reply);
-    CHECK(count >= 0);
-    return count;
-}
-
-/* The server adds and cancels watches some time after the call that asks for it. */
-static void await_watches(const etcd_server *server, long count) {
-    while (count_watches(server) != count) sched_yield();
 }
 
 TEST(an_agent_that_is_watched_again_is_watched_once) {

@@ -107,6 +107,21 @@ TEST(a_region_that_is_not_deregistered_late_is_never_freed) {
     CHECK_EQ(releases_count(), before);
 }
 
+/* NIXL may not return, also if the caller waits for ever: other publications of the agent wait for this one. */
+TEST(a_publication_without_a_timeout_ends_at_the_limit_of_its_agent) {
+    OPENED(pair, it);
+    SCRATCH(files);
+    OWN(kvmem_directory, directory, kvmem_directory_create,
+        REF(OPTIONS(kvmem_directory_options, it.folder = scratch_file(&files, "agents"))));
+    OWNED(kvmem_region) region = adopt(memory + 8192);
+    NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_region_register, region, it.near);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, PART,
+                   kvmem_directory_publish(directory, it.near, NULL, 0, KVMEM_TIMEOUT_FOREVER, ERR));
+    go_on(it.near);
+    EXPECT_OK(kvmem_directory_publish(directory, it.near, NULL, 0, PATIENCE, ERR));
+}
+
 /* While the agent is in a call, later ones wait for it, and are executed after they have timed out. */
 TEST(what_is_made_too_late_is_ended) {
     OPENED(pair, it);

@@ -58,7 +58,7 @@ async fn serve(options: Options, mut commands: UnboundedReceiver<Command>, sink:
     let (ended, end) = oneshot::channel::<()>();
     tokio::task::spawn_local(async move {
         while let Some(command) = commands.recv().await {
-            let _ = forward.send(command);
+            let _ = forward.send((command, Instant::now()));
         }
         let _ = ended.send(());
     });
@@ -82,9 +82,12 @@ struct Client {
     is_interrupted: bool,
 }
 
+/// A command, and when it arrived.
+type Queued = (Command, Instant);
+
 /// What comes next.
 enum Turn {
-    Command(Option<Command>),
+    Command(Option<Queued>),
     Watch(Result<WatchResponse>),
     LeaseLost(Failure),
     Retry,
@@ -106,7 +109,7 @@ impl Client {
         }
     }
 
-    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+    async fn run(mut self, mut commands: UnboundedReceiver<Queued>) {
         let opened = Session::connect(&self.options).await.map(|session| self.session = Some(session));
         let failed = opened.is_err();
         self.sink.send(&Message::Opened(opened));
@@ -127,7 +130,7 @@ impl Client {
             };
             match turn {
                 Turn::Command(None) => return,
-                Turn::Command(Some(command)) => self.execute(command).await,
+                Turn::Command(Some((command, arrival))) => self.execute(command, arrival).await,
                 Turn::Watch(Ok(message)) => self.apply(&message).await,
                 Turn::Watch(Err(failure)) => self.lose(failure),
                 Turn::LeaseLost(failure) => self.renew(failure).await,
@@ -182,6 +185,7 @@ impl Client {
     async fn restore(&mut self) -> Result<()> {
         self.published.values_mut().for_each(|own| own.watches = None);
         self.watched.values_mut().for_each(|id| *id = None);
+        self.withdraw_again().await?;
         self.restore_published().await?;
         let watched: Vec<_> = self.watched.keys().cloned().collect();
         for name in watched {
@@ -243,9 +247,7 @@ impl Client {
             if self.watched.contains_key(&None) || self.watched.contains_key(&Some(name.clone())) {
                 self.sink.send(&Message::Changed(name.clone(), value.clone()));
             }
-            if let Some(own) = self.published.get(&name).filter(|_| is_new(&name))
-                && !own.is_yielded
-            {
+            if let Some(own) = self.published.get(&name).filter(|own| own.is_kept() && is_new(&name)) {
                 let is_same = matches!(&value, Value::Bytes(bytes) if *bytes == own.presence);
                 let met = match value {
                     Value::Absent => self.restore_published().await,
@@ -259,13 +261,18 @@ impl Client {
         }
     }
 
-    async fn execute(&mut self, command: Command) {
+    /// Executes a command, unless its caller does not wait for it any more: commands that arrive while a server does not respond
+    /// would otherwise delay those that arrive after it has responded again.
+    async fn execute(&mut self, command: Command, arrival: Instant) {
         let Command { id, timeout_ms, request } = command;
         let limit = timeout_ms.map_or(MAX_WAIT, Duration::from_millis).min(MAX_WAIT);
-        let result = self.perform(request, limit).await;
-        // A dead connection makes every further request wait as long. The next request connects again.
+        let left = limit.saturating_sub(arrival.elapsed());
+        let is_withdrawal = matches!(request, Request::Withdraw(_));
+        let result = self.perform(request, left).await;
+        // A dead connection makes every further request wait as long. The next request connects again. A new connection also
+        // withdraws what could not be withdrawn.
         if let Err(failure) = &result
-            && failure.status == status::IO
+            && (failure.status == status::IO || is_withdrawal && failure.status != status::STALE)
             && self.session.is_some()
         {
             self.lose(failure.clone());
@@ -273,17 +280,32 @@ impl Client {
         self.sink.send(&Message::Done { id, result });
     }
 
+    /// Ends a watch. Without a connection too: then it is not restored.
+    async fn unwatch(&mut self, name: &Option<String>) {
+        if let (Some(Some(id)), Some(session)) = (self.watched.remove(name), &mut self.session) {
+            session.unwatch(id).await;
+        }
+    }
+
     /// A new connection is not given up at the limit of a request: what is watched and published would be restored in part,
     /// or, with requests of short limits, never. The caller waits no longer than it wants, whatever this does.
     async fn perform(&mut self, request: Request, limit: Duration) -> Result<Value> {
         let begun = Instant::now();
+        match &request {
+            Request::Unwatch(name) => {
+                self.unwatch(name).await;
+                return Ok(Value::Absent);
+            }
+            Request::Withdraw(name) => self.begin_withdrawal(name),
+            _ if limit.is_zero() => return Err(too_late()),
+            _ => {}
+        }
         self.connected().await?;
         let mut limit = limit.saturating_sub(begun.elapsed());
         if matches!(request, Request::Withdraw(_)) {
             limit = limit.max(MIN_WAIT);
-        } else if limit.is_zero() && !matches!(request, Request::Unwatch(_)) {
-            let message = "the server did not respond in time".to_string();
-            return Err(Failure { status: status::TIMED_OUT, message });
+        } else if limit.is_zero() {
+            return Err(too_late());
         }
         match request {
             Request::Publish { name, presence, entry } => {
@@ -305,12 +327,12 @@ impl Client {
                 }
             }
             Request::Watch(name) => self.watch(name, limit).await?,
-            Request::Unwatch(name) => {
-                if let (Some(Some(id)), Some(session)) = (self.watched.remove(&name), &mut self.session) {
-                    session.unwatch(id).await;
-                }
-            }
+            Request::Unwatch(_) => {}
         }
         Ok(Value::Absent)
     }
+}
+
+fn too_late() -> Failure {
+    Failure { status: status::TIMED_OUT, message: "the server did not respond in time".to_string() }
 }

@@ -123,8 +123,9 @@ kvmem_status kvmem_directory_publish(const kvmem_directory *directory, kvmem_age
 /// Removes an entry that was published with this directory handle.
 /// @return KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
 ///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
-///           lease does
+///         KVMEM_STATUS_TIMED_OUT, KVMEM_STATUS_IO: the directory does not respond. In etcd the entry is not
+///           published again, and is removed when a server is reached, or when its lease ends
+///         KVMEM_STATUS_PERMISSION_DENIED: the folder may not be changed; the entry remains
 kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory, const char *agent,
     uint64_t timeout_ns, kvmem_error **error);
 

@@ -110,14 +110,19 @@ impl Entry {
     }
 }
 
-/// Checks the number of layouts, and that their names are valid and unique.
-pub fn check_layouts(layouts: &[PublishedLayout]) -> Result<()> {
-    let count = layouts.len();
+/// Checks the number of layouts.
+pub fn check_layout_count(count: usize) -> Result<()> {
     ensure!(
         count <= MAX_LAYOUTS,
         InvalidArgument,
         "there are {count} layouts, and an entry has at most {MAX_LAYOUTS}"
     );
+    Ok(())
+}
+
+/// Checks the number of layouts, and that their names are valid and unique.
+pub fn check_layouts(layouts: &[PublishedLayout]) -> Result<()> {
+    check_layout_count(layouts.len())?;
     let mut names = std::collections::BTreeSet::new();
     for (index, layout) in layouts.iter().enumerate() {
         check_name(&layout.name, &format!("layouts[{index}]"))?;

@@ -171,6 +171,11 @@ impl Agent {
         [of_agent, LIMIT.get()].into_iter().flatten().min()
     }
 
+    /// When a call with a deadline of the caller's ends: NIXL may not return, also if the caller has none.
+    pub fn call_deadline_before(&self, deadline: Option<Instant>) -> Option<Instant> {
+        [deadline, self.call_deadline()].into_iter().flatten().min()
+    }
+
     /// Has the agent's thread execute a command, and waits for its result, as long as calls of this agent may take. It may be
     /// executed later: [`Command`] says what becomes of its result.
     pub fn call<R>(&self, command: impl FnOnce(Reply<R>) -> Command) -> Result<R> {

@@ -16,15 +16,24 @@ pub(super) struct Own {
     /// The revision that it was stored at last. Events up to it are older, or of that.
     pub(super) revision: i64,
     /// Another process has published the name. Its entry remains.
-    pub(super) is_yielded: bool,
+    is_yielded: bool,
+    /// The caller has withdrawn it, and no server has confirmed that yet. It is not restored, and removed when a server is reached.
+    is_withdrawn: bool,
     /// The watches of its presence and its entry in this session, by which its loss is noticed.
     pub(super) watches: Option<[i64; 2]>,
+}
+
+impl Own {
+    /// Whether it is to be stored.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_yielded && !self.is_withdrawn
+    }
 }
 
 impl Client {
     /// Publishes again what is missing, with a lease that is kept alive. Entries of an earlier lease get this one.
     pub(super) async fn restore_published(&mut self) -> Result<()> {
-        if self.published.values().all(|own| own.is_yielded) {
+        if !self.published.values().any(Own::is_kept) {
             return Ok(());
         }
         self.renew_lease().await
@@ -35,7 +44,7 @@ impl Client {
         let Some(session) = &mut self.session else { return Ok(()) };
         self.lease = session.lease(self.lease, self.options.lease_seconds, &self.losses.0).await?;
         self.lease_slot.set(Some((session.client.clone(), self.lease)));
-        let own = self.published.iter().filter(|(_, own)| !own.is_yielded);
+        let own = self.published.iter().filter(|(_, own)| own.is_kept());
         let names: Vec<_> = own.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.restore_one(&name).await?;
@@ -54,7 +63,7 @@ impl Client {
     pub(super) async fn settle(&mut self, name: &str, stored: Stored) -> Result<()> {
         let Stored { presence: found, entry_revision, .. } = stored;
         let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
-        if own.is_yielded {
+        if !own.is_kept() {
             return Ok(());
         }
         let (revision, is_whole) = match &found {
@@ -156,30 +165,53 @@ impl Client {
             stored = put(self).await;
         }
         let watches = self.published.get(name).and_then(|own| own.watches);
-        let own = Own { presence, entry, revision: stored?, is_yielded: false, watches };
+        let (is_yielded, is_withdrawn) = (false, false);
+        let own = Own { presence, entry, revision: stored?, is_yielded, is_withdrawn, watches };
         self.published.insert(name.to_string(), own);
         Ok(())
     }
 
+    /// Has an entry never restored from now on, also if no server is reached.
+    pub(super) fn begin_withdrawal(&mut self, name: &str) {
+        if let Some(own) = self.published.get_mut(name) {
+            own.is_withdrawn = true;
+        }
+    }
+
+    /// Removes what was withdrawn while no server responded. The lease of the earlier connection identifies it.
+    pub(super) async fn withdraw_again(&mut self) -> Result<()> {
+        let withdrawn = self.published.iter().filter(|(_, own)| own.is_withdrawn && !own.is_yielded);
+        let names: Vec<_> = withdrawn.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.remove(&name, MAX_WAIT).await?;
+        }
+        Ok(())
+    }
+
+    /// Also removes what is not known to be published: a server may execute a publication after its limit.
     pub(super) async fn withdraw(&mut self, name: &str, limit: Duration) -> Result<()> {
-        // Also what is not known to be published: a server may execute a publication after its limit.
-        let own = self.published.remove(name);
-        let Some(session) = self.session.as_mut().filter(|_| self.lease != 0) else { return Ok(()) };
-        let removed = match &own {
-            Some(own) if own.is_yielded => Ok(false),
-            _ => session.remove(name, self.lease, limit).await,
+        if self.remove(name, limit).await? {
+            return Ok(());
+        }
+        let message = "another process has published an agent of that name since".to_string();
+        Err(Failure { status: status::STALE, message })
+    }
+
+    /// Removes an entry, and forgets it. Returns whether it is not that of another process.
+    async fn remove(&mut self, name: &str, limit: Duration) -> Result<bool> {
+        let is_yielded = self.published.get(name).is_some_and(|own| own.is_yielded);
+        let removed = match &self.session {
+            Some(session) if self.lease != 0 && !is_yielded => {
+                session.remove(name, self.lease, limit).await?
+            }
+            _ => !is_yielded,
         };
-        if removed.is_err() {
-            self.published.extend(own.map(|own| (name.to_string(), own)));
-        } else {
+        let own = self.published.remove(name);
+        if let Some(session) = &mut self.session {
             for id in own.and_then(|own| own.watches).into_iter().flatten() {
                 session.unwatch(id).await;
             }
         }
-        if !removed? {
-            let message = "another process has published an agent of that name since".to_string();
-            return Err(Failure { status: status::STALE, message });
-        }
-        Ok(())
+        Ok(removed)
     }
 }

@@ -47,8 +47,7 @@ impl FoundEntry {
             look_up: self.look_up,
             process: layouts.first().and_then(|layout| Layout::exporter(&layout.descriptor)),
         };
-        let deadline = [deadline, agent.call_deadline()].into_iter().flatten().min();
-        agent.call_until(deadline, |reply| Command::LoadFound(Box::new(found), reply))
+        agent.call_until(agent.call_deadline_before(deadline), |reply| Command::LoadFound(Box::new(found), reply))
     }
 }
 

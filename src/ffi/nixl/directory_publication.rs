@@ -7,6 +7,7 @@ use serde_bytes::ByteBuf;
 
 use crate::base::error::{Result, ensure};
 use crate::directory::PublishedLayout;
+use crate::directory::entry::check_layout_count;
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -68,6 +69,7 @@ pub unsafe extern "C" fn kvmem_directory_publish(
             let end = deadline(timeout_ns);
             let layouts = items(layouts, count, "layouts")?;
             let content = || {
+                let end = agent.call_deadline_before(end);
                 let metadata = agent.call_until(end, Command::LocalMetadata)?;
                 Ok((metadata, within(end, || exported(scope, agent.name(), layouts))?))
             };
@@ -83,7 +85,9 @@ unsafe fn exported<'a>(
     agent: &str,
     layouts: &[kvmem_named_layout],
 ) -> Result<Vec<PublishedLayout>> {
-    let mut exported = Vec::with_capacity(layouts.len().min(1024));
+    // Before they are exported, which takes longer.
+    check_layout_count(layouts.len())?;
+    let mut exported = Vec::with_capacity(layouts.len());
     for (index, item) in layouts.iter().enumerate() {
         // SAFETY: the caller's promise.
         let named = unsafe { text::required(item.name, "the name of a layout") };
@@ -111,8 +115,9 @@ unsafe fn exported<'a>(
 ///
 /// @return KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
 ///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
-///           lease does
+///         KVMEM_STATUS_TIMED_OUT, KVMEM_STATUS_IO: the directory does not respond. In etcd the entry is not
+///           published again, and is removed when a server is reached, or when its lease ends
+///         KVMEM_STATUS_PERMISSION_DENIED: the folder may not be changed; the entry remains
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_withdraw(
     directory: *const kvmem_directory,
