@@ -27,6 +27,10 @@ pub struct CUstream_st {
 /// method of the transfer cannot be captured, the graph takes the best method that can be captured, and
 /// kvmem_transfer_explain says which.
 ///
+/// Between two calls of this function kvmem does not know of a capture of a non-blocking stream. Memory of a
+/// GPU or pinned memory that is destroyed then, and the first preparation of a kind of copies, can invalidate
+/// it. Do both before the capture begins; docs/streams.md lists the calls.
+///
 /// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
 /// reported.
 ///
