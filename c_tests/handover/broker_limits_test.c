@@ -89,6 +89,32 @@ TEST(clients_that_do_not_read_count_until_their_time_ends) {
     server_await_clients(&server, 0);
 }
 
+static atomic_int failed_waits;
+static void count_failed_waits(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)user_data;
+    failed_waits += strstr(message, "cannot wait for its clients") != NULL;
+}
+
+/* The kernel refuses to wait for more files than the process may open now. */
+TEST(a_broker_that_cannot_wait_for_its_clients_tries_again) {
+    OPENED(server, server, REF(server_options()));
+    int clients[8];
+    for (size_t i = 0; i < NUM(clients); i++) clients[i] = connect_raw(server.path);
+    server_await_clients(&server, NUM(clients));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count_failed_waits, NULL, ERR));
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {.rlim_cur = NUM(clients), .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    CHECK_EQ(write(clients[0], "K", 1), 1);
+    while (failed_waits == 0) sched_yield();
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 0; i < NUM(clients); i++) close(clients[i]);
+    server_check_service(&server);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    server_await_clients(&server, 0);
+}
+
 TEST(a_share_unpublished_while_it_is_sent_still_arrives) {
     KEEPS_FILES;
     OPENED(server, server, NULL);

@@ -73,6 +73,29 @@ TEST(the_permissions_of_an_entry_follow_the_umask) {
     }
 }
 
+/* A process of another user, or of this one if that is not root. */
+ROLE(stranger) {
+    (void)socket;
+    if (geteuid() == 0) CHECK_EQ(setuid(65534), 0);
+    const kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = getenv("FOLDER"));
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "EACCES", kvmem_directory_look_up, directory, "private", PATIENCE);
+}
+
+/* It may be valid: a publisher has a mask that excludes other users. */
+TEST(an_entry_that_may_not_be_read_is_not_called_invalid) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("private");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    CHECK_EQ(chmod(path_of(&here, "private"), geteuid() == 0 ? 0600 : 0), 0);
+    CHECK_EQ(chmod(folder_of(&here), 0755), 0);
+    CHECK_EQ(chmod(here.files.path, 0755), 0);
+    CHECK_EQ(setenv("FOLDER", folder_of(&here), 1), 0);
+    peer stranger = peer_start("stranger");
+    peer_finish(&stranger);
+}
+
 /* A program that changes its working directory, as daemons do. */
 TEST(a_relative_folder_stays_where_it_was_created) {
     SCRATCH(first);

@@ -7,6 +7,7 @@ pub(crate) mod disposal;
 pub mod error;
 pub(crate) mod file_limit;
 pub(crate) mod file_systems;
+pub(crate) mod folder_lock;
 pub mod guarded;
 pub mod handoff;
 pub(crate) mod keyed;

@@ -12,7 +12,8 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::base::error::{Error, Result, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::folder_lock::FolderLock;
 use crate::base::lists;
 use crate::base::log::log;
 use crate::base::paths::missing_directory;
@@ -42,6 +43,16 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// An unfinished entry this old has no writer any more, unless it is locked.
 const ABANDONED: Duration = Duration::from_secs(60);
 
+/// How long a change waits for those of other processes, which take less than a millisecond unless the process is stopped.
+const TURN_LIMIT: Duration = Duration::from_millis(100);
+
+/// The right to look at an entry and to remove or replace it then: other processes do so before or after.
+pub struct Turn {
+    /// `None` if another process has not ended its turn in time, or if the file system has no locks. An entry that is removed
+    /// nevertheless although it is new is written again by its process.
+    _lock: Option<FolderLock>,
+}
+
 /// A folder.
 pub struct Folder {
     pub path: PathBuf,
@@ -57,7 +68,7 @@ pub enum Found {
     Ended,
     Entry(Box<Entry>),
     /// Not an entry, for this reason.
-    Invalid(String),
+    Invalid(Error),
 }
 
 /// The file of an entry.
@@ -65,7 +76,7 @@ enum Opened {
     Nothing,
     File(OwnedFd),
     /// Not that of an entry, for this reason.
-    Invalid(String),
+    Invalid(Error),
 }
 
 /// An entry of this process.
@@ -113,7 +124,7 @@ impl Folder {
         // Before the bytes are read: an entry that is unlocked now never comes alive again.
         let is_alive = match is_locked(file.as_fd(), OWNER) {
             Ok(is_alive) => is_alive,
-            Err(error) => return Ok(Found::Invalid(error.to_string())),
+            Err(error) => return Ok(Found::Invalid(error)),
         };
         let entry = read(&file).and_then(|bytes| Entry::read(name, &bytes));
         Ok(match entry {
@@ -122,7 +133,7 @@ impl Folder {
                 self.remove_ended(name, &file);
                 Found::Ended
             }
-            Err(error) => Found::Invalid(error.to_string()),
+            Err(error) => Found::Invalid(error),
         })
     }
 
@@ -137,23 +148,38 @@ impl Folder {
         let file = match retried::openat(&self.folder, &file_name(name), IN_FOLDER, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(Opened::Nothing),
-            Err(Errno::LOOP) => return Ok(Opened::Invalid("its file is a symbolic link".to_string())),
+            Err(Errno::LOOP) => {
+                return Ok(Opened::Invalid(foreign("its file is a symbolic link".to_string())));
+            }
             Err(errno) => {
                 let error = Error::errno("open its file", errno);
                 let is_local = matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
-                return if is_local { Err(error) } else { Ok(Opened::Invalid(error.to_string())) };
+                return if is_local { Err(error) } else { Ok(Opened::Invalid(error)) };
             }
         };
         let stat = retried::fstat(&file).map_err(|errno| Error::errno("get the size of its file", errno))?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Opened::File(file),
-            other => Opened::Invalid(format!("its file is not a regular file but a {other:?}")),
+            other => Opened::Invalid(foreign(format!("its file is not a regular file but a {other:?}"))),
         })
     }
 
-    /// Removes the file of an entry whose process has ended. A process that publishes the name at this moment notices that
-    /// its file was removed, and writes it again.
+    /// Waits until no other process changes entries.
+    pub fn turn(&self) -> Turn {
+        let lock = FolderLock::take(&self.folder, TURN_LIMIT);
+        let lock = lock.inspect_err(|errno| {
+            log!(Debug, "folder {} is not locked, and is changed nevertheless: {errno}", self.path.display());
+        });
+        Turn { _lock: lock.ok() }
+    }
+
+    /// Removes the file of an entry whose process has ended, unless another process changes entries just now: it may publish
+    /// the name. Then a later look removes the file.
     fn remove_ended(&self, name: &str, file: &OwnedFd) {
+        let _turn = match FolderLock::take(&self.folder, Duration::ZERO) {
+            Err(Errno::WOULDBLOCK) => return,
+            lock => Turn { _lock: lock.ok() },
+        };
         let Ok(ended) = retried::fstat(file).map(identity) else { return };
         match self.remove_inode(name, ended) {
             Ok(true) => log!(Debug, "the process of agent '{name}' has ended; its entry is removed"),
@@ -162,7 +188,7 @@ impl Folder {
         }
     }
 
-    /// Removes the file under a name, unless it is another one. Returns whether it is not there any more.
+    /// Removes the file under a name, unless it is another one. The caller has a turn. Returns whether it is not there any more.
     fn remove_inode(&self, name: &str, inode: (u64, u64)) -> Result<bool> {
         let path = file_name(name);
         let there = match retried::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW) {
@@ -197,7 +223,7 @@ impl Folder {
     }
 
     /// Writes an entry, and replaces the one under its name.
-    pub fn write(&self, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
+    pub fn write(&self, _turn: &Turn, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
         let unfinished = format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random()?));
         let result = self.write_aside(&unfinished, bytes).and_then(|own| {
             retried::renameat(&self.folder, &unfinished, &self.folder, &file_name(name))
@@ -252,6 +278,7 @@ impl Folder {
 
     /// Removes the file of an entry of this process. Fails if the name leads to another file.
     pub fn remove(&self, name: &str, own: &OwnFile) -> Result<()> {
+        let _turn = self.turn();
         let is_removed = self.remove_inode(name, own.inode)?;
         ensure!(is_removed, Stale, "another process has published an agent of that name since");
         Ok(())
@@ -276,6 +303,11 @@ impl Folder {
             }
         }
     }
+}
+
+/// The reason why a file is not that of an entry.
+fn foreign(reason: String) -> Error {
+    Error::new(Status::Corrupt, reason)
 }
 
 fn identity(stat: Stat) -> (u64, u64) {
@@ -341,7 +373,10 @@ fn is_unfinished(name: &[u8]) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use serde_bytes::ByteBuf;
+
     use super::*;
+    use crate::directory::entry::Presence;
 
     fn mode_of(path: &Path) -> u32 {
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -357,10 +392,29 @@ mod tests {
         let read = std::fs::File::open(path.join(".new")).unwrap();
         assert!(is_locked(read.as_fd(), OWNER).unwrap());
         // The entry has the permissions that an ordinary file gets.
-        let own = folder.write("a", vec![7]).unwrap();
+        let own = folder.write(&folder.turn(), "a", vec![7]).unwrap();
         std::fs::write(path.join("ordinary"), []).unwrap();
         assert_eq!(mode_of(&path.join("a.agent")), mode_of(&path.join("ordinary")) & 0o644);
         folder.remove("a", &own).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn an_ended_entry_is_removed_when_no_other_process_changes_entries() {
+        let path = std::env::temp_dir().join(format!("kvmem-files-turn-{}", std::process::id()));
+        let folder = Folder::open(&path).unwrap();
+        let presence = Presence { name: "a".to_string(), incarnation: 1, version: 1 };
+        let bytes = Entry { presence, metadata: ByteBuf::new(), layouts: Vec::new() }.write().unwrap();
+        let own = folder.write(&folder.turn(), "a", bytes).unwrap();
+        assert!(matches!(folder.find("a").unwrap(), Found::Entry(_)));
+        drop(own);
+        // A process that has found the ended entry, too, or is about to publish the name.
+        let turn = folder.turn();
+        assert!(matches!(folder.find("a").unwrap(), Found::Ended));
+        assert!(path.join("a.agent").exists());
+        drop(turn);
+        assert!(matches!(folder.find("a").unwrap(), Found::Ended));
+        assert!(matches!(folder.find("a").unwrap(), Found::Nothing));
         std::fs::remove_dir_all(&path).unwrap();
     }
 }

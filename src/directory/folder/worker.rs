@@ -275,7 +275,7 @@ impl Worker {
         Ok(match self.folder.find(name)? {
             Found::Nothing | Found::Ended => State::Absent,
             Found::Entry(entry) => State::Present(entry.presence),
-            Found::Invalid(reason) => State::Invalid(reason),
+            Found::Invalid(reason) => State::Invalid(reason.to_string()),
         })
     }
 
@@ -307,6 +307,8 @@ impl Worker {
         if own.is_superseded || self.folder.is_own(name, &own.file)? {
             return Ok(());
         }
+        // Another process may publish the name just now: its entry is found, or replaces this one.
+        let turn = self.folder.turn();
         if let Found::Entry(other) = self.folder.find(name)?
             && other.presence.incarnation != own.presence.incarnation
         {
@@ -314,7 +316,7 @@ impl Worker {
             (self.sink)(Report::Superseded(name.to_string()));
             return Ok(());
         }
-        own.file = self.folder.write(name, own.file.bytes.clone())?;
+        own.file = self.folder.write(&turn, name, own.file.bytes.clone())?;
         (self.sink)(Report::Restored(name.to_string()));
         log!(
             Warn,
@@ -354,7 +356,11 @@ impl Worker {
                 return match self.folder.find(&name)? {
                     Found::Entry(entry) => Ok(Reply::Entry(entry)),
                     Found::Nothing | Found::Ended => Err(not_found()),
-                    Found::Invalid(reason) => Err(refused(&name, &reason, &self.location)),
+                    // It may be valid: only this process does not see that.
+                    Found::Invalid(reason) if reason.status() == Status::PermissionDenied => {
+                        Err(reason.context("read its entry"))
+                    }
+                    Found::Invalid(reason) => Err(refused(&name, reason.message(), &self.location)),
                 };
             }
             Request::Check(name) => return Ok(Reply::Presence(self.state(&name)?)),
@@ -376,7 +382,8 @@ impl Worker {
 
     fn publish(&mut self, entry: Entry) -> Result<()> {
         let presence = entry.presence.clone();
-        let file = self.folder.write(&presence.name, entry.write()?)?;
+        let bytes = entry.write()?;
+        let file = self.folder.write(&self.folder.turn(), &presence.name, bytes)?;
         let name = presence.name.clone();
         self.published.insert(name, Own { presence, file, is_superseded: false });
         Ok(())

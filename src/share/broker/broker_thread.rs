@@ -27,8 +27,8 @@ use crate::share::parcel::Parcel;
 
 /// The maximum number of clients that are accepted before the connected ones are served.
 const ACCEPTS_A_TURN: usize = 64;
-/// How long no client is accepted after the process had no free file descriptor for one.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long nothing is tried again that has failed for want of file descriptors or of memory of the kernel.
+const PAUSE: Duration = Duration::from_millis(50);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All that the thread owns.
@@ -38,6 +38,8 @@ pub struct Service {
     config: BrokerConfig,
     connections: Vec<Connection>,
     accept_from: Option<Instant>,
+    /// The last wait or the last connection has failed, which the log has.
+    has_failed: bool,
 }
 
 /// The ready file descriptors, in the order of the connections.
@@ -49,7 +51,7 @@ struct Ready {
 impl Service {
     /// A service without clients.
     pub fn new(shared: Arc<BrokerState>, listener: Listener, config: BrokerConfig) -> Self {
-        Self { shared, listener, config, connections: Vec::new(), accept_from: None }
+        Self { shared, listener, config, connections: Vec::new(), accept_from: None, has_failed: false }
     }
 
     /// Serves until the broker is dropped.
@@ -58,13 +60,20 @@ impl Service {
             match self.wait() {
                 Ok(ready) => self.serve(&ready),
                 Err(errno) => {
-                    log!(Error, "a broker cannot wait for its clients, and ends: {errno}");
-                    break;
+                    self.note_failure("wait for its clients", errno);
+                    std::thread::sleep(PAUSE);
                 }
             }
         }
         self.connections.clear();
         self.count_clients();
+    }
+
+    /// The log has the first failure of a series.
+    fn note_failure(&mut self, what: &str, errno: Errno) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            log!(Warn, "a broker cannot {what}: {errno}; it tries again every {PAUSE:?}");
+        }
     }
 
     fn wait(&self) -> std::result::Result<Ready, Errno> {
@@ -199,11 +208,14 @@ impl Service {
                 return;
             }
             match self.listener.accept() {
-                Ok(Some(socket)) => self.admit(socket),
+                Ok(Some(socket)) => {
+                    self.has_failed = false;
+                    self.admit(socket);
+                }
                 Ok(None) => return,
                 Err(errno) => {
-                    log!(Warn, "a broker cannot accept a client: {errno}");
-                    self.accept_from = Instant::now().checked_add(ACCEPT_PAUSE);
+                    self.note_failure("accept a client", errno);
+                    self.accept_from = Instant::now().checked_add(PAUSE);
                 }
             }
         }

@@ -9,13 +9,14 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::folder_lock::FolderLock;
 use crate::base::log::log;
 use crate::base::paths::{absolute, missing_directory};
 use crate::base::process::{LocalFd, pid_has_ended};
@@ -29,9 +30,8 @@ const MAX_PATH: usize = 107;
 /// Temporary names are this, and the hexadecimal digits of so many random bytes.
 const TEMPORARY: &str = ".kvmem-broker-";
 const RANDOM_BYTES: usize = 6;
-/// How long the directory may be locked by other processes, and how often that is checked: creating a socket takes a millisecond.
+/// How long the directory may be locked by other processes: creating a socket takes a millisecond.
 const LOCK_TIME: Duration = Duration::from_secs(1);
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A socket at a path. Dropping it removes the path, if that still refers to the socket.
 pub struct Listener {
@@ -185,13 +185,13 @@ fn address_in(directory: BorrowedFd<'_>, name: &OsStr) -> Result<SocketAddrUnix>
 /// A process holds the lock while its socket has a temporary name and perhaps no listener. So a socket without a listener that
 /// another process finds with the lock is of a process that has ended. If another process keeps the directory locked, nothing is
 /// removed.
-fn lock_directory(path: &Path) -> Option<LocalFd> {
+fn lock_directory(path: &Path) -> Option<FolderLock> {
     let directory = path.parent()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let lock = LocalFd::from_opened(retried::open(directory, flags, Mode::empty()).ok()?);
-    let until = Instant::now() + LOCK_TIME;
-    while let Err(errno) = retried::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        if errno != Errno::WOULDBLOCK || Instant::now() >= until {
+    let opened = retried::open(directory, flags, Mode::empty()).ok()?;
+    let lock = match FolderLock::take(&opened, LOCK_TIME) {
+        Ok(lock) => lock,
+        Err(errno) => {
             log!(
                 Warn,
                 "{} cannot be locked ({errno}), perhaps because another process keeps it locked: sockets that killed brokers have \
@@ -200,11 +200,10 @@ fn lock_directory(path: &Path) -> Option<LocalFd> {
             );
             return None;
         }
-        std::thread::sleep(LOCK_PAUSE);
-    }
+    };
     let entries = std::fs::read_dir(directory).ok().into_iter().flatten().flatten();
     for entry in entries.filter(|entry| is_temporary(&entry.file_name())) {
-        if is_abandoned(&entry.path(), lock.as_fd()) && retried::unlink(&entry.path()).is_ok() {
+        if is_abandoned(&entry.path(), opened.as_fd()) && retried::unlink(&entry.path()).is_ok() {
             log!(Info, "removed the socket of a broker that was killed: {}", entry.path().display());
         }
     }
