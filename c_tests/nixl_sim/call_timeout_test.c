@@ -107,7 +107,7 @@ TEST(a_region_that_is_not_deregistered_late_is_never_freed) {
     CHECK_EQ(releases_count(), before);
 }
 
-/* NIXL may not return, also if the caller waits for ever: other publications of the agent wait for this one. */
+/* NIXL may not return, also if the caller has no limit: other publications of the agent wait for this one. */
 TEST(a_publication_without_a_timeout_ends_at_the_limit_of_its_agent) {
     OPENED(pair, it);
     SCRATCH(files);

@@ -47,7 +47,8 @@ impl FoundEntry {
             look_up: self.look_up,
             process: layouts.first().and_then(|layout| Layout::exporter(&layout.descriptor)),
         };
-        agent.call_until(agent.call_deadline_before(deadline), |reply| Command::LoadFound(Box::new(found), reply))
+        let deadline = agent.call_deadline_before(deadline);
+        agent.call_until(deadline, |reply| Command::LoadFound(Box::new(found), reply))
     }
 }
 
