@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	kvmem "kvmem/bindings/go"
 )
@@ -136,6 +137,53 @@ func TestTransferFails(t *testing.T) {
 	if completion.UserData != 7 {
 		t.Fatalf("%+v", completion)
 	}
+}
+
+// Layers come before the end of their run, and memory that it releases later after that. Then the next run can start.
+func TestKindsOfCompletions(t *testing.T) {
+	source, destination := build(t, config()), build(t, config())
+	queue := need(kvmem.NewQueue())(t)
+	defer queue.Close()
+	options := kvmem.TransferOptions{
+		Flags: kvmem.TransferByLayer | kvmem.TransferReportRelease, Queue: queue, LayersPerCompletion: 3,
+	}
+	transfer := need(kvmem.NewTransfer(source, destination, options))(t)
+	defer transfer.Close()
+	for run := uint64(0); run < 100; run++ {
+		succeeds(t, transfer.Submit(&kvmem.SubmitOptions{
+			Pairs: []kvmem.BlockPair{{Source: 1, Destination: 2}}, UserData: run, Timeout: time.Duration(run % 2),
+		}))
+		hasMoved, hasEnded := false, false
+		for released := false; !released; {
+			completion := need(queue.Next(patience(t)))(t)
+			isExpected := completion.UserData == run
+			switch completion.Kind {
+			case kvmem.CompletionLayersMoved:
+				isExpected = isExpected && !hasMoved && !hasEnded && completion.NumLayers == 3
+				hasMoved = true
+			case kvmem.CompletionRunEnded:
+				isExpected = isExpected && !hasEnded
+				if completion.Err == nil {
+					isExpected = isExpected && hasMoved && completion.Released
+				} else {
+					isExpected = isExpected && errors.Is(completion.Err, kvmem.ErrTimedOut)
+				}
+				hasEnded = true
+			default:
+				isExpected = isExpected && hasEnded && completion.Kind == kvmem.CompletionMemoryReleased
+			}
+			if !isExpected {
+				t.Fatalf("%+v", completion)
+			}
+			released = completion.Released
+		}
+	}
+	if completion, ok := queue.Poll(); ok {
+		t.Fatalf("%+v", completion)
+	}
+	options.Queue = nil
+	_, err := kvmem.NewTransfer(source, destination, options)
+	fails(t, err, kvmem.ErrInvalidArgument, "Queue")
 }
 
 // Each completion arrives once, at the reader of the queue and at the goroutine that waits for its transfer.

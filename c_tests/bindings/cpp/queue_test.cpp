@@ -68,6 +68,29 @@ CASE(a_handler_that_throws_loses_no_other_completion) {
     CHECK(handled == 3);
 }
 
+CASE(a_completion_has_a_kind) {
+    auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+    auto queue = kvmem::Queue::create();
+    const kvmem::BlockPair pair = {0, 1};
+    kvmem::TransferOptions options;
+    options.flags = kvmem::TransferFlag::by_layer | kvmem::TransferFlag::report_release;
+    options.queue = &queue;
+    options.layers_per_completion = 100;
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = {&pair, 1};
+    blocks.user_data = 7;
+    auto transfer = kvmem::Transfer::start(layout, layout, options, blocks);
+    transfer.wait();
+    std::array<kvmem::Completion, 1> space;
+    const auto moved = queue.wait(space)[0];
+    CHECK(moved.kind == kvmem::CompletionKind::layers_moved && moved.user_data == 7 && !moved.released);
+    CHECK(moved.num_layers == small_config().num_layers);
+    const auto end = queue.wait(space)[0];
+    CHECK(end.kind == kvmem::CompletionKind::run_ended && end.bytes == 256 && end.released);
+    CHECK(end.num_layers == small_config().num_layers);
+    CHECK(queue.poll(space).empty());
+}
+
 CASE(epoll_reports_completions) {
     const int events = epoll_create1(EPOLL_CLOEXEC);
     Runs runs(1);

@@ -28,7 +28,11 @@ test "transfers and queues" {
     try expectEqual(0, (try queue.poll(&buffer, null)).len);
     try expectError(error.TimedOut, queue.wait(0, &buffer, null));
 
-    const transfer = try kvmem.Transfer.init(source, destination, .{ .flags = .{ .by_layer = true }, .queue = queue }, null);
+    const transfer = try kvmem.Transfer.init(source, destination, .{
+        .flags = .{ .by_layer = true, .report_release = true },
+        .queue = queue,
+        .layers_per_completion = 3,
+    }, null);
     defer transfer.deinit();
     try transfer.prepare(.{
         .pairs = &.{ .{ .source = 2, .destination = 5 }, .{ .source = 3, .destination = 0 } },
@@ -40,9 +44,14 @@ test "transfers and queues" {
     try transfer.wait(patience, null);
     try expect(try transfer.poll(null));
     try expectEqual(3, try transfer.layers(null));
+    const moved = try queue.wait(patience, buffer[0..1], null);
+    try expectEqual(constants.CompletionKind.layers_moved, moved[0].kind);
+    try expectEqual(3, moved[0].num_layers);
     const completed = try queue.wait(patience, &buffer, null);
     try expectEqual(1, completed.len);
     try expectEqual(9, completed[0].user_data);
+    try expectEqual(constants.CompletionKind.run_ended, completed[0].kind);
+    try expectEqual(1, completed[0].released);
     try expect(completed[0].failure() == null);
     try sameBlock(source, 2, destination, 5);
     try sameBlock(source, 3, destination, 0);
