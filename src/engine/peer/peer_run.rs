@@ -15,8 +15,7 @@ use crate::base::leak;
 use crate::base::log::log;
 use crate::engine::cost::requests::{Sample, ServedSize, places_of};
 use crate::layout::RemoteMemory;
-use crate::nixl::AgentState;
-use crate::nixl::{AgentTask, RequestId, TaskStep};
+use crate::nixl::{AgentState, AgentTask, RequestId, TaskStep};
 use crate::run::completion::Outcome;
 use crate::run::{Run, cancelled};
 
@@ -223,8 +222,7 @@ impl NixlRun {
         let is_first = self.failure.is_none();
         let Self { in_flight, flow, .. } = self;
         in_flight.retain(|id| {
-            let result = state.is_done(*id);
-            let result = match result {
+            let result = match state.is_done(*id) {
                 // Only the first failure is reported.
                 Err(error) if is_first && failure.is_none() => Err(state.explain_object(*id, error)),
                 result => result,

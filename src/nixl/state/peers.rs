@@ -338,7 +338,8 @@ impl AgentState {
     }
 
     fn register_identity(&self, plugin: &str, identity: Descriptor) -> Result<()> {
-        self.register_with(plugin, &RegistrationList::new(&identity)?).map_err(|error| {
+        let list = RegistrationList::from_descriptors(&Descriptors::from_span(&identity)?)?;
+        self.register_with(plugin, &list).map_err(|error| {
             error.context(format!("register the identity of agent '{}'", self.display_name()))
         })
     }
@@ -347,7 +348,7 @@ impl AgentState {
     pub(super) fn renew_identity(&mut self) -> Result<()> {
         let Some(mut identity) = self.identity.take() else { return Ok(()) };
         let renewed = identity.renew().and_then(|previous| {
-            let previous = RegistrationList::new(&previous)?;
+            let previous = RegistrationList::from_descriptors(&Descriptors::from_span(&previous)?)?;
             identity.plugins.iter().try_for_each(|plugin| {
                 self.register_identity(plugin, identity.descriptor())?;
                 self.deregister_from(plugin, &previous)

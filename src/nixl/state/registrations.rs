@@ -235,13 +235,6 @@ pub(super) struct RegistrationList {
 }
 
 impl RegistrationList {
-    /// A list of one span, without metadata.
-    pub fn new(descriptor: &Descriptor) -> Result<Self> {
-        let list = Self::empty(descriptor.memory_type)?;
-        list.add(descriptor, &[])?;
-        Ok(list)
-    }
-
     /// A list of raw descriptors with their metadata.
     pub fn from_descriptors(descriptors: &Descriptors) -> Result<Self> {
         let list = Self::empty(descriptors.memory_type())?;
