@@ -7,10 +7,7 @@ import os
 from typing import Any
 
 from kvmem import _constants
-from kvmem._ffi import ffi as _ffi
-
-ffi: Any = _ffi
-"""Declarations of the headers for cffi."""
+from kvmem._ffi import ffi
 
 
 def _open() -> tuple[Any, str]:
