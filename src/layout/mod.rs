@@ -23,6 +23,7 @@ mod memory;
 mod order;
 mod part;
 mod placement;
+mod prepared_list;
 mod raw_layout;
 mod regions;
 mod remote_elastic;

@@ -4,30 +4,34 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Layout, Unit};
+use super::unit::Unit;
 use crate::base::error::Result;
 use crate::base::sync::Mutex;
-use crate::nixl::{Agent, AgentState, CallOptions, ListId, Released, Span};
+use crate::nixl::{Agent, AgentState, ListId, Released};
 
 /// The lists of one layout, by unit.
 #[derive(Default)]
 pub(super) struct Lists(Mutex<HashMap<Unit, ListId>>);
 
-impl Layout {
-    /// The prepared list of its units, created at first use, and again if NIXL has released it with its peer; on the agent's thread.
-    pub fn prepared_list(&self, state: &mut AgentState, unit: Unit) -> Result<ListId> {
-        let mut lists = self.lists.0.lock();
-        if let Some(id) = lists.get(&unit).filter(|id| state.has_list(**id)) {
+impl Lists {
+    /// The list of a unit. `prepare` is called if there is none, or if NIXL has released it with its peer.
+    pub(super) fn get_or_prepare(
+        &self,
+        state: &mut AgentState,
+        unit: Unit,
+        prepare: impl FnOnce(&mut AgentState) -> Result<ListId>,
+    ) -> Result<ListId> {
+        let mut lists = self.0.lock();
+        if let Some(id) = lists.get(&unit)
+            && state.has_list(*id)
+        {
             return Ok(*id);
         }
-        let spans = (self.memory_type(), spans(self, unit));
-        let id = state.prepare_list(&self.request_side(), spans, &CallOptions::default())?;
+        let id = prepare(state)?;
         lists.insert(unit, id);
         Ok(id)
     }
-}
 
-impl Lists {
     /// Releases all lists on the agent's thread.
     pub(super) fn release(&mut self, agent: Option<&Arc<Agent>>) {
         let lists = std::mem::take(self.0.get_mut());
@@ -37,22 +41,4 @@ impl Lists {
             agent.defer(Released::Lists(lists.into_values().collect()));
         }
     }
-}
-
-fn spans(layout: &Layout, unit: Unit) -> impl Iterator<Item = Span> {
-    let dimensions = layout.geometry().dimensions();
-    let (layers, outers) = match unit {
-        Unit::Block => (1, 1),
-        Unit::Layer => (dimensions.num_layers, 1),
-        Unit::Piece => (dimensions.num_layers, dimensions.outer_dim),
-    };
-    let (blocks, size) = (dimensions.num_blocks, unit.size(layout.geometry()));
-    (0..layers).flat_map(move |layer| {
-        (0..outers).flat_map(move |outer| {
-            (0..blocks).map(move |block| {
-                let (region, address) = layout.placement().address(block, layer, outer);
-                layout.span(region as u32, address, size)
-            })
-        })
-    })
 }
