@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from kvmem import _constants
-from kvmem._ffi import ffi
+from kvmem._ffi import ffi as ffi
 
 
 def _open() -> tuple[Any, str]:
