@@ -313,7 +313,7 @@ std::vector<random_transfer> draw_all(const options &chosen, uint64_t max_bytes)
 void print_rates()
 {
     kvmem_blob *rates = nullptr, *text = nullptr;
-    kv::call(kvmem_cuda_get_copy_rates, device, &rates);
+    kv::call(kvmem_cuda_get_copy_rates, device, device, &rates);
     kv::call(kvmem_cuda_describe_rates, kvmem_blob_data(rates), kvmem_blob_size(rates),
              static_cast<kvmem_rates_info *>(nullptr), &text);
     std::printf("%s", static_cast<const char *>(kvmem_blob_data(text)));

@@ -100,7 +100,7 @@ void serve_over_nixl(channel &link, const kv::agent &agent, const side &cache, c
 {
     kvmem_serve_options options{};
     options.struct_size = sizeof options;
-    options.arena_size = shape.served;
+    options.staging_size = shape.served;
     options.flags = shape.from_host != 0 ? KVMEM_SERVE_FROM_HOST : 0;
     kv::call(kvmem_layout_serve, cache.layout().get(), &options);
     send(link, kv::make<kv::blob>(kvmem_agent_get_local_metadata, agent.get()));

@@ -51,19 +51,16 @@ func TestDevices(t *testing.T) {
 	}
 	_, err := kvmem.GetCUDADeviceInfo(1000)
 	fails(t, err, kvmem.ErrOutOfRange, "1000")
-	rates := need(kvmem.CopyRates(0))(t)
+	rates := need(kvmem.CopyRates(0, 0))(t)
 	if described := need(kvmem.DescribeRates(rates))(t); described.UUID != info.UUID || described.Text == "" {
 		t.Fatalf("%+v", described)
 	}
-	if err := kvmem.SetCopyRates(0, rates); err != nil {
+	if err := kvmem.SetCopyRates(0, 0, rates); err != nil {
 		t.Fatal(err)
 	}
 	if err := kvmem.UseDefaultRates(0); err != nil {
 		t.Fatal(err)
 	}
-	_, err = kvmem.PeerRates(0, 0)
-	fails(t, err, kvmem.ErrInvalidArgument, "")
-	fails(t, kvmem.SetPeerRates(0, 0, rates), kvmem.ErrInvalidArgument, "")
 }
 
 func TestPinned(t *testing.T) {

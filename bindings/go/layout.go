@@ -256,7 +256,7 @@ func (l *Layout) Export() ([]byte, error) {
 type ServeOptions struct {
 	Flags ServeFlags
 	// Size of the staging memory in bytes; 0 for 16 MiB.
-	ArenaSize uint64
+	StagingSize uint64
 	// Time that the owner waits for a peer that neither reads nor writes, before it ends the session; 0 for 30 s.
 	StallTimeout time.Duration
 }
@@ -266,7 +266,7 @@ type ServeOptions struct {
 func (l *Layout) Serve(options ServeOptions) error {
 	c := C.kvmem_serve_options{
 		struct_size: C.sizeof_kvmem_serve_options, flags: C.uint64_t(options.Flags),
-		arena_size: C.uint64_t(options.ArenaSize), stall_timeout_ns: nanoseconds(options.StallTimeout),
+		staging_size: C.uint64_t(options.StagingSize), stall_timeout_ns: nanoseconds(options.StallTimeout),
 	}
 	return l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_layout_serve((*C.kvmem_layout)(p), &c, failure)

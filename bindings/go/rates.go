@@ -7,12 +7,13 @@ import "C"
 
 import "unsafe"
 
-// CopyRates returns the copy rates of a GPU, by which transfers select their path, as opaque bytes. They are measured if
-// they are not known yet. Keep them in a file, and set them in a later process by SetCopyRates.
-func CopyRates(device int32) ([]byte, error) {
+// CopyRates returns the copy rates of a GPU, or between two, by which transfers select their path, as opaque bytes. They are
+// measured if they are not known yet. Keep them in a file, and set them in a later process by SetCopyRates. The device does the
+// work; a peer that is the device selects its own rates.
+func CopyRates(device, peer int32) ([]byte, error) {
 	var rates *C.kvmem_blob
 	err := try(func(failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_cuda_get_copy_rates(C.int32_t(device), &rates, failure)
+		return C.kvmem_cuda_get_copy_rates(C.int32_t(device), C.int32_t(peer), &rates, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -20,29 +21,11 @@ func CopyRates(device int32) ([]byte, error) {
 	return blob(rates), nil
 }
 
-// SetCopyRates sets the copy rates of a GPU; nil discards them, so that they are measured when they are needed next.
-func SetCopyRates(device int32, rates []byte) error {
+// SetCopyRates sets the copy rates of a GPU, or between two; nil discards them, so that they are measured when they are needed
+// next.
+func SetCopyRates(device, peer int32, rates []byte) error {
 	return withBytes(rates, func(data unsafe.Pointer, size C.size_t, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_cuda_set_copy_rates(C.int32_t(device), data, size, failure)
-	})
-}
-
-// PeerRates returns the copy rates between two GPUs, as CopyRates does for one. The device does the work.
-func PeerRates(device, peer int32) ([]byte, error) {
-	var rates *C.kvmem_blob
-	err := try(func(failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_cuda_get_peer_rates(C.int32_t(device), C.int32_t(peer), &rates, failure)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return blob(rates), nil
-}
-
-// SetPeerRates sets the copy rates between two GPUs, as SetCopyRates does for one.
-func SetPeerRates(device, peer int32, rates []byte) error {
-	return withBytes(rates, func(data unsafe.Pointer, size C.size_t, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_cuda_set_peer_rates(C.int32_t(device), C.int32_t(peer), data, size, failure)
+		return C.kvmem_cuda_set_copy_rates(C.int32_t(device), C.int32_t(peer), data, size, failure)
 	})
 }
 

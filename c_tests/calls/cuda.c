@@ -27,17 +27,15 @@ static void can_access(fuzz *fuzz) {
 
 /* Serialized rates, sometimes damaged. */
 static void copy_rates(fuzz *fuzz) {
-    const int32_t device = random_device(fuzz), peer = random_device(fuzz);
+    const int32_t device = random_device(fuzz), peer = random_one_in(fuzz, 2) ? device : random_device(fuzz);
     OWNED(kvmem_blob) rates = NULL;
-    if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_cuda_get_copy_rates, device, or_null(fuzz, &rates));
-    else TRY(fuzz, kvmem_cuda_get_peer_rates, device, peer, or_null(fuzz, &rates));
+    TRY(fuzz, kvmem_cuda_get_copy_rates, device, peer, or_null(fuzz, &rates));
     const void *data = random_one_in(fuzz, 10) ? NULL : kvmem_blob_data(rates);
     const size_t size = data != NULL ? kvmem_blob_size(rates) - (random_one_in(fuzz, 10) ? 1 : 0) : 0;
     kvmem_rates_info info;
     OWNED(kvmem_blob) text = NULL;
     TRY(fuzz, kvmem_cuda_describe_rates, data, size, or_null(fuzz, &info), or_null(fuzz, &text));
-    TRY(fuzz, kvmem_cuda_set_copy_rates, device, data, size);
-    TRY(fuzz, kvmem_cuda_set_peer_rates, device, peer, data, size);
+    TRY(fuzz, kvmem_cuda_set_copy_rates, device, peer, data, size);
 }
 
 static void default_rates(fuzz *fuzz) { TRY(fuzz, kvmem_cuda_use_default_rates, random_device(fuzz)); }

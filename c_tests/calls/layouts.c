@@ -136,7 +136,7 @@ CREATES(export_layout, BLOBS, kvmem_layout_export, LAYOUTS)
 static void serve_layout(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_serve_options, options);
     options.flags = random_flags(fuzz, KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST);
-    options.arena_size = random_one_in(fuzz, 4) ? random_below(fuzz, 70000) : 8 * 4096;
+    options.staging_size = random_one_in(fuzz, 4) ? random_below(fuzz, 70000) : 8 * 4096;
     options.stall_timeout_ns = random_below(fuzz, 3);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     TRY(fuzz, kvmem_layout_serve, table_pick(fuzz, LAYOUTS), random_one_in(fuzz, 2) ? NULL : &options);

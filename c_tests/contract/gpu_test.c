@@ -13,10 +13,10 @@ TEST(device_infos) {
     int32_t device = 0;
     INVALID(kvmem_cuda_find_device, uuid, NULL);
     INVALID_KEEPS(device, kvmem_cuda_find_device, NULL, &device);
-    INVALID(kvmem_cuda_get_copy_rates, 0, NULL);
-    INVALID(kvmem_cuda_set_copy_rates, 0, NULL, 1);
-    INVALID(kvmem_cuda_get_peer_rates, 0, 1, NULL);
-    INVALID(kvmem_cuda_set_peer_rates, 0, 1, NULL, 1);
+    INVALID(kvmem_cuda_get_copy_rates, 0, 0, NULL);
+    INVALID(kvmem_cuda_set_copy_rates, 0, 0, NULL, 1);
+    INVALID(kvmem_cuda_get_copy_rates, 0, 1, NULL);
+    INVALID(kvmem_cuda_set_copy_rates, 0, 1, NULL, 1);
     CHECK(kvmem_cuda_use_default_rates(-1, NULL) < 0);
     kvmem_rates_info info;
     INVALID_KEEPS(info, kvmem_cuda_describe_rates, NULL, 0, &info, NULL);

@@ -100,7 +100,7 @@ static void load_and_unload_kernels(void) {
 
 static void *get_rates(void *argument) {
     kvmem_blob *rates = NULL;
-    *(kvmem_status *)argument = kvmem_cuda_get_copy_rates(0, &rates, NULL);
+    *(kvmem_status *)argument = kvmem_cuda_get_copy_rates(0, 0, &rates, NULL);
     kvmem_blob_destroy(rates);
     return NULL;
 }

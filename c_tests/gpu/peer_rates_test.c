@@ -136,19 +136,19 @@ TEST(invalid_rates_are_rejected) {
     for (size_t i = 0; i < NUM(wrong); i++) {
         rates_blob rates = good;
         rates_set_figure(&rates, PEER_RATE_READ_CTA, wrong[i]);
-        EXPECT(KVMEM_STATUS_CORRUPT, kvmem_cuda_set_peer_rates(0, 1, rates.bytes, rates.size, ERR));
+        EXPECT(KVMEM_STATUS_CORRUPT, kvmem_cuda_set_copy_rates(0, 1, rates.bytes, rates.size, ERR));
     }
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "device 1 has UUID ",
-                   kvmem_cuda_set_peer_rates(1, 0, good.bytes, good.size, ERR));
+                   kvmem_cuda_set_copy_rates(1, 0, good.bytes, good.size, ERR));
     const rates_blob one = rates_get(0);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_cuda_set_copy_rates",
-                   kvmem_cuda_set_peer_rates(0, 1, one.bytes, one.size, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "not a peer of itself", kvmem_cuda_get_peer_rates, 1, 1);
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_peer_rates(1, 1, good.bytes, good.size, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "rates of one GPU",
+                   kvmem_cuda_set_copy_rates(0, 1, one.bytes, one.size, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "rates between two GPUs",
+                   kvmem_cuda_set_copy_rates(1, 1, good.bytes, good.size, ERR));
     EACH_MISSING_DEVICE(missing) {
-        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_peer_rates, 0, *missing);
-        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_peer_rates, *missing, 0);
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_peer_rates(*missing, 0, good.bytes, good.size, ERR));
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_copy_rates, 0, *missing);
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_copy_rates, *missing, 0);
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_copy_rates(*missing, 0, good.bytes, good.size, ERR));
     }
     const rates_blob after = get_rates(0); /* unchanged */
     CHECK_EQ(memcmp(good.bytes, after.bytes, good.size), 0);

@@ -15,12 +15,12 @@ static rates_blob take(kvmem_blob *blob, size_t num_figures) {
 }
 
 rates_blob rates_get(int device) {
-    GET(kvmem_blob *, blob, kvmem_cuda_get_copy_rates, device);
+    GET(kvmem_blob *, blob, kvmem_cuda_get_copy_rates, device, device);
     return take(blob, NUM_RATES);
 }
 
 rates_blob rates_get_peer(int device, int peer) {
-    GET(kvmem_blob *, blob, kvmem_cuda_get_peer_rates, device, peer);
+    GET(kvmem_blob *, blob, kvmem_cuda_get_copy_rates, device, peer);
     return take(blob, NUM_PEER_RATES);
 }
 
@@ -52,10 +52,10 @@ kvmem_rates_info rates_info(const rates_blob *rates) {
 
 void rates_set(int device, const rates_blob *rates) {
     const void *data = rates != NULL ? rates->bytes : NULL;
-    EXPECT_OK(kvmem_cuda_set_copy_rates(device, data, rates != NULL ? rates->size : 0, ERR));
+    EXPECT_OK(kvmem_cuda_set_copy_rates(device, device, data, rates != NULL ? rates->size : 0, ERR));
 }
 
 void rates_set_peer(int device, int peer, const rates_blob *rates) {
     const void *data = rates != NULL ? rates->bytes : NULL;
-    EXPECT_OK(kvmem_cuda_set_peer_rates(device, peer, data, rates != NULL ? rates->size : 0, ERR));
+    EXPECT_OK(kvmem_cuda_set_copy_rates(device, peer, data, rates != NULL ? rates->size : 0, ERR));
 }

@@ -78,7 +78,7 @@ TEST(rates_are_described_without_a_gpu) {
 /* Checks that setting rates fails without effect. */
 static void refuse(const rates_blob *rates, kvmem_status status, const char *part) {
     const rates_blob before = rates_get(0);
-    EXPECT_MESSAGE(status, part, kvmem_cuda_set_copy_rates(0, rates->bytes, rates->size, ERR));
+    EXPECT_MESSAGE(status, part, kvmem_cuda_set_copy_rates(0, 0, rates->bytes, rates->size, ERR));
     const rates_blob after = rates_get(0);
     CHECK_EQ(memcmp(before.bytes, after.bytes, before.size), 0);
 }
@@ -108,15 +108,15 @@ TEST(invalid_rates_and_rates_of_another_gpu_are_rejected) {
         rates = rates_get(1);
         refuse(&rates, KVMEM_STATUS_INVALID_ARGUMENT, "device 0 has UUID ");
         rates = rates_get_peer(0, 1);
-        refuse(&rates, KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_cuda_set_peer_rates");
+        refuse(&rates, KVMEM_STATUS_INVALID_ARGUMENT, "rates between two GPUs");
     }
 }
 
 TEST(missing_devices_are_rejected) {
     const rates_blob rates = rates_get(0);
     EACH_MISSING_DEVICE(missing) {
-        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_copy_rates, *missing);
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_copy_rates(*missing, rates.bytes, rates.size, ERR));
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_copy_rates, *missing, *missing);
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_copy_rates(*missing, *missing, rates.bytes, rates.size, ERR));
         EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_use_default_rates(*missing, ERR));
     }
 }

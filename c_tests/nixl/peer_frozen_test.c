@@ -307,7 +307,7 @@ static kvmem_layout_config crowd_config(void) {
 
 static void crowd_open(crowd *crowd, const char *name) {
     const kvmem_layout_config config = crowd_config();
-    const kvmem_serve_options serve = OPTIONS(kvmem_serve_options, it.arena_size = 8 * 4096);
+    const kvmem_serve_options serve = OPTIONS(kvmem_serve_options, it.staging_size = 8 * 4096);
     crowd->near = agent_open(name);
     for (int i = 0; i < RUNS; i++) kv_side_open(&crowd->sides[i], &config, crowd->near, 1);
     for (int i = 0; i <= STOPPED; i++) {

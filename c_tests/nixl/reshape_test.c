@@ -92,7 +92,7 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
         OWNED(kvmem_layout) destination = build(to, writes ? pair->far : pair->near, false);
         OWNED(kvmem_layout) expected = build(to, NULL, false);
         const kvmem_serve_options serve =
-            OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.arena_size = ARENA_SIZE);
+            OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.staging_size = ARENA_SIZE);
         EXPECT_OK(kvmem_layout_serve(writes ? destination : source, &serve, ERR));
         agents_introduce(pair->near, pair->far); /* with the layouts built since the last exchange */
         OWNED(kvmem_layout) remote = layout_import(pair->near, writes ? destination : source);

@@ -32,7 +32,7 @@ static void open_with(fixture *fixture, const kv_kind *here, const kv_kind *ther
     for (uint32_t i = 0; i < NUM_BLOCKS; i++) backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     kv_meeting_open_served(fixture, "near", "far", REF(config_of(here)), REF(config_of(there)),
                            REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE,
-                                       it.arena_size = arena_size)));
+                                       it.staging_size = arena_size)));
 }
 
 static void fixture_open(fixture *fixture) { open_with(fixture, &kv_kinds[2], &kv_kinds[0], SMALL_ARENA); }

@@ -23,7 +23,7 @@ static void open_with(fixture *fixture, const kvmem_serve_options *serve) {
 /* Many chunks of one page, in both directions. */
 static void fixture_open(fixture *fixture) {
     open_with(fixture, REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE,
-                                   it.arena_size = SMALL_ARENA)));
+                                   it.staging_size = SMALL_ARENA)));
 }
 
 static void move_in_both_directions(fixture *fixture) {
@@ -35,7 +35,7 @@ TEST(every_byte_moves_between_all_kinds) {
     for (size_t here = 0; here < KV_NUM_KINDS; here++) {
         CLEANUP(fixture_close) fixture fixture;
         arena_open(&fixture, &kv_kinds[here], &kv_kinds[(here + 1) % KV_NUM_KINDS], "far",
-                   REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.arena_size = SMALL_ARENA)));
+                   REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.staging_size = SMALL_ARENA)));
         move_in_both_directions(&fixture);
     }
 }
@@ -84,7 +84,7 @@ TEST(a_layout_that_is_not_served_is_read_and_written_directly) {
 
 TEST(an_owner_that_serves_only_reads_serves_no_writes) {
     CLEANUP(fixture_close) fixture fixture;
-    open_with(&fixture, REF(OPTIONS(kvmem_serve_options, it.arena_size = SMALL_ARENA)));
+    open_with(&fixture, REF(OPTIONS(kvmem_serve_options, it.staging_size = SMALL_ARENA)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner serves reads of the layout, and no writes",
            kv_prepare, fixture.side.layout, fixture.peer.model.layout, SERVED());
     arena_read(&fixture, SERVED());
@@ -184,7 +184,7 @@ TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
     OWNED(kvmem_agent) agent = agent_open("owner");
     OPENED(kv_side, side, REF(arena_config(&kv_kinds[0])), agent, 7);
     EXPECT_OK(kvmem_layout_serve(side.layout,
-                                 REF(OPTIONS(kvmem_serve_options, it.arena_size = SMALL_ARENA,
+                                 REF(OPTIONS(kvmem_serve_options, it.staging_size = SMALL_ARENA,
                                              it.stall_timeout_ns = MILLISECONDS(3000))),
                                  ERR));
     CLEANUP(message_free) message metadata = agent_metadata(agent);

@@ -186,51 +186,39 @@ kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_acce
 /// Set by the caller of the process that saved them.
 #define KVMEM_RATES_LOADED 2
 
-/// Returns the copy rates of a GPU, by which transfers select their method. Keep them in a file, and set them
-/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same methods.
+/// Returns the copy rates of a GPU, or between two, by which transfers select their method. Keep them in a
+/// file, and set them in a later process by kvmem_cuda_set_copy_rates, which then measures nothing and
+/// selects the same methods.
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
 /// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
-/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
-/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
-/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
-/// number.
+/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some host
+/// memory, most of which stays page-locked while kvmem has layouts on the GPU. Between two GPUs it uses 16
+/// MiB of the memory of each. Rates that cannot be measured are defaults; the log has the reason, and
+/// kvmem_cuda_describe_rates returns their number.
 ///
 /// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
 /// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
 /// the copy kernel, which the driver does not load while a kernel of the engine runs.
+/// @param device the GPU; between two, the one that does the work: that of the destination, or the one that
+///        memory of another process was opened for
+/// @param peer the other GPU, or the same one for its own rates. No context is created on the other, unless
+///        the first cannot access it
 /// @param rates receives the rates, as opaque bytes with a version and a checksum
 /// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
 /// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
 /// included.
-kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
+kvmem_status kvmem_cuda_get_copy_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
 
-/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
-/// method.
-/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
+/// Sets the copy rates of a GPU, or between two. They are used unchanged, and not measured. Transfers that
+/// exist keep their method.
+/// @param device the GPU, as for kvmem_cuda_get_copy_rates
+/// @param peer the other GPU, or the same one
+/// @param data bytes of kvmem_cuda_get_copy_rates for these GPUs, from this process or an earlier one; NULL
 ///        with size 0 discards the rates, so that they are measured when they are needed next
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
-kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
-
-/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
-/// 16 MiB of the memory of each.
-/// @param device the GPU that does the work: that of the destination, or the one that memory of another
-///        process was opened for
-/// @param peer the other GPU. No context is created on it, unless the first cannot access it
-/// @param rates receives the rates, as opaque bytes with a version and a checksum
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
-///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
-kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
-
-/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
-/// @param device the GPU that does the work
-/// @param peer the other GPU
-/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
-///        the rates
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
-///         any other status of kvmem_cuda_set_copy_rates
-kvmem_status kvmem_cuda_set_peer_rates(int32_t device, int32_t peer, const void *data, size_t size,
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs
+kvmem_status kvmem_cuda_set_copy_rates(int32_t device, int32_t peer, const void *data, size_t size,
     kvmem_error **error);
 
 /// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
@@ -259,7 +247,7 @@ typedef struct kvmem_rates_info {
 } kvmem_rates_info;
 
 /// Describes copy rates. Needs neither a GPU nor a driver.
-/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
+/// @param data bytes of kvmem_cuda_get_copy_rates
 /// @param info receives the summary; may be NULL
 /// @param text receives all rates as text for people; may be NULL
 kvmem_status kvmem_cuda_describe_rates(const void *data, size_t size, kvmem_rates_info *info,

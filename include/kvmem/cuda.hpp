@@ -65,24 +65,25 @@ struct RatesInfo : kvmem_rates_info {
     std::string text{};
 };
 
+/// Of one GPU.
 inline Return<Blob> copy_rates(std::int32_t device) {
-    return detail::give(detail::make<Blob>(kvmem_cuda_get_copy_rates, device));
+    return detail::give(detail::make<Blob>(kvmem_cuda_get_copy_rates, device, device));
+}
+/// Between two GPUs, of which the first does the work.
+inline Return<Blob> copy_rates(std::int32_t device, std::int32_t peer) {
+    return detail::give(detail::make<Blob>(kvmem_cuda_get_copy_rates, device, peer));
 }
 /// No bytes discard the rates, so that they are measured again.
 inline Return<void> set_copy_rates(std::int32_t device, Bytes rates) {
-    return detail::give(detail::run(kvmem_cuda_set_copy_rates, device, rates.data(), rates.size()));
+    return detail::give(detail::run(kvmem_cuda_set_copy_rates, device, device, rates.data(), rates.size()));
 }
-inline Return<Blob> peer_rates(std::int32_t device, std::int32_t peer) {
-    return detail::give(detail::make<Blob>(kvmem_cuda_get_peer_rates, device, peer));
-}
-/// No bytes discard the rates, so that they are measured again.
-inline Return<void> set_peer_rates(std::int32_t device, std::int32_t peer, Bytes rates) {
-    return detail::give(detail::run(kvmem_cuda_set_peer_rates, device, peer, rates.data(), rates.size()));
+inline Return<void> set_copy_rates(std::int32_t device, std::int32_t peer, Bytes rates) {
+    return detail::give(detail::run(kvmem_cuda_set_copy_rates, device, peer, rates.data(), rates.size()));
 }
 inline Return<void> use_default_rates(std::int32_t device) {
     return detail::give(detail::run(kvmem_cuda_use_default_rates, device));
 }
-/// Describes bytes of copy_rates or peer_rates.
+/// Describes bytes of copy_rates.
 inline Return<RatesInfo> describe_rates(Bytes rates) {
     kvmem_rates_info c = {};
     auto text = detail::text(kvmem_cuda_describe_rates, rates.data(), rates.size(), &c);

@@ -72,7 +72,7 @@ inline Return<LayoutRequirements> layout_requirements(const LayoutConfig &config
 struct ServeOptions {
     Flags<ServeFlag> flags{};
     /// Bytes of staging memory; 0 for 16 MiB, or 64 MiB in GPU memory.
-    std::uint64_t arena_size = 0;
+    std::uint64_t staging_size = 0;
     /// Time that the owner waits for a peer that neither reads nor writes, before it ends the session;
     /// 0 for 30 s.
     std::chrono::nanoseconds stall_timeout{0};
@@ -80,7 +80,7 @@ struct ServeOptions {
     kvmem_serve_options c() const noexcept {
         auto c = detail::defaults<kvmem_serve_options>();
         c.flags = flags.bits();
-        c.arena_size = arena_size;
+        c.staging_size = staging_size;
         c.stall_timeout_ns = detail::limit_ns(stall_timeout);
         return c;
     }

@@ -205,7 +205,7 @@ typedef struct kvmem_serve_options {
     /// KVMEM_SERVE_* flags.
     uint64_t flags;
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
-    uint64_t arena_size;
+    uint64_t staging_size;
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     uint64_t stall_timeout_ns;

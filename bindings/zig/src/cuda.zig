@@ -53,23 +53,15 @@ pub fn canAccess(device: i32, owner: i32, diagnostics: ?*Diagnostics) Error!bool
     return result;
 }
 
-/// Copy rates of a GPU, as opaque bytes. They are measured if they are not known yet.
-pub fn copyRates(device: i32, diagnostics: ?*Diagnostics) Error!core.Blob {
-    return core.getBlob(diagnostics, c.kvmem_cuda_get_copy_rates, .{device});
+/// Copy rates of a GPU, or between two, of which `device` does the work, as opaque bytes. They are measured if they are not known
+/// yet. A peer that is the device selects its own rates.
+pub fn copyRates(device: i32, peer: i32, diagnostics: ?*Diagnostics) Error!core.Blob {
+    return core.getBlob(diagnostics, c.kvmem_cuda_get_copy_rates, .{ device, peer });
 }
 
-/// Sets the copy rates of a GPU; empty ones are discarded, so that they are measured when they are needed next.
-pub fn setCopyRates(device: i32, rates: []const u8, diagnostics: ?*Diagnostics) Error!void {
-    try call(diagnostics, c.kvmem_cuda_set_copy_rates, .{ device, core.pointer(rates), rates.len });
-}
-
-/// Copy rates between two GPUs. `device` does the work.
-pub fn peerRates(device: i32, peer: i32, diagnostics: ?*Diagnostics) Error!core.Blob {
-    return core.getBlob(diagnostics, c.kvmem_cuda_get_peer_rates, .{ device, peer });
-}
-
-pub fn setPeerRates(device: i32, peer: i32, rates: []const u8, diagnostics: ?*Diagnostics) Error!void {
-    try call(diagnostics, c.kvmem_cuda_set_peer_rates, .{ device, peer, core.pointer(rates), rates.len });
+/// Sets copy rates; empty ones are discarded, so that they are measured when they are needed next.
+pub fn setCopyRates(device: i32, peer: i32, rates: []const u8, diagnostics: ?*Diagnostics) Error!void {
+    try call(diagnostics, c.kvmem_cuda_set_copy_rates, .{ device, peer, core.pointer(rates), rates.len });
 }
 
 /// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones.

@@ -141,7 +141,7 @@ pub const LayoutInfo = struct {
 pub const ServeOptions = struct {
     flags: constants.ServeFlags = .{},
     /// Bytes of staging memory; 0 for 16 MiB.
-    arena_size: u64 = 0,
+    staging_size: u64 = 0,
     /// Time that the owner waits for a peer that neither reads nor writes, before it ends the session; 0 for 30 s.
     stall_timeout_ns: u64 = 0,
 };

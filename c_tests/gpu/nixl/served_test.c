@@ -57,7 +57,7 @@ typedef struct connection {
 static void connection_open(connection *connection, place there, uint64_t flags) {
     connection->agent = agent_open("near");
     side_peer_start_served(&connection->peer, "far", there, 0, REF(side_config(&kv_kinds[1])), 100,
-                           REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)));
+                           REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.staging_size = SMALL_ARENA)));
     kv_peer_meet(&connection->peer, connection->agent);
 }
 
@@ -240,7 +240,7 @@ static void owner_open(owner *owner, uint64_t flags) {
     side_open(&owner->own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), owner->agent, 7);
     EXPECT_OK(kvmem_layout_serve(
         owner->own.model.layout,
-        REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)), ERR));
+        REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.staging_size = SMALL_ARENA)), ERR));
     owner->metadata = agent_metadata(owner->agent);
     owner->descriptor = layout_descriptor(owner->own.model.layout);
 }

@@ -106,7 +106,7 @@ TEST(rates_that_are_queried_in_a_capture_are_refused_at_once) {
     rates_set(0, NULL);
     begin(&capture);
     kvmem_blob *blob = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "not measured yet", kvmem_cuda_get_copy_rates(0, &blob, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "not measured yet", kvmem_cuda_get_copy_rates(0, 0, &blob, ERR));
     CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), capture.asked + 1);
     CUgraph graph = NULL;
     enter_device(0);

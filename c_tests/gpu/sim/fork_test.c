@@ -51,8 +51,8 @@ static void query(void) {
     FORKED(kvmem_cuda_get_device_info(0, &device_info, ERR));
     FORKED(kvmem_cuda_can_access(0, 1, &can, ERR));
     kvmem_blob *rates = NULL;
-    FORKED(kvmem_cuda_get_copy_rates(0, &rates, ERR));
-    FORKED(kvmem_cuda_set_copy_rates(0, NULL, 0, ERR));
+    FORKED(kvmem_cuda_get_copy_rates(0, 0, &rates, ERR));
+    FORKED(kvmem_cuda_set_copy_rates(0, 0, NULL, 0, ERR));
     FORKED(kvmem_cuda_use_default_rates(0, ERR));
     static const uint8_t uuid[16];
     int32_t device = 0;

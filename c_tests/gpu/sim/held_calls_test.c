@@ -84,8 +84,8 @@ static kvmem_status pinned_region(void) {
 
 static kvmem_status rates(void) {
     kvmem_blob *rates = NULL;
-    kvmem_cuda_set_copy_rates(0, NULL, 0, NULL);
-    const kvmem_status status = kvmem_cuda_get_copy_rates(0, &rates, NULL);
+    kvmem_cuda_set_copy_rates(0, 0, NULL, 0, NULL);
+    const kvmem_status status = kvmem_cuda_get_copy_rates(0, 0, &rates, NULL);
     kvmem_blob_destroy(rates);
     return status;
 }

@@ -153,7 +153,7 @@ TEST(a_failure_while_measuring_peer_rates_leaks_nothing) {
         kvmem_blob *rates = NULL;
         rates_set_peer(0, 1, NULL);
         SIM(sim_fail_nth_of_all(nth, CUDA_ERROR_LAUNCH_FAILED));
-        const kvmem_status status = kvmem_cuda_get_peer_rates(0, 1, &rates, ERR);
+        const kvmem_status status = kvmem_cuda_get_copy_rates(0, 1, &rates, ERR);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_CUDA); /* without a context */
         CHECK((status == KVMEM_STATUS_OK) == (rates != NULL));
         kvmem_blob_destroy(rates);
@@ -193,7 +193,7 @@ static void call_kvmem(uint32_t level, const char *target, const char *message, 
     caller *mine = user_data;
     (void)level, (void)target, (void)message;
     kvmem_blob *rates = NULL;
-    mine->failures += kvmem_cuda_get_copy_rates(0, &rates, NULL) != KVMEM_STATUS_OK;
+    mine->failures += kvmem_cuda_get_copy_rates(0, 0, &rates, NULL) != KVMEM_STATUS_OK;
     kvmem_blob_destroy(rates);
     mine->failures += create(mine->flight, KVMEM_METHOD_CUDA_KERNEL) != mine->expected;
     mine->failures += create(mine->flight, KVMEM_METHOD_CUDA_STAGED) != mine->expected;

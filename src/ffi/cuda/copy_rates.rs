@@ -21,20 +21,25 @@ pub const KVMEM_RATES_MEASURED: u32 = 1;
 /// Set by the caller of the process that saved them.
 pub const KVMEM_RATES_LOADED: u32 = 2;
 
-/// Returns the copy rates of a GPU, by which transfers select their method. Keep them in a file, and set them
-/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same methods.
+/// Returns the copy rates of a GPU, or between two, by which transfers select their method. Keep them in a
+/// file, and set them in a later process by kvmem_cuda_set_copy_rates, which then measures nothing and
+/// selects the same methods.
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
 /// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
-/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
-/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
-/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
-/// number.
+/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some host
+/// memory, most of which stays page-locked while kvmem has layouts on the GPU. Between two GPUs it uses 16
+/// MiB of the memory of each. Rates that cannot be measured are defaults; the log has the reason, and
+/// kvmem_cuda_describe_rates returns their number.
 ///
 /// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
 /// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
 /// the copy kernel, which the driver does not load while a kernel of the engine runs.
 ///
+/// @param device the GPU; between two, the one that does the work: that of the destination, or the one that
+///        memory of another process was opened for
+/// @param peer the other GPU, or the same one for its own rates. No context is created on the other, unless
+///        the first cannot access it
 /// @param rates receives the rates, as opaque bytes with a version and a checksum
 /// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
@@ -43,78 +48,31 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     device: i32,
+    peer: i32,
     rates: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: NULL or writable, by contract.
         let rates = unsafe { Out::new(rates, "rates") }?;
-        rates.set(blob::value(known_rates::save(device, None)?));
+        rates.set(blob::value(known_rates::save(device, other(device, peer))?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
 }
 
-/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
-/// method.
+/// Sets the copy rates of a GPU, or between two. They are used unchanged, and not measured. Transfers that
+/// exist keep their method.
 ///
-/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
+/// @param device the GPU, as for kvmem_cuda_get_copy_rates
+/// @param peer the other GPU, or the same one
+/// @param data bytes of kvmem_cuda_get_copy_rates for these GPUs, from this process or an earlier one; NULL
 ///        with size 0 discards the rates, so that they are measured when they are needed next
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
     device: i32,
-    data: *const c_void,
-    size: usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or readable, by contract.
-        let saved = unsafe { saved_bytes(data, size) }?;
-        known_rates::load(device, None, saved)
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
-/// 16 MiB of the memory of each.
-///
-/// @param device the GPU that does the work: that of the destination, or the one that memory of another
-///        process was opened for
-/// @param peer the other GPU. No context is created on it, unless the first cannot access it
-/// @param rates receives the rates, as opaque bytes with a version and a checksum
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
-///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_cuda_get_peer_rates(
-    device: i32,
-    peer: i32,
-    rates: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let rates = unsafe { Out::new(rates, "rates") }?;
-        rates.set(blob::value(known_rates::save(device, Some(peer))?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
-///
-/// @param device the GPU that does the work
-/// @param peer the other GPU
-/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
-///        the rates
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
-///         any other status of kvmem_cuda_set_copy_rates
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
-    device: i32,
     peer: i32,
     data: *const c_void,
     size: usize,
@@ -123,7 +81,7 @@ pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
     let body = |_: &_| {
         // SAFETY: NULL or readable, by contract.
         let saved = unsafe { saved_bytes(data, size) }?;
-        known_rates::load(device, Some(peer), saved)
+        known_rates::load(device, other(device, peer), saved)
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
@@ -165,7 +123,7 @@ pub struct kvmem_rates_info {
 
 /// Describes copy rates. Needs neither a GPU nor a driver.
 ///
-/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
+/// @param data bytes of kvmem_cuda_get_copy_rates
 /// @param info receives the summary; may be NULL
 /// @param text receives all rates as text for people; may be NULL
 #[unsafe(no_mangle)]
@@ -190,6 +148,11 @@ pub unsafe extern "C" fn kvmem_cuda_describe_rates(
             Ok(())
         })
     }
+}
+
+/// The peer of a GPU; `None` for the GPU itself.
+fn other(device: i32, peer: i32) -> Option<i32> {
+    (peer != device).then_some(peer)
 }
 
 /// # Safety

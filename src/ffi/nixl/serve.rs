@@ -27,7 +27,7 @@ pub struct kvmem_serve_options {
     /// KVMEM_SERVE_* flags.
     pub flags: u64,
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
-    pub arena_size: u64,
+    pub staging_size: u64,
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     pub stall_timeout_ns: u64,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn kvmem_layout_serve(
 fn converted(options: &kvmem_serve_options) -> Result<ServeOptions, Error> {
     check_flags("kvmem_serve_options", options.flags, KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST)?;
     Ok(ServeOptions {
-        arena_size: options.arena_size,
+        staging_size: options.staging_size,
         writes: options.flags & KVMEM_SERVE_WRITE != 0,
         from_host: options.flags & KVMEM_SERVE_FROM_HOST != 0,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),

@@ -294,10 +294,10 @@ class Layout(Handle):
         """The descriptor of the layout, which a peer imports with `Agent.import_layout`."""
         return blob_bytes(create(lib.kvmem_layout_export, "blob", self._handle))
 
-    def serve(self, *, arena_size: int = 0, stall_timeout: float | None = None, flags: k.ServeFlags = k.ServeFlags(0)) -> None:
+    def serve(self, *, staging_size: int = 0, stall_timeout: float | None = None, flags: k.ServeFlags = k.ServeFlags(0)) -> None:
         """Serves the layout to peers: this process gathers and scatters rows for them. docs/served-transfers.md explains it."""
         options = Options(
-            "serve_options", flags=flags, arena_size=arena_size, stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout)
+            "serve_options", flags=flags, staging_size=staging_size, stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout)
         )
         _errors.call(lib.kvmem_layout_serve, self._handle, options.c)
 

@@ -72,15 +72,15 @@ def can_access(index: int, owner: int) -> bool:
     return bool(out[0])
 
 
-def rates(index: int) -> bytes:
-    """The copy rates of a GPU, measured if necessary, as bytes for `set_rates` of a later process."""
-    return blob_bytes(blob(lib.kvmem_cuda_get_copy_rates, index))
+def rates(index: int, peer: int | None = None) -> bytes:
+    """The copy rates of a GPU, or between it and a peer, measured if necessary, as bytes for `set_rates` of a later process."""
+    return blob_bytes(blob(lib.kvmem_cuda_get_copy_rates, index, index if peer is None else peer))
 
 
-def set_rates(index: int, data: bytes) -> None:
-    """Sets the copy rates of a GPU, so that none are measured."""
+def set_rates(index: int, data: bytes, peer: int | None = None) -> None:
+    """Sets the copy rates of a GPU, or between it and a peer, so that none are measured."""
     buffer = ffi.from_buffer(data)
-    _errors.call(lib.kvmem_cuda_set_copy_rates, index, buffer, len(buffer))
+    _errors.call(lib.kvmem_cuda_set_copy_rates, index, index if peer is None else peer, buffer, len(buffer))
 
 
 def use_default_rates(index: int) -> None:

@@ -168,11 +168,11 @@ pub fn load(ordinal: i32, peer: Option<i32>, saved: Option<&[u8]>) -> Result<()>
             match (peer, saved.peer) {
                 (None, Some(_)) => fail!(
                     InvalidArgument,
-                    "the blob has the rates between two GPUs; pass it to kvmem_cuda_set_peer_rates"
+                    "the blob has the rates between two GPUs; set it for both, with peer"
                 ),
                 (Some(_), None) => fail!(
                     InvalidArgument,
-                    "the blob has the rates of one GPU; pass it to kvmem_cuda_set_copy_rates"
+                    "the blob has the rates of one GPU; set it with the same GPU as peer"
                 ),
                 _ => {}
             }
@@ -223,10 +223,6 @@ fn ensure_device(device: Device, ordinal: i32, expected: &Uuid) -> Result<()> {
 fn ensure_exist(ordinal: i32, peer: Option<i32>) -> Result<()> {
     Device::get(ordinal)?;
     peer.map(Device::get).transpose()?;
-    ensure!(
-        peer != Some(ordinal),
-        InvalidArgument,
-        "device {ordinal} is not a peer of itself; query and load its own rates without a peer"
-    );
+    ensure!(peer != Some(ordinal), InvalidArgument, "device {ordinal} is not a peer of itself");
     Ok(())
 }

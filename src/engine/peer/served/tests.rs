@@ -79,7 +79,8 @@ impl Served {
     /// With eight slots of a page, of which a peer has at most six. `None` without NIXL.
     fn new(stall_timeout: Duration, writes: bool) -> Option<Self> {
         let stall_timeout = Some(stall_timeout);
-        let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, writes, ..ServeOptions::default() };
+        let options =
+            ServeOptions { staging_size: 8 * 4096, stall_timeout, writes, ..ServeOptions::default() };
         Self::with_blocks(BLOCKS, &options)
     }
 
@@ -411,7 +412,7 @@ fn await_end(owner: Arc<Agent>) {
 fn a_layout_that_is_destroyed_while_it_is_copied_frees_its_arena() {
     let stall_timeout = Some(Duration::from_millis(30));
     const SLOT: u64 = 16 << 20;
-    let options = ServeOptions { arena_size: 8 * SLOT, stall_timeout, ..ServeOptions::default() };
+    let options = ServeOptions { staging_size: 8 * SLOT, stall_timeout, ..ServeOptions::default() };
     let Some(served) = Served::with_blocks(SLOT / BLOCK * 4, &options) else { return };
     let blocks = (SLOT / BLOCK * 4) as u32;
     let process = ProcessIdentity::current().unwrap();

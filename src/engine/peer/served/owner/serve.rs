@@ -38,7 +38,7 @@ static SERVICES: LayoutCache<Service> = LayoutCache::new();
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
     /// Bytes of the arena; 0 for the default.
-    pub arena_size: u64,
+    pub staging_size: u64,
     /// Peers may write to the layout.
     pub writes: bool,
     /// The slots are in host memory, also for a layout in GPU memory.
@@ -65,7 +65,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     identity.map_err(|error| error.context("serve the layout"))?;
     let slots = if options.from_host { MemoryType::Dram } else { layout.memory_type() };
     let memory = StagingMemory::between(layout, slots);
-    let slot_size = slot_size("arena_size", options.arena_size, memory)?;
+    let slot_size = slot_size("staging_size", options.staging_size, memory)?;
     let (control, slots) = (session_control::SIZE as u64, SLOTS * slot_size);
     let hold = |memory: StagingMemory, size| -> Result<(RegistrationHold, Descriptor)> {
         let hold = Registration::create(&memory.allocate(size)?, agent)?.hold()?;
