@@ -104,11 +104,11 @@ class Options:
     __slots__ = ("c", "kept")
 
     def __init__(self, struct: str, /, **fields: Any) -> None:
-        self.c = ffi.new(f"kvmem_{struct} *")
+        pointer, size, kinds = _struct(struct)
+        self.c = ffi.new(pointer)
         self.kept: list[Any] = []
-        kinds = fields_of(struct)
-        if "struct_size" in kinds:
-            self.c.struct_size = ffi.sizeof(f"kvmem_{struct}")
+        if size:
+            self.c.struct_size = size
         for field, value in fields.items():
             if value is not None:
                 self.set(field, kinds[field], value)
@@ -148,14 +148,17 @@ class Options:
         return made
 
 
-_fields: dict[str, dict[str, Any]] = {}
+_structs: dict[str, tuple[Any, int, dict[str, Any]]] = {}
 
 
-def fields_of(name: str) -> dict[str, Any]:
-    """The types of the fields of a struct of C."""
-    known = _fields.get(name)
+def _struct(name: str) -> tuple[Any, int, dict[str, Any]]:
+    """The type of a pointer to a struct of C, its size if it begins with struct_size, and the types of its fields."""
+    known = _structs.get(name)
     if known is None:
-        known = _fields[name] = {field: described.type for field, described in ffi.typeof(f"kvmem_{name}").fields}
+        described = ffi.typeof(f"kvmem_{name}")
+        fields = {field: part.type for field, part in described.fields}
+        size = ffi.sizeof(described) if "struct_size" in fields else 0
+        known = _structs[name] = (ffi.typeof(f"kvmem_{name} *"), size, fields)
     return known
 
 

@@ -90,6 +90,9 @@ class Explanation:
         return f"<table><tr><th>method</th><th>choice</th><th>GB/s</th><th>reason</th></tr>{rows}</table>"
 
 
+_PAIRS = ffi.typeof("kvmem_block_pair[]")
+_ERROR = ffi.typeof("kvmem_error **")
+
 Pairs = Any
 """Block pairs: an array of uint32 of the shape (n, 2), or pairs (source, destination)."""
 
@@ -190,7 +193,7 @@ class Transfer(Handle):
                 options = self._last_blocks()
             token = options.c.user_data = queue._expect(self, user_data, self._last)
         c = options.c if options is not None else ffi.NULL
-        error = ffi.new("kvmem_error **")
+        error = ffi.new(_ERROR)
         if stream is None:
             status = lib.kvmem_transfer_submit(self._handle, c, error)
         else:
@@ -244,13 +247,16 @@ class Transfer(Handle):
             array, count = block_pairs(pairs)
             options.kept.append(array)
             c.pairs, c.num_pairs = array, count
+        elif checksums is not None:
+            raise _errors.InvalidArgument("checksums are of pairs, and there are none")
         for field, table in (("source_table", source_table), ("destination_table", destination_table)):
             if table is not None:
                 ids = block_ids(table.blocks)
                 made = ffi.new("kvmem_block_table *", (ids, len(ids), table.first_token, table.token_step))
                 options.kept += [ids, made]
                 setattr(c, field, made)
-        c.num_tokens = num_tokens
+        if num_tokens:
+            c.num_tokens = num_tokens
         if checksums is not None:
             sums = block_ids(checksums)
             if len(sums) != c.num_pairs:
@@ -284,7 +290,7 @@ class Transfer(Handle):
         raise failure
 
     def _failure(self) -> _errors.Error | None:
-        error = ffi.new("kvmem_error **")
+        error = ffi.new(_ERROR)
         status = lib.kvmem_transfer_poll(self._handle, error)
         return _errors.taken(status, error) if status < 0 else None
 
@@ -296,7 +302,7 @@ class Transfer(Handle):
             raise _errors.TimedOut(f"the run is still in flight after {timeout} s")
 
     def _wait(self, limit: int) -> bool:
-        error = ffi.new("kvmem_error **")
+        error = ffi.new(_ERROR)
         status = lib.kvmem_transfer_wait(self._handle, limit, error)
         if status >= 0:
             return True
@@ -334,7 +340,7 @@ class Transfer(Handle):
         """Waits until the first layers of the last run have moved; 0 for all."""
 
         def wait(limit: int) -> bool:
-            error = ffi.new("kvmem_error **")
+            error = ffi.new(_ERROR)
             status = lib.kvmem_transfer_wait_layers(self._handle, num_layers, limit, error)
             if status >= 0:
                 return True
@@ -384,10 +390,11 @@ def block_pairs(pairs: Pairs) -> tuple[Any, int]:
     if type(pairs).__module__ == "numpy" or hasattr(pairs, "__array_interface__"):
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise _errors.InvalidArgument(f"pairs have the shape {pairs.shape}; expected (n, 2)")
-        if pairs.dtype == "uint32":
+        kind = pairs.dtype
+        if kind.kind == "u" and kind.itemsize == 4 and kind.isnative:
             if not pairs.flags.c_contiguous:
                 pairs = pairs.copy()
-            return ffi.from_buffer("kvmem_block_pair[]", pairs), len(pairs)
+            return ffi.from_buffer(_PAIRS, pairs), len(pairs)
         pairs = pairs.tolist()
     try:
         made = [(int(source), int(destination)) for source, destination in pairs]
