@@ -331,7 +331,7 @@ TEST(a_peer_that_does_not_respond_delays_no_other_verification) {
     /* The wait of a verification is limited by the caller. */
     OWN(kvmem_transfer, impatient, kv_prepare, pair.local, pair.remote,
         REF(WITH(verified, it.transfer.stall_timeout_ns = MILLISECONDS(10))));
-    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms", impatient);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far': nothing was moved for 10 ms", impatient);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
     for (size_t i = 0; i < NUM(writes); i++) {
         EXPECT_OK(kvmem_transfer_wait(writes[i], PATIENCE, ERR));

@@ -51,7 +51,7 @@ TEST(a_run_without_progress_ends_in_time) {
     OPENED(pair, pair, &config);
     OWNED(kvmem_transfer) staged = create_staged(&pair, &config, MILLISECONDS(10));
     NIXL(nixl_sim_set_pending(1));
-    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms", staged);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far': nothing was moved for 10 ms", staged);
     CHECK_HAS(test_last_message(), "stall_timeout_ns");
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(staged, NULL, ERR));
     NIXL(nixl_sim_set_pending(0));
