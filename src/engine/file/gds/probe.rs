@@ -18,7 +18,8 @@ use crate::nixl::{Agent, MemoryType};
 use crate::plan::Plan;
 use crate::plan::{BlockPair, Wanted};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
-use crate::run::completion::Completion;
+use crate::run::RunHolds;
+use crate::run::completion::{Account, Completion};
 use crate::run::steps::RunPart;
 use crate::run::ticket::Ticket;
 
@@ -67,12 +68,12 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     if [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram) {
         let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
-        return run(|ticket| copy.submit(ticket));
+        return run([source, destination], |ticket| copy.submit(ticket));
     }
     let sides = FileSides::new(source, destination);
     let (io, _) = Io::choose(&sides, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
-    run(|ticket| {
+    run([source, destination], |ticket| {
         copy.prepare_start(ticket.start())();
         Ok(())
     })
@@ -81,18 +82,28 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
 fn by_nixl(sides @ [source, destination]: [&Arc<Layout>; 2]) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(sides, plan, None)?;
-    run(|ticket| {
+    run(sides, |ticket| {
         moved.prepare_start(ticket.start())();
         Ok(())
     })
 }
 
-/// Starts a run and waits for its end.
-fn run(start: impl FnOnce(Ticket) -> Result<()>) -> Result<()> {
+/// Starts a run between two layouts and waits for its end.
+fn run(sides: [&Arc<Layout>; 2], start: impl FnOnce(Ticket) -> Result<()>) -> Result<()> {
+    run_within(PATIENCE, sides, start)
+}
+
+/// The run holds the layouts: one that takes too long still moves bytes when the trial has been given up.
+fn run_within(
+    patience: Duration,
+    sides: [&Arc<Layout>; 2],
+    start: impl FnOnce(Ticket) -> Result<()>,
+) -> Result<()> {
     let completion = Arc::new(Completion::new(1, None));
     completion.claim();
-    start(Ticket::new(completion.clone(), Default::default(), Default::default())?)?;
-    completion.wait(Instant::now().checked_add(PATIENCE))
+    let held = RunHolds { layouts: Some(sides.map(Arc::clone)), ..RunHolds::default() };
+    start(Ticket::new(completion.clone(), Account::default(), held)?)?;
+    completion.wait(Instant::now().checked_add(patience))
 }
 
 fn fill(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<()> {
@@ -107,4 +118,26 @@ fn with_bytes<R>(host: &Layout, work: impl FnOnce(&mut [u8]) -> R) -> Result<R> 
     let (address, size) = host.block(0, 0, 0)?;
     // SAFETY: host memory of a layout that only the probe uses. No transfer is in flight, and no other slice of it exists.
     Ok(work(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, size as usize) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Status;
+
+    #[test]
+    fn a_run_that_takes_too_long_holds_the_memory_until_it_has_ended() {
+        let memory = || LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
+        let layouts = [(); 2].map(|()| Layout::build(block().unwrap(), memory(), None).unwrap());
+        let holders = || layouts.each_ref().map(Arc::strong_count);
+        let mut late = None;
+        let error = run_within(Duration::ZERO, layouts.each_ref(), |ticket| {
+            late = Some(ticket.start());
+            Ok(())
+        });
+        assert_eq!(error.unwrap_err().status(), Status::TimedOut);
+        assert_eq!(holders(), [2; 2]);
+        drop(late);
+        assert_eq!(holders(), [1; 2]);
+    }
 }
