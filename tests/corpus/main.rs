@@ -10,6 +10,8 @@ mod seeds;
 
 use std::path::{Path, PathBuf};
 
+use kvmem::layout::Layout;
+use kvmem::share::Manifest;
 use reading::{TARGETS, Target};
 
 /// Mutations of each file.
@@ -161,4 +163,74 @@ fn every_flipped_bit_and_every_truncation_of_a_message_is_detected() {
             assert!(!(target.read)(&original[..size]), "{name}, cut at {size}");
         }
     }
+}
+
+/// Why a share's or a layout descriptor's bytes are refused. A share is read with as many file descriptors as it announces, unless
+/// it announces too many.
+fn refusal_of_share(bytes: &[u8]) -> String {
+    if bytes.starts_with(b"KVMEMLAY") {
+        return Layout::check_descriptor(bytes).unwrap_err().to_string();
+    }
+    let refusals = || (0..16).map(|fds| Manifest::read(bytes, fds).unwrap_err().to_string());
+    refusals().find(|refusal| !refusal.contains("announces")).unwrap_or_else(|| refusals().next().unwrap())
+}
+
+/// Each damaged seed of the share's target, and what its refusal says. A seed that is refused for another reason tests nothing that is in
+/// its name: it has to be converted when a form changes.
+const REFUSALS: &[(&str, &str)] = &[
+    ("alignment-of-three", "alignment is 3"),
+    ("allocation-too-small", "do not fit an allocation of 1"),
+    ("base-at-the-end", "are outside region 0 at 0xffffffffffffffff"),
+    ("blocks-overflow", "num_blocks is 18446744073709551615"),
+    ("cut", "they are cut off"),
+    ("deep-arrays", "items contain each other too often"),
+    ("deep-maps", "items contain each other too often"),
+    ("descriptor-parts-in-version-4", "missing field `agent`"),
+    ("descriptor-strides-past-the-region", "of 6597069791232 bytes are outside region 0"),
+    ("endless-array", "they are cut off"),
+    ("endless-bytes", "they are cut off"),
+    ("endless-map", "they are cut off"),
+    ("extended", "1 bytes follow them"),
+    ("extent-past-the-last", "past the last of 4"),
+    ("extents-of-nothing", "extents of 0 bytes"),
+    ("fabric-extent-named-twice", "its extents are not in order"),
+    ("fd-named-twice", "file descriptor 0 is used, expected 1"),
+    ("fds-without-end", "announces 4294967295 file descriptors"),
+    ("five-strides", "invalid length 5"),
+    ("layers-overflow", "the layout's size is more than 2^63 - 1 bytes"),
+    ("mapping-of-nothing", "do not begin in the first and end in the last of 5 mappings"),
+    ("mappings-past-the-region", "mappings of 4303355903 bytes"),
+    ("never-ended", "they are cut off"),
+    ("offset-past-the-end", "at offset 18446744073709551615 exceed region 0"),
+    ("order-of-nothing", "the order is empty"),
+    ("order-of-other-letters", "'X' in the order"),
+    ("order-with-an-axis-twice", "axis H (head) is in the order 'L/BOHNHC' twice"),
+    ("order-without-heads", "lacks axis H (head)"),
+    ("size-of-everything", "it has 18446744073709551615 bytes"),
+    ("strides-of-everything", "a stride of 18446744073709551615 bytes"),
+    ("strides-past-the-region", "a part has 57344 bytes, the layout needs"),
+    ("strides-that-overlap", "so that two of them overlap"),
+    ("version-5", "has version 5"),
+    ("version-7", "has version 7"),
+];
+
+#[test]
+fn damaged_shares_are_refused_for_the_reason_in_their_name() {
+    for (name, bytes) in corpus(reading::target("share")) {
+        let Some(damage) = name.strip_prefix(DAMAGED) else { continue };
+        let known = REFUSALS.iter().find(|(name, _)| damage.strip_prefix('-') == Some(name));
+        let (_, reason) = known.unwrap_or_else(|| panic!("REFUSALS lacks {name}"));
+        let refusal = refusal_of_share(&bytes);
+        assert!(refusal.contains(reason), "{name}: {refusal}");
+    }
+}
+
+/// Only its version is wrong.
+#[test]
+fn the_descriptor_with_parts_is_valid_in_its_version() {
+    let mut bytes =
+        std::fs::read(folder(reading::target("share")).join("damaged-descriptor-parts-in-version-4"))
+            .unwrap();
+    bytes[8] = 5;
+    Layout::check_descriptor(&(reading::target("share").sealed)(&bytes)).unwrap();
 }
