@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs of a requester whose owner sends false states, over NIXL and UCX in one process. The test is the owner.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,10 @@ struct Owner {
     arena: RegistrationHold,
     local: Arc<Layout>,
     remote: Arc<Layout>,
+    /// Messages that were received and not looked at.
+    unread: RefCell<VecDeque<Message>>,
+    /// The sessions that were served. Their requests may arrive again: a requester repeats one that has no reply yet.
+    served: RefCell<Vec<SessionKey>>,
     _layout: Arc<Layout>,
     _peer: Arc<Agent>,
 }
@@ -60,7 +65,8 @@ impl Owner {
             .unwrap();
         let remote = known_to(&peer, &agent, &layout);
         let local = self::layout(&peer);
-        let owner = Self { agent, id, arena, local, remote, _layout: layout, _peer: peer };
+        let (unread, served) = Default::default();
+        let owner = Self { agent, id, arena, local, remote, unread, served, _layout: layout, _peer: peer };
         owner.write(0, &session_control::head(&id, DEADLINE));
         Some(owner)
     }
@@ -70,26 +76,39 @@ impl Owner {
         words::write(region.address() + (entry * ENTRY) as u64, region, bytes);
     }
 
-    /// Waits for a message that suits.
+    /// Waits for a message that suits. Those after it are looked at by the next call.
     fn await_message<R>(&self, suits: impl Fn(Message) -> Option<R>) -> R {
         let until = Instant::now() + DEADLINE;
         loop {
+            while let Some(message) = self.next_unread() {
+                if let Some(found) = suits(message) {
+                    return found;
+                }
+            }
             let id = self.id;
             let messages = self.agent.run(move |state| {
                 state.receive()?;
                 Ok(state.services.take(&id).messages)
             });
             let read = messages.unwrap().into_iter().map(|message| Message::read(&message.data).unwrap());
-            if let Some(found) = read.filter_map(&suits).next() {
-                return found;
-            }
+            self.unread.borrow_mut().extend(read);
             assert!(Instant::now() < until, "the requester sends nothing");
             std::thread::yield_now();
         }
     }
 
+    fn next_unread(&self) -> Option<Message> {
+        self.unread.borrow_mut().pop_front()
+    }
+
+    /// Waits for the request of a session that was not served before.
     fn await_request(&self) -> SessionKey {
-        self.await_message(|message| matches!(message.body, Body::Open(_)).then_some(message.session))
+        let is_new = |message: &Message| {
+            matches!(message.body, Body::Open(_)) && !self.served.borrow().contains(&message.session)
+        };
+        let session = self.await_message(|message| is_new(&message).then_some(message.session));
+        self.served.borrow_mut().push(session);
+        session
     }
 
     /// Runs a transfer whose session the test serves. Returns how it fails.
