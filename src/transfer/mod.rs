@@ -132,6 +132,12 @@ impl Transfer {
                 self.submitting.lock()
             }
         };
+        // Perhaps it has passed its deadline, and nothing of it is in progress.
+        if self.runs.ensure_idle().is_err()
+            && let Ok(prepared) = self.prepared()
+        {
+            prepared.engine.end_if_cancelled();
+        }
         // Before all other checks: while memory is in use, the caller learns that, whatever else has happened.
         self.runs.ensure_idle().map(|()| turn)
     }
@@ -140,7 +146,11 @@ impl Transfer {
     fn with(&self, step: Option<Step<'_>>, start: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(step) = step else { return start() };
         let before = self.replace(step)?;
-        start().inspect_err(|_| *self.prepared.lock() = before)
+        start().inspect_err(|_| {
+            // Not dropped under the lock, which calls of other threads take: an engine may have objects of the driver.
+            let failed = std::mem::replace(&mut *self.prepared.lock(), before);
+            drop(failed);
+        })
     }
 
     /// Prepares other blocks for the next run. Returns the previous ones.

@@ -7,11 +7,10 @@ use rustix::io::Errno;
 
 use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
-use super::work::{Work, WorkLeft};
-use crate::base::error::{Error, Result};
+use super::work::FileJob;
+use crate::base::error::Result;
 use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
-use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 
 /// The minimum amount of work for another thread.
@@ -30,62 +29,35 @@ impl Callers {
     }
 
     /// Executes some work. It fails if there is no thread for it: the calling thread would wait for the file system.
-    pub fn start(&self, work: Work) {
-        if work.requests.is_over() {
-            return work.ending.report(Ok(()));
+    pub fn start(&self, job: &Arc<FileJob>) {
+        if job.end_if_over() {
+            return;
         }
-        let (bytes, max_requests) = work.requests.sizes();
+        let (bytes, max_requests) = job.sizes();
         let threads = (bytes / BYTES_A_THREAD).min(max_requests).clamp(1, self.max_threads as u64) as usize;
-        let job = Arc::new(FileJob(Mutex::new(Some(WorkLeft::new(work)))));
         let shared: Arc<dyn Shared> = job.clone();
         if let Err(error) = Pool::files(&self.file_systems).pass(&shared, threads) {
-            job.fail(error);
+            job.end_with(error);
         }
     }
 }
 
-/// Requests that threads execute in order. `None` once all have ended: threads that are woken late still have the job, which must hold
-/// nothing of the run when its end is reported.
-struct FileJob(Mutex<Option<WorkLeft>>);
-
-impl FileJob {
-    /// Ends the work, which no thread has.
-    fn fail(&self, error: Error) {
-        let left = self.0.lock().take();
-        if let Some(mut left) = left {
-            left.fail(error);
-            let (ending, outcome) = left.into_end();
-            ending.report(outcome);
-        }
-    }
-}
-
+/// Requests that threads execute in order.
 impl Shared for FileJob {
     fn run(&self) {
-        let mut job = self.0.lock();
-        while let Some(left) = &mut *job {
-            // The first call after a window lists the next one, while other threads execute the rest of it.
-            let taken = guarded(|| left.take()).unwrap_or_else(|panic| {
-                left.fail(panic);
+        let take = || {
+            guarded(|| self.take()).unwrap_or_else(|panic| {
+                self.fail(panic);
                 None
-            });
-            let Some((requests, index)) = taken else {
-                let ended = job.take_if(|left| left.is_over());
-                drop(job);
-                if let Some((ending, outcome)) = ended.map(WorkLeft::into_end) {
-                    ending.report(outcome);
-                }
-                return;
-            };
-            drop(job);
+            })
+        };
+        while let Some((requests, index)) = take() {
             let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
             let outcome = outcome.map(|()| requests.get(index).size);
             drop(requests);
-            job = self.0.lock();
-            if let Some(left) = &mut *job {
-                left.ended(outcome);
-            }
+            self.ended(outcome);
         }
+        self.end_if_over();
     }
 }
 

@@ -2,12 +2,13 @@
 //! Transfers between a file and host memory.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
-use super::work::{Ending, Work};
+use super::work::{Ending, FileJob, Work};
+use crate::base::sync::Mutex;
 use crate::plan::Plan;
 use crate::run::{Run, Start};
 
@@ -15,6 +16,8 @@ use crate::run::{Run, Start};
 pub struct HostIo {
     requests: Arc<PlannedRequests>,
     io: Io,
+    /// The last run.
+    current: Arc<Mutex<Weak<FileJob>>>,
 }
 
 impl HostIo {
@@ -22,12 +25,27 @@ impl HostIo {
     pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io) -> Self {
         let max_moves = ordered.max_moves();
         let pieces = PlannedPieces::new(sides, ordered);
-        Self { requests: Arc::new(PlannedRequests::new(pieces, max_moves)), io }
+        Self { requests: Arc::new(PlannedRequests::new(pieces, max_moves)), io, current: Arc::default() }
     }
 
     pub fn prepare_start(&self, run: Run) -> Start {
-        let (io, requests) = (self.io.clone(), RequestSource::planned(self.requests.clone()));
-        Box::new(move || io.start(Work { requests, stop: run.stop(), ending: Ending::OfRun(run) }))
+        let (io, current) = (self.io.clone(), self.current.clone());
+        let requests = RequestSource::planned(self.requests.clone());
+        Box::new(move || {
+            let job = FileJob::new(Work { requests, stop: run.stop(), ending: Ending::OfRun(run) });
+            *current.lock() = Arc::downgrade(&job);
+            io.start(&job);
+            // It may have been cancelled before another thread could find it.
+            job.end_if_cancelled();
+        })
+    }
+
+    /// Ends the last run if it was cancelled and the kernel executes none of its requests.
+    pub fn end_if_cancelled(&self) {
+        let job = self.current.lock().upgrade();
+        if let Some(job) = job {
+            job.end_if_cancelled();
+        }
     }
 
     pub fn moves(&self) -> u64 {
@@ -41,10 +59,11 @@ impl HostIo {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
 
     use super::*;
+    use crate::base::error::Status;
     use crate::base::thread_pool::{Pool, Shared};
     use crate::layout::cache::LayoutCache;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
@@ -56,7 +75,7 @@ mod tests {
 
     impl Shared for Blocks {
         fn run(&self) {
-            let _ = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+            let _ = self.0.lock().recv();
         }
     }
 
@@ -66,7 +85,7 @@ mod tests {
     impl Drop for Dropped {
         fn drop(&mut self) {
             let name = std::thread::current().name().map(str::to_string);
-            self.0.lock().unwrap().send(name).unwrap();
+            self.0.lock().send(name).unwrap();
         }
     }
 
@@ -94,5 +113,30 @@ mod tests {
         drop((transfer, memory, file));
         drop(go);
         assert_eq!(seen.recv().unwrap().as_deref(), Some("kvmem-free"));
+    }
+
+    /// The threads wait for a file system that does not respond, as all of its requests do.
+    #[test]
+    fn a_run_that_has_not_begun_ends_when_it_is_cancelled() {
+        const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+        let memory = layout(AllocationConfig::System(SystemConfig::default()));
+        let file = layout(AllocationConfig::Disk(DiskConfig::default()));
+        let (go, gate) = channel::<()>();
+        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
+        Pool::files(file.file_systems()).run(&blocks, 64);
+        let pairs = [BlockPair { source: 0, destination: 0 }];
+        let preferences = Preferences { method: Some(TransferMethod::Pread), ..Preferences::default() };
+        let request = TransferRequest { preferences, ..TransferRequest::default() };
+        let transfer = Transfer::create(&file, &memory, request).unwrap();
+        let step = || Step { pairs: &pairs, ..Step::default() };
+        transfer.submit(Some(step())).unwrap();
+        transfer.cancel().unwrap();
+        assert_eq!(transfer.wait(PATIENCE).unwrap_err().status(), Status::Cancelled);
+        // Nothing uses the memory after the deadline either.
+        transfer.submit(Some(Step { timeout: Some(Duration::from_millis(1)), ..step() })).unwrap();
+        assert_eq!(transfer.wait(PATIENCE).unwrap_err().status(), Status::TimedOut);
+        transfer.submit(Some(step())).unwrap();
+        drop(go);
+        transfer.wait(PATIENCE).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::calls::Callers;
 use super::file_sides::FileSides;
 use super::uring::Uring;
-use super::work::Work;
+use super::work::FileJob;
 use crate::base::error::{Error, Result, Status};
 use crate::base::thread_pool::Pool;
 use crate::run::method::TransferMethod;
@@ -89,10 +89,10 @@ impl Io {
     }
 
     /// Starts some work, without waiting for it.
-    pub fn start(&self, work: Work) {
+    pub fn start(&self, job: &Arc<FileJob>) {
         match self {
-            Self::Uring(uring) => uring.start(work),
-            Self::Calls(callers) => callers.start(work),
+            Self::Uring(uring) => uring.start(job.clone()),
+            Self::Calls(callers) => callers.start(job),
         }
     }
 }

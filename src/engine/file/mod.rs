@@ -166,6 +166,15 @@ impl Engine for PartSequence<DiskMove> {
         self.start(ticket.start());
         Ok(())
     }
+
+    /// The threads that execute requests may wait for a file system that does not respond. The thread of staging memory does not.
+    fn end_if_cancelled(&self) {
+        for part in self.parts() {
+            if let Kind::Host(io) = &part.engine {
+                io.end_if_cancelled();
+            }
+        }
+    }
 }
 
 impl RunPart for DiskMove {

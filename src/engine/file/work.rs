@@ -8,6 +8,7 @@ use super::file_requests::FileRequests;
 use super::planned::RequestSource;
 use crate::base::disposal;
 use crate::base::error::{Error, Result};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::run::completion::Outcome;
 use crate::run::{Run, Stop, cancelled};
 
@@ -51,8 +52,15 @@ impl Ending {
     }
 }
 
-/// Work in progress.
-pub struct WorkLeft {
+/// Work in progress. Threads take requests of it, and those that are woken late still have it: it is empty when its end is reported, so
+/// that it holds nothing of the run then.
+pub struct FileJob(Mutex<Option<WorkLeft>>);
+
+/// A request that was taken: its list and its index.
+pub type Taken = (Arc<FileRequests>, usize);
+
+/// What is left of some work.
+struct WorkLeft {
     work: Work,
     /// Number of requests that have begun and not ended.
     executing: usize,
@@ -60,28 +68,95 @@ pub struct WorkLeft {
     failure: Option<Error>,
 }
 
-impl WorkLeft {
-    pub fn new(work: Work) -> Self {
-        Self { work, executing: 0, failure: None }
+impl FileJob {
+    pub fn new(work: Work) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(WorkLeft { work, executing: 0, failure: None }))))
     }
 
-    /// The next request: its list and its index. There is none if the caller cancelled the run.
-    pub fn take(&mut self) -> Option<(Arc<FileRequests>, usize)> {
-        if self.has_more() && self.work.stop.is_asked() {
-            self.fail(cancelled());
+    /// Bytes of all requests, and the most requests there can be, if none was taken.
+    pub fn sizes(&self) -> (u64, u64) {
+        self.left().as_ref().map_or((0, 0), |left| left.work.requests.sizes())
+    }
+
+    /// The next request. There is none if the caller cancelled the run, or after a failure. The first call after a window lists the
+    /// next one, while other threads execute the rest of it.
+    pub fn take(&self) -> Option<Taken> {
+        self.left().as_mut()?.take()
+    }
+
+    /// Whether requests have not begun.
+    pub fn has_more(&self) -> bool {
+        self.left().as_ref().is_some_and(WorkLeft::has_more)
+    }
+
+    /// Handles the end of a request of so many bytes.
+    pub fn ended(&self, outcome: Result<u64>) {
+        if let Some(left) = &mut *self.left() {
+            left.ended(outcome);
         }
+    }
+
+    /// Prevents further requests from beginning. Those that have begun end.
+    pub fn fail(&self, error: Error) {
+        if let Some(left) = &mut *self.left() {
+            left.fail(error);
+        }
+    }
+
+    /// Reports the end if all requests have ended. Returns whether they have.
+    pub fn end_if_over(&self) -> bool {
+        let ended = self.left().take_if(|left| left.is_over());
+        if let Some(left) = ended {
+            left.report();
+        }
+        self.left().is_none()
+    }
+
+    /// Reports the end of work that the kernel no longer executes, and of which nothing more begins.
+    pub fn end_with(&self, error: Error) {
+        let left = self.left().take();
+        if let Some(mut left) = left {
+            left.fail(error);
+            left.report();
+        }
+    }
+
+    /// Reports the end if the caller cancelled the run and no request has begun, or all that have begun have ended: a thread that takes
+    /// requests may wait for a file system that does not respond.
+    pub fn end_if_cancelled(&self) {
+        let is_cancelled = self.left().as_mut().is_some_and(WorkLeft::fail_if_cancelled);
+        if is_cancelled {
+            self.end_if_over();
+        }
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<WorkLeft>> {
+        self.0.lock()
+    }
+}
+
+impl WorkLeft {
+    fn take(&mut self) -> Option<Taken> {
+        self.fail_if_cancelled();
         let taken = self.work.requests.take();
         self.executing += usize::from(taken.is_some());
         taken
     }
 
-    /// Whether requests have not begun.
-    pub fn has_more(&self) -> bool {
+    fn has_more(&self) -> bool {
         !self.work.requests.is_over()
     }
 
-    /// Handles the end of a request of so many bytes.
-    pub fn ended(&mut self, outcome: Result<u64>) {
+    /// Returns whether the caller cancelled requests that have not begun.
+    fn fail_if_cancelled(&mut self) -> bool {
+        let is_cancelled = self.has_more() && self.work.stop.is_asked();
+        if is_cancelled {
+            self.fail(cancelled());
+        }
+        is_cancelled
+    }
+
+    fn ended(&mut self, outcome: Result<u64>) {
         self.executing -= 1;
         match outcome {
             Ok(bytes) => self.work.stop.count(bytes),
@@ -89,19 +164,18 @@ impl WorkLeft {
         }
     }
 
-    /// Prevents further requests from beginning. Those that have begun end.
-    pub fn fail(&mut self, error: Error) {
+    fn fail(&mut self, error: Error) {
         self.work.requests.clear();
         self.failure.get_or_insert(error);
     }
 
-    /// Whether all requests have ended.
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.executing == 0 && !self.has_more()
     }
 
-    /// What the outcome is reported to, and the outcome. All else is dropped.
-    pub fn into_end(self) -> (Ending, Outcome) {
-        (self.work.ending, self.failure.map_or(Ok(()), Err))
+    /// Drops all but what the outcome is reported to, and reports it.
+    fn report(self) {
+        let Self { work: Work { ending, .. }, failure, .. } = self;
+        ending.report(failure.map_or(Ok(()), Err));
     }
 }

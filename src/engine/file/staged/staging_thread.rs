@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::planned::RequestSource;
-use super::super::work::{Ending, Work};
+use super::super::work::{Ending, FileJob, Work};
 use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
 use super::staged_run::StagedRun;
@@ -45,7 +45,7 @@ enum Slot {
     #[default]
     Free,
     /// The file is read to it, or written from it.
-    AtFile(RunNumber),
+    AtFile(RunNumber, Arc<FileJob>),
     /// The GPU copies from or to it.
     AtDevice(RunNumber, CopiesInFlight<()>),
 }
@@ -113,11 +113,7 @@ impl StagingSession {
 
     /// Puts chunks into free slots.
     fn fill(&mut self) {
-        for index in &self.waiting {
-            if let Some(run) = self.runs.get_mut(index) {
-                run.fail_if_cancelled();
-            }
-        }
+        self.end_cancelled();
         while let Some(index) = self.waiting.front().copied() {
             let Some(run) = self.runs.get_mut(&index).filter(|run| !run.has_begun_all()) else {
                 self.waiting.pop_front();
@@ -133,6 +129,20 @@ impl StagingSession {
         }
     }
 
+    /// Ends what was cancelled and has not begun, also chunks whose I/O waits for a file system that does not respond.
+    fn end_cancelled(&mut self) {
+        for index in &self.waiting {
+            if let Some(run) = self.runs.get_mut(index) {
+                run.fail_if_cancelled();
+            }
+        }
+        for slot in &self.slots {
+            if let Slot::AtFile(_, job) = slot {
+                job.end_if_cancelled();
+            }
+        }
+    }
+
     /// Starts a chunk's I/O.
     fn transfer(&mut self, slot: usize, index: RunNumber) {
         let Some(run) = self.runs.get_mut(&index) else { return };
@@ -141,13 +151,14 @@ impl StagingSession {
         run.requests += requests.len() as u64;
         let (requests, stop) = (RequestSource::listed(requests), run.stop());
         let ending = Ending::OfSlot { to: run.ring.inbox.clone(), slot };
-        self.slots[slot] = Slot::AtFile(index);
-        run.prepared.io.start(Work { requests, stop, ending });
+        let job = FileJob::new(Work { requests, stop, ending });
+        self.slots[slot] = Slot::AtFile(index, job.clone());
+        run.prepared.io.start(&job);
     }
 
     /// Handles the end of a chunk's I/O.
     fn io_ended(&mut self, IoResult { slot, outcome }: IoResult) {
-        let Slot::AtFile(index) = self.slots[slot] else { return };
+        let Slot::AtFile(index, _) = self.slots[slot] else { return };
         match outcome {
             Ok(()) if !self.writes(index) => self.copy(slot, index),
             outcome => self.free_slot(slot, index, outcome),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use self::ring::Ring;
 use self::ring_thread::UringSession;
-use super::work::Work;
+use super::work::FileJob;
 use crate::base::error::{Error, Status};
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::file_systems::FileSystems;
@@ -32,7 +32,7 @@ pub struct Uring {
 
 #[derive(Default)]
 struct State {
-    new: VecDeque<Work>,
+    new: VecDeque<Arc<FileJob>>,
     is_served: bool,
 }
 
@@ -50,22 +50,22 @@ impl Uring {
     }
 
     /// Passes work to the thread of the ring.
-    pub fn start(self: &Arc<Self>, work: Work) {
+    pub fn start(self: &Arc<Self>, job: Arc<FileJob>) {
         if self.ring.is_broken() {
-            return reject(work);
+            return reject(&job);
         }
         let mut state = self.state();
         if !state.is_served {
             // Under the lock: other work must not rely on a thread that could not be started.
             if let Err(error) = Pool::services().run_alone(self.clone()) {
                 drop(state);
-                return work.ending.report(Err(error));
+                return job.end_with(error);
             }
             state.is_served = true;
-            state.new.push_back(work);
+            state.new.push_back(job);
             return;
         }
-        state.new.push_back(work);
+        state.new.push_back(job);
         drop(state);
         self.ring.wake();
     }
@@ -84,9 +84,9 @@ impl Uring {
 }
 
 /// Fails work that was submitted after the ring has failed.
-fn reject(work: Work) {
+fn reject(job: &Arc<FileJob>) {
     let message = "io_uring has failed before; create the transfer again to use another method";
-    work.ending.report(Err(Error::new(Status::Io, message)));
+    job.end_with(Error::new(Status::Io, message));
 }
 
 impl Shared for Uring {

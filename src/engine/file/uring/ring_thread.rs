@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
-use super::super::work::{Work, WorkLeft};
+use super::super::work::FileJob;
 use super::ring::{DEPTH, Ring};
 use crate::base::error::Error;
 use crate::base::guarded::guarded;
@@ -32,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct UringSession {
     ring: Arc<Ring>,
     /// Work that was received and has not begun.
-    new: VecDeque<Work>,
-    in_flight: BTreeMap<WorkNumber, WorkLeft>,
+    new: VecDeque<Arc<FileJob>>,
+    in_flight: BTreeMap<WorkNumber, Arc<FileJob>>,
     last_number: WorkNumber,
     /// Work with requests that were not submitted, served round-robin.
     ready: VecDeque<WorkNumber>,
@@ -85,24 +85,23 @@ impl UringSession {
     }
 
     /// Takes new work.
-    pub fn receive(&mut self, new: &mut VecDeque<Work>) {
+    pub fn receive(&mut self, new: &mut VecDeque<Arc<FileJob>>) {
         self.new.append(new);
     }
 
     /// Passes new work to `reject` instead of beginning it.
-    pub fn reject_new(&mut self, reject: impl FnMut(Work)) {
-        self.new.drain(..).for_each(reject);
+    pub fn reject_new(&mut self, reject: impl Fn(&Arc<FileJob>)) {
+        self.new.drain(..).for_each(|job| reject(&job));
     }
 
     /// Begins new work.
     pub fn begin(&mut self) {
-        while let Some(work) = self.new.pop_front() {
-            if work.requests.is_over() {
-                work.ending.report(Ok(()));
+        while let Some(job) = self.new.pop_front() {
+            if job.end_if_over() {
                 continue;
             }
             self.last_number += 1;
-            self.in_flight.insert(self.last_number, WorkLeft::new(work));
+            self.in_flight.insert(self.last_number, job);
             self.ready.push_back(self.last_number);
         }
     }
@@ -140,11 +139,10 @@ impl UringSession {
                 _ => {}
             }
         }
-        let begun = std::mem::take(&mut self.in_flight).into_values().map(|left| left.into_end().0);
-        let new = std::mem::take(&mut self.new).into_iter().map(|work| work.ending);
-        for ending in begun.chain(new) {
+        let begun = std::mem::take(&mut self.in_flight).into_values();
+        for job in begun.chain(std::mem::take(&mut self.new)) {
             // If that panics too, dropping the run has reported its end.
-            if let Err(again) = guarded(|| ending.report(Err(panic.clone()))) {
+            if let Err(again) = guarded(|| job.end_with(panic.clone())) {
                 log!(Error, "panic at the end of a run: {again}");
             }
         }
@@ -160,12 +158,12 @@ impl UringSession {
     fn fill(&mut self) {
         while let (Some(number), true) = (self.ready.front().copied(), self.has_capacity()) {
             self.ready.pop_front();
-            let Some(left) = self.in_flight.get_mut(&number) else { continue };
-            let Some((requests, request)) = left.take() else {
+            let Some(job) = self.in_flight.get(&number) else { continue };
+            let Some((requests, request)) = job.take() else {
                 self.end_if_over(number);
                 continue;
             };
-            if left.has_more() {
+            if job.has_more() {
                 self.ready.push_back(number);
             }
             self.add(RingSlot { work: number, requests, operation: FileOperation::new(request) });
@@ -255,17 +253,15 @@ impl UringSession {
         self.bytes -= size;
         self.slots[index] = None;
         self.free.push(index);
-        if let Some(left) = self.in_flight.get_mut(&work) {
-            left.ended(outcome);
+        if let Some(job) = self.in_flight.get(&work) {
+            job.ended(outcome);
         }
         self.end_if_over(work);
     }
 
     fn end_if_over(&mut self, number: WorkNumber) {
-        if self.in_flight.get(&number).is_some_and(WorkLeft::is_over)
-            && let Some((ending, outcome)) = self.in_flight.remove(&number).map(WorkLeft::into_end)
-        {
-            ending.report(outcome);
+        if self.in_flight.get(&number).is_some_and(|job| job.end_if_over()) {
+            self.in_flight.remove(&number);
         }
     }
 
@@ -277,10 +273,8 @@ impl UringSession {
         self.ring.set_broken();
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
-        for mut failed in std::mem::take(&mut self.in_flight).into_values() {
-            failed.fail(error.clone());
-            let (ending, outcome) = failed.into_end();
-            ending.report(outcome);
+        for job in std::mem::take(&mut self.in_flight).into_values() {
+            job.end_with(error.clone());
         }
         *self = Self::new(self.ring.clone());
     }

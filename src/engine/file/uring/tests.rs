@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::super::file_requests::{FileRequests, Piece};
 use super::super::planned::RequestSource;
-use super::super::work::{Ending, SlotOutcomes};
+use super::super::work::{Ending, FileJob, SlotOutcomes, Work};
 use super::*;
 use crate::base::error::Result;
 use crate::run::Stop;
@@ -33,15 +33,28 @@ impl<F: Fn(Result<()>) + Send + Sync> SlotOutcomes for Calls<F> {
 }
 
 /// A read of a pipe, which ends when the test has written to the pipe.
-fn read(file: i32, into: &'static mut [u8], ended: impl Fn(Result<()>) + Send + Sync + 'static) -> Work {
+fn read(
+    file: i32,
+    into: &'static mut [u8],
+    ended: impl Fn(Result<()>) + Send + Sync + 'static,
+) -> Arc<FileJob> {
+    stoppable_read(file, into, stop(), ended)
+}
+
+fn stoppable_read(
+    file: i32,
+    into: &'static mut [u8],
+    stop: Stop,
+    ended: impl Fn(Result<()>) + Send + Sync + 'static,
+) -> Arc<FileJob> {
     let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
     let requests = Arc::new(FileRequests::gather([piece], false));
     let ending = Ending::OfSlot { to: Arc::new(Calls(ended)), slot: 0 };
-    Work { requests: RequestSource::listed(requests), stop: stop(), ending }
+    FileJob::new(Work { requests: RequestSource::listed(requests), stop, ending })
 }
 
 /// A read, and the receiver of its outcome.
-fn read_with_outcome(file: i32, into: &'static mut [u8]) -> (Work, Receiver<Result<()>>) {
+fn read_with_outcome(file: i32, into: &'static mut [u8]) -> (Arc<FileJob>, Receiver<Result<()>>) {
     let (sender, receiver) = channel();
     (read(file, into, move |outcome| sender.send(outcome).unwrap()), receiver)
 }
@@ -77,7 +90,7 @@ fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
     assert!(end.recv_timeout(PATIENCE).unwrap().is_ok());
 }
 
-/// All requests that a ring has at a time are to a file system that does not respond.
+/// All requests that a ring has at a time are to a file system that does not respond. What waits behind them can be cancelled.
 #[test]
 fn a_file_system_that_does_not_respond_delays_no_other() {
     let [hung, other]: [FileSystems; 2] = [Arc::from([(250, 1)]), Arc::from([(250, 2)])];
@@ -93,6 +106,16 @@ fn a_file_system_that_does_not_respond_delays_no_other() {
             end
         })
         .collect();
+    let completion = Arc::new(Completion::new(1, None));
+    let run = Ticket::unheld(&completion, Default::default()).start();
+    let (sender, cancelled) = channel();
+    let report = move |outcome| sender.send(outcome).unwrap();
+    let behind = stoppable_read(silent.as_raw_fd(), memory(), run.stop(), report);
+    uring.start(behind.clone());
+    completion.cancel().unwrap();
+    behind.end_if_cancelled();
+    assert_eq!(cancelled.recv_timeout(PATIENCE).unwrap().unwrap_err().status(), Status::Cancelled);
+
     let (reader, mut filled) = std::io::pipe().unwrap();
     filled.write_all(&[1; 8]).unwrap();
     let (work, end) = read_with_outcome(reader.as_raw_fd(), memory());
