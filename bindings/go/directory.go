@@ -111,9 +111,19 @@ func (d *Directory) callNamed(ctx context.Context, name *string,
 	return err
 }
 
+// NamedLayout is a layout to publish, and its name.
+type NamedLayout struct {
+	Name   string
+	Layout *Layout
+	// Broker of this process that offers the memory to processes of this machine while the layout is published; nil for none.
+	Broker *Broker
+	// Share has access and transport of the offer; nil for reading only.
+	Share *ShareOptions
+}
+
 // Publish publishes an agent under its name, with layouts under names of their own. Publish again after a change: the entry is
 // replaced, also that of another process.
-func (d *Directory) Publish(ctx context.Context, agent *Agent, layouts map[string]*Layout) error {
+func (d *Directory) Publish(ctx context.Context, agent *Agent, layouts ...NamedLayout) error {
 	if agent == nil {
 		return invalid("the agent to publish is nil")
 	}
@@ -123,7 +133,7 @@ func (d *Directory) Publish(ctx context.Context, agent *Agent, layouts map[strin
 	return err
 }
 
-func (d *Directory) publish(timeout C.uint64_t, agent *Agent, layouts map[string]*Layout) error {
+func (d *Directory) publish(timeout C.uint64_t, agent *Agent, layouts []NamedLayout) error {
 	var a arena
 	defer a.free()
 	var u users
@@ -134,23 +144,34 @@ func (d *Directory) publish(timeout C.uint64_t, agent *Agent, layouts map[string
 	}
 	named := unsafe.Slice((*C.kvmem_named_layout)(a.allocate(uintptr(len(layouts)+1)*C.sizeof_kvmem_named_layout)),
 		len(layouts)+1)
-	count := 0
-	for name, layout := range layouts {
-		if layout == nil {
-			return invalid("the layout " + quote(name) + " is nil")
+	for i, one := range layouts {
+		if one.Layout == nil {
+			return invalid("the layout " + quote(one.Name) + " is nil")
 		}
-		p, err := u.pointer(&layout.object)
+		p, err := u.pointer(&one.Layout.object)
 		if err != nil {
 			return err
 		}
-		named[count] = C.kvmem_named_layout{name: a.text(name), layout: (*C.kvmem_layout)(p)}
-		count++
+		named[i] = C.kvmem_named_layout{name: a.text(one.Name), layout: (*C.kvmem_layout)(p)}
+		if one.Broker != nil {
+			broker, err := u.pointer(&one.Broker.object)
+			if err != nil {
+				return err
+			}
+			named[i].broker = (*C.kvmem_broker)(broker)
+		}
+		if one.Share != nil {
+			// What C reads must not point to memory of Go.
+			share := newOptions[C.kvmem_share_options](&a)
+			*share = *one.Share.c()
+			named[i].share = share
+		}
 	}
 	if err := a.check(); err != nil {
 		return err
 	}
 	return d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_directory_publish((*C.kvmem_directory)(p), (*C.kvmem_agent)(published), &named[0], C.size_t(count),
+		return C.kvmem_directory_publish((*C.kvmem_directory)(p), (*C.kvmem_agent)(published), &named[0], C.size_t(len(layouts)),
 			timeout, failure)
 	})
 }
@@ -407,6 +428,33 @@ func (e *DirectoryEntry) ImportLayout(agent *Agent, name string) (*Layout, error
 		return nil, err
 	}
 	return newLayout(layout, agent), nil
+}
+
+// OpenLayout opens a layout of the entry: maps it if it is on this machine and was published with a broker, and otherwise accesses
+// it through NIXL with the agent of the options, whose metadata of the entry is loaded if it is not.
+func (e *DirectoryEntry) OpenLayout(ctx context.Context, name string, options OpenOptions) (*Layout, error) {
+	return outlived(ctx, func(timeout C.uint64_t) (*Layout, error) {
+		var a arena
+		defer a.free()
+		var u users
+		defer u.done()
+		o, err := options.c(&a, &u)
+		if err != nil {
+			return nil, err
+		}
+		text := a.text(name)
+		if err := a.check(); err != nil {
+			return nil, err
+		}
+		var layout *C.kvmem_layout
+		err = e.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_entry_open_layout((*C.kvmem_directory_entry)(p), text, o, timeout, &layout, failure)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return newLayout(layout, options.Agent), nil
+	}, func(unused *Layout) { unused.Close() })
 }
 
 func (e *DirectoryEntry) with(agent *Agent,

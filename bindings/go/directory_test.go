@@ -57,7 +57,7 @@ func TestDirectory(t *testing.T) {
 	_, err = watcher.WaitFor(soon, "publisher")
 	cancel()
 	fails(t, err, kvmem.ErrTimedOut, "")
-	succeeds(t, publisher.Publish(ctx, a, map[string]*kvmem.Layout{"cache": cache}))
+	succeeds(t, publisher.Publish(ctx, a, kvmem.NamedLayout{Name: "cache", Layout: cache}))
 	awaited := need(watcher.WaitFor(ctx, "publisher"))(t)
 	awaited.Close()
 	if completion := need(queue.Next(ctx))(t); completion.UserData != 7 || completion.Err != nil {
@@ -89,16 +89,16 @@ func TestDirectory(t *testing.T) {
 	succeeds(t, transfer.Wait(ctx))
 	sameBlock(t, cache, 6, local, 2)
 
-	succeeds(t, publisher.Publish(ctx, a, nil))
+	succeeds(t, publisher.Publish(ctx, a))
 	event(t, watcher, kvmem.DirectoryUpdated, 2)
 	fails(t, watcher.Check(ctx, entry), kvmem.ErrStale, "version 2")
 	succeeds(t, publisher.Withdraw(ctx, "publisher"))
 	event(t, watcher, kvmem.DirectoryWithdrawn, 2)
 	fails(t, publisher.Withdraw(ctx, "publisher"), kvmem.ErrNotFound, "not published")
-	succeeds(t, publisher.Publish(ctx, a, nil))
+	succeeds(t, publisher.Publish(ctx, a))
 	publisher.Close() // withdraws
 	fails(t, watcher.Check(ctx, entry), kvmem.ErrNotFound, "publisher")
-	fails(t, publisher.Publish(ctx, a, nil), kvmem.ErrInvalidArgument, "closed")
+	fails(t, publisher.Publish(ctx, a), kvmem.ErrInvalidArgument, "closed")
 }
 
 // The context ends what waits.
@@ -146,7 +146,7 @@ func TestDirectoryArguments(t *testing.T) {
 		}
 	}
 	d := directory(t, folder)
-	fails(t, d.Publish(patience(t), nil, nil), kvmem.ErrInvalidArgument, "agent")
+	fails(t, d.Publish(patience(t), nil), kvmem.ErrInvalidArgument, "agent")
 	fails(t, d.Check(patience(t), nil), kvmem.ErrInvalidArgument, "entry")
 	fails(t, d.Watch(patience(t), "a\x00b"), kvmem.ErrInvalidArgument, "NUL")
 	_, err := d.LookUp(patience(t), "a\x00b")
@@ -156,4 +156,29 @@ func TestDirectoryArguments(t *testing.T) {
 	var none *kvmem.Directory
 	_, err = none.TakeEvents(patience(t))
 	fails(t, err, kvmem.ErrInvalidArgument, "nil")
+}
+
+// A layout that is published with a broker is mapped.
+func TestOpenLayout(t *testing.T) {
+	ctx := patience(t)
+	a := agent(t, "publisher")
+	cache := need(kvmem.NewLayout(kvmem.LayoutOptions{
+		Config: config(), Agent: a, Memory: kvmem.SystemOptions{Flags: kvmem.SystemShareable},
+	}))(t)
+	defer cache.Close()
+	broker := need(kvmem.NewBroker(kvmem.BrokerOptions{Path: filepath.Join(t.TempDir(), "broker")}))(t)
+	defer broker.Close()
+	d := directory(t, filepath.Join(t.TempDir(), "cluster"))
+	named := kvmem.NamedLayout{Name: "cache", Layout: cache, Broker: broker, Share: &kvmem.ShareOptions{}}
+	fails(t, d.Publish(ctx, a, kvmem.NamedLayout{Name: "cache"}), kvmem.ErrInvalidArgument, "nil")
+	succeeds(t, d.Publish(ctx, a, named, kvmem.NamedLayout{Name: "plain", Layout: cache}))
+	entry := need(d.LookUp(ctx, "publisher"))(t)
+	defer entry.Close()
+	opened := need(entry.OpenLayout(ctx, "cache", kvmem.OpenOptions{Flags: kvmem.OpenReadWrite}))(t)
+	defer opened.Close()
+	if info := need(opened.Info())(t); info.Locality != kvmem.LocalityLocal {
+		t.Fatalf("%+v", info)
+	}
+	_, err := entry.OpenLayout(ctx, "plain", kvmem.OpenOptions{})
+	fails(t, err, kvmem.ErrUnsupported, "with a broker")
 }

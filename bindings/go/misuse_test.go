@@ -84,16 +84,16 @@ func TestLargeFileDescriptors(t *testing.T) {
 // With a context that is done, a call has no effect.
 func TestDoneContext(t *testing.T) {
 	a, d := agent(t, "done"), directory(t, t.TempDir())
-	succeeds(t, d.Publish(patience(t), a, nil))
+	succeeds(t, d.Publish(patience(t), a))
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i := 0; i < 20; i++ {
-		if err := d.Publish(done, a, nil); !errors.Is(err, context.Canceled) {
+		if err := d.Publish(done, a); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}
 	// Calls of one directory are in order, so this one follows those that were made.
-	succeeds(t, d.Publish(patience(t), a, nil))
+	succeeds(t, d.Publish(patience(t), a))
 	entry := need(d.LookUp(patience(t), "done"))(t)
 	defer entry.Close()
 	if version := need(entry.Info())(t).Version; version != 2 {

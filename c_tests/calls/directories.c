@@ -20,8 +20,13 @@ static uint64_t patience(fuzz *fuzz) {
 static void publish(fuzz *fuzz) {
     const kvmem_directory *directory = table_pick(fuzz, DIRECTORIES);
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    const kvmem_named_layout layouts[] = {{or_null(fuzz, "one"), table_pick(fuzz, LAYOUTS)},
-                                          {random_one_in(fuzz, 10) ? "one" : "two", table_pick(fuzz, LAYOUTS)}};
+    const kvmem_share_options share = OPTIONS(kvmem_share_options, it.flags = random_below(fuzz, 4));
+    const kvmem_broker *broker = random_one_in(fuzz, 2) ? table_pick(fuzz, BROKERS) : NULL;
+    const kvmem_named_layout layouts[] = {
+        {.name = or_null(fuzz, "one"), .layout = table_pick(fuzz, LAYOUTS), .broker = broker,
+         .share = random_one_in(fuzz, 2) ? &share : NULL},
+        {.name = random_one_in(fuzz, 10) ? "one" : "two", .layout = table_pick(fuzz, LAYOUTS), .broker = broker},
+    };
     const size_t count = random_one_in(fuzz, 2) ? 0 : random_below(fuzz, 3);
     TRY(fuzz, kvmem_directory_publish, directory, agent, or_null(fuzz, layouts), count, patience(fuzz));
 }
@@ -58,6 +63,12 @@ static void use_entry(fuzz *fuzz) {
     TRY(fuzz, kvmem_directory_check, table_pick(fuzz, DIRECTORIES), entry, patience(fuzz));
     TRY(fuzz, kvmem_directory_entry_load, entry, agent);
     CREATE(fuzz, LAYOUTS, kvmem_directory_entry_import_layout, entry, agent, or_null(fuzz, "one"));
+    FUZZ_OPTIONS(kvmem_open_options, opening);
+    opening.flags = random_one_in(fuzz, 2) ? 0 : UINT64_C(1) << random_below(fuzz, 10);
+    opening.agent = or_null(fuzz, agent);
+    opening.struct_size = random_struct_size(fuzz, sizeof(opening));
+    CREATE(fuzz, LAYOUTS, kvmem_directory_entry_open_layout, entry, or_null(fuzz, random_one_in(fuzz, 2) ? "one" : "two"),
+           or_null(fuzz, &opening), patience(fuzz));
 }
 
 static void watch(fuzz *fuzz) {
@@ -105,7 +116,7 @@ static void meet(fuzz *fuzz) {
     options.agent = owner;
     options.system = &memory;
     TRY(fuzz, kvmem_layout_build, &options, &layout);
-    const kvmem_named_layout layouts[] = {{"one", layout}};
+    const kvmem_named_layout layouts[] = {{.name = "one", .layout = layout}};
     TRY(fuzz, kvmem_directory_publish, directory, owner, layouts, layout != NULL, SECONDS(1));
     CREATE(fuzz, EVENTS, kvmem_directory_take_events, directory, MILLISECONDS(100));
     OWNED(kvmem_directory_entry) entry = NULL;

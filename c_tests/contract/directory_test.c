@@ -14,7 +14,7 @@ TEST(open_world) {
     GET(kvmem_directory *, made, kvmem_directory_create,
         REF(OPTIONS(kvmem_directory_options, it.folder = files.path)));
     directory = made;
-    const kvmem_named_layout layouts[] = {{"near", w.near.layout}};
+    const kvmem_named_layout layouts[] = {{.name = "near", .layout = w.near.layout}};
     EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_publish(directory, w.agent, layouts, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_take_events(directory, PATIENCE, &events, ERR));
@@ -65,6 +65,9 @@ TEST(entries_fail_with_null) {
     INVALID_NULLS(layout, kvmem_directory_entry_import_layout, entry, NULL, "near", &layout);
     INVALID_NULLS(layout, kvmem_directory_entry_import_layout, entry, w.far, NULL, &layout);
     INVALID(kvmem_directory_entry_import_layout, entry, w.far, "near", NULL);
+    INVALID_NULLS(layout, kvmem_directory_entry_open_layout, NULL, "near", NULL, 0, &layout);
+    INVALID_NULLS(layout, kvmem_directory_entry_open_layout, entry, NULL, NULL, 0, &layout);
+    INVALID(kvmem_directory_entry_open_layout, entry, "near", NULL, 0, NULL);
     kvmem_directory_entry_destroy(NULL);
 }
 
@@ -92,6 +95,8 @@ static void use_in_child(void) {
     FORKED(kvmem_directory_take_events, directory, 0, &taken);
     FORKED(kvmem_directory_report_events, directory, NULL, 0);
     FORKED(kvmem_directory_entry_load, entry, w.agent);
+    kvmem_layout *opened = NULL;
+    FORKED(kvmem_directory_entry_open_layout, entry, "near", NULL, 0, &opened);
     kvmem_directory_events_destroy(events);
     kvmem_directory_entry_destroy(entry);
     kvmem_directory_destroy(directory);

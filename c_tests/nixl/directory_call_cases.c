@@ -17,7 +17,7 @@ static void *publish_many(void *argument) {
     char names[LAYOUTS][16];
     for (int i = 0; i < LAYOUTS; i++) {
         snprintf(names[i], sizeof(names[i]), "%d", i);
-        layouts[i] = (kvmem_named_layout){names[i], it->layout};
+        layouts[i] = (kvmem_named_layout){.name = names[i], .layout = it->layout};
     }
     EXPECT_OK(kvmem_directory_publish(it->directory, it->agent, layouts, LAYOUTS, PATIENCE, ERR));
     return NULL;

@@ -3,6 +3,8 @@
 #include "directory_cases.h"
 
 #define UCX_NAME_LIMIT 200
+/* A layout that is published without a broker. */
+#define NAMED(of_layout, it) {.name = (of_layout), .layout = (it)}
 
 kvmem_directory *directory_open(const place *place) {
     return MADE(kvmem_directory, kvmem_directory_create, &place->options);
@@ -23,7 +25,7 @@ kvmem_directory_event directory_await(kvmem_directory *directory, uint32_t kind,
 }
 
 void directory_publish(kvmem_directory *directory, kvmem_agent *agent, const kvmem_layout *layout) {
-    const kvmem_named_layout layouts[] = {{"cache", layout}};
+    const kvmem_named_layout layouts[] = {NAMED("cache", layout)};
     EXPECT_OK(kvmem_directory_publish(directory, agent, layouts, layout != NULL, PATIENCE, ERR));
 }
 
@@ -47,7 +49,7 @@ TEST(an_agent_is_found_by_name_with_its_layouts) {
     OWNED(kvmem_directory) publisher = directory_open(&here);
     OWNED(kvmem_directory) reader = directory_open(&here);
     directory_expect_absent(reader, "north/1");
-    const kvmem_named_layout layouts[] = {{"cache", side.layout}, {"the same: \xC3\xA9/%", side.layout}};
+    const kvmem_named_layout layouts[] = {NAMED("cache", side.layout), NAMED("the same: \xC3\xA9/%", side.layout)};
     EXPECT_OK(kvmem_directory_publish(publisher, agent, layouts, 2, PATIENCE, ERR));
 
     OWNED(kvmem_directory_entry) entry = directory_find(reader, "north/1");
@@ -221,8 +223,8 @@ TEST(layouts_that_cannot_be_published_are_named_by_their_index) {
     OWNED(kvmem_agent) agent = agent_open("north");
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), agent, 1);
     OWNED(kvmem_directory) directory = directory_open(&here);
-    const kvmem_named_layout no_layout[] = {{"a", side.layout}, {"b", NULL}}, no_name[] = {{"a", side.layout},
-                                                                                           {NULL, side.layout}};
+    const kvmem_named_layout no_layout[] = {NAMED("a", side.layout), NAMED("b", NULL)};
+    const kvmem_named_layout no_name[] = {NAMED("a", side.layout), NAMED(NULL, side.layout)};
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "layouts[1] of 2",
                    kvmem_directory_publish(directory, agent, no_layout, 2, PATIENCE, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "layouts[1] of 2",
@@ -269,12 +271,12 @@ TEST(layouts_of_other_agents_and_duplicate_names_fail) {
         kvmem_status status;
         const char *part;
     } refused[] = {
-        {{{"a", own.layout}, {"a", own.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "two layouts"},
-        {{{"a", own.layout}, {"", own.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "empty"},
-        {{{"a", own.layout}, {NULL, own.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "NULL"},
-        {{{"a", own.layout}, {"b", NULL}}, KVMEM_STATUS_INVALID_ARGUMENT, "layout"},
-        {{{"a", own.layout}, {"b", foreign.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "south"},
-        {{{"a", own.layout}, {"b", local.layout}}, KVMEM_STATUS_INVALID_STATE, "'b'"},
+        {{NAMED("a", own.layout), NAMED("a", own.layout)}, KVMEM_STATUS_INVALID_ARGUMENT, "two layouts"},
+        {{NAMED("a", own.layout), NAMED("", own.layout)}, KVMEM_STATUS_INVALID_ARGUMENT, "empty"},
+        {{NAMED("a", own.layout), NAMED(NULL, own.layout)}, KVMEM_STATUS_INVALID_ARGUMENT, "NULL"},
+        {{NAMED("a", own.layout), NAMED("b", NULL)}, KVMEM_STATUS_INVALID_ARGUMENT, "layout"},
+        {{NAMED("a", own.layout), NAMED("b", foreign.layout)}, KVMEM_STATUS_INVALID_ARGUMENT, "south"},
+        {{NAMED("a", own.layout), NAMED("b", local.layout)}, KVMEM_STATUS_INVALID_STATE, "'b'"},
     };
     for (size_t i = 0; i < NUM(refused); i++) {
         EXPECT_MESSAGE(refused[i].status, refused[i].part,

@@ -3,18 +3,20 @@
  * Generated from src/ffi; do not edit.
  * kvmem.h describes what all functions have in common.
  *
- * A process publishes its agent and named layouts, and a peer finds them and imports one:
+ * A process publishes its agent and named layouts, and a peer finds them and opens one, mapped on the same
+ * machine and by NIXL on another:
  *
  *     kvmem_directory_publish(directory, agent, &named, 1, timeout_ns, &error);
  *
  *     kvmem_directory_connect(directory, agent, "owner", timeout_ns, &entry, &error);
- *     kvmem_directory_entry_import_layout(entry, agent, "cache", &layout, &error);
+ *     kvmem_directory_entry_open_layout(entry, "cache", &options, timeout_ns, &layout, &error);
  */
 
 #ifndef KVMEM_DIRECTORY_H
 #define KVMEM_DIRECTORY_H
 
 #include "nixl.h"
+#include "share.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,6 +97,12 @@ typedef struct kvmem_named_layout {
     const char *name;
     /// A layout that was built with the agent, as for kvmem_layout_export.
     const kvmem_layout *layout;
+    /// Broker of this process that offers the memory to processes of this machine while the layout is
+    /// published; kvmem_directory_entry_open_layout maps it there. NULL for none: peers use NIXL only.
+    const kvmem_broker *broker;
+    /// Access and transport of the share that the broker offers; NULL for reading only. Must be NULL without
+    /// a broker.
+    const kvmem_share_options *share;
 } kvmem_named_layout;
 
 /// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
@@ -103,6 +111,11 @@ typedef struct kvmem_named_layout {
 /// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
 /// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
 /// or damaged by another process, it is published again.
+///
+/// With a broker, each publication offers a share of its own, until the next publication, the withdrawal, or
+/// the end of the directory or of the broker. The share keeps the memory of the layout; extents of an elastic
+/// layout that are committed at the call cannot be decommitted meanwhile. The entry contains the token of the
+/// share, so each process that can read the entry, and that the broker serves, can fetch it.
 /// @param agent an agent with a backend that reaches peers
 /// @param layouts layouts of the agent; NULL with count 0 for none
 /// @param count number of layouts, at most 1024
@@ -115,6 +128,7 @@ typedef struct kvmem_named_layout {
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
 ///           stored, or etcd is not reached; the message has the reason
 ///         KVMEM_STATUS_NIXL: the agent has no metadata
+///         with a broker, any status of kvmem_share_create_layout
 ///
 /// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
 kvmem_status kvmem_directory_publish(const kvmem_directory *directory, kvmem_agent *agent,
@@ -155,6 +169,35 @@ kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_age
 ///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
 kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry, kvmem_agent *agent,
     const char *name, kvmem_layout **layout, kvmem_error **error);
+
+/// Opens a layout of an entry: maps its memory if this process can, and otherwise accesses it through NIXL,
+/// as kvmem_directory_entry_import_layout does.
+///
+/// The memory is mapped if the layout was published with a broker, on this machine and since its last start,
+/// the socket of the broker is reachable, and the broker runs as the user of this process, and serves it.
+/// The rights are those that the publisher has granted, by default for reading only. Neither an agent nor
+/// NIXL is needed then. Otherwise `agent` of the options accesses the layout, and the metadata of the entry
+/// is loaded if it is not. `locality` of kvmem_layout_info returns which of the two was chosen, and the log
+/// why the memory was not mapped (KVMEM_LOG_INFO).
+/// @param name name under which the layout was published
+/// @param options as for kvmem_share_open_layout; NULL for the defaults
+/// @param timeout_ns nanoseconds to wait for the broker and NIXL; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name
+///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
+///         KVMEM_STATUS_STALE: another process listens at the path of the broker, or has created the share
+///         KVMEM_STATUS_TIMED_OUT: the broker or NIXL has not responded in time
+///         with KVMEM_OPEN_MAPPED_ONLY or without an agent, if the memory cannot be mapped:
+///         KVMEM_STATUS_UNSUPPORTED: the layout is on another machine, or was published without a broker; or
+///           as for kvmem_share_open_layout
+///         KVMEM_STATUS_NOT_FOUND: the socket of the broker is not reachable from here, as in another
+///           container, or the broker has ended
+///         KVMEM_STATUS_PERMISSION_DENIED: the publisher runs as another user, does not serve this one, has
+///           granted less access than KVMEM_OPEN_READ_WRITE, or has published again since
+///         KVMEM_STATUS_BUSY: the broker serves too many clients
+///         other statuses: as for kvmem_share_open_layout, kvmem_directory_entry_load and
+///           kvmem_directory_entry_import_layout
+kvmem_status kvmem_directory_entry_open_layout(const kvmem_directory_entry *entry, const char *name,
+    const kvmem_open_options *options, uint64_t timeout_ns, kvmem_layout **layout, kvmem_error **error);
 
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///

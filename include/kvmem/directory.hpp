@@ -3,7 +3,7 @@
 #ifndef KVMEM_DIRECTORY_HPP
 #define KVMEM_DIRECTORY_HPP
 
-#include "layout.hpp"
+#include "broker.hpp"
 
 #include <limits>
 
@@ -98,12 +98,24 @@ public:
             return detail::make<Layout>(kvmem_directory_entry_import_layout, get(), agent.get(), text);
         }));
     }
+    /// Maps the layout if it is on this machine and its publisher has a broker, and otherwise uses NIXL.
+    Return<Layout> open_layout(std::string_view name, const OpenOptions &options = {},
+                               Timeout timeout = forever) const {
+        const auto c = options.c();
+        return detail::give(detail::with_text(name, "the name of the layout", [&](const char *text) {
+            return detail::make<Layout>(kvmem_directory_entry_open_layout, get(), text, &c, timeout.ns());
+        }));
+    }
 };
 
 /// A layout to publish, and its name.
 struct NamedLayout {
     std::string name{};
     const Layout *layout = nullptr;
+    /// Offers the memory to processes of this machine; NULL for none.
+    const Broker *broker = nullptr;
+    /// Access and transport of the offer; none for reading only.
+    std::optional<ShareOptions> share{};
 };
 
 /// kvmem_directory_options. Set either `folder` or `endpoints`. Empty text is the default.
@@ -168,12 +180,15 @@ public:
 
     Return<void> publish(const Agent &agent, const std::vector<NamedLayout> &layouts = {},
                          Timeout timeout = forever) const {
+        std::vector<kvmem_share_options> shares(layouts.size());
         std::vector<kvmem_named_layout> c;
         for (const NamedLayout &one : layouts) {
             if (auto checked = detail::check_text(one.name, "the name of a layout"); !checked) {
                 return detail::give(std::move(checked));
             }
-            c.push_back({one.name.c_str(), detail::get_or_null(one.layout)});
+            if (one.share) shares[c.size()] = one.share->c();
+            c.push_back({one.name.c_str(), detail::get_or_null(one.layout), detail::get_or_null(one.broker),
+                         one.share ? &shares[c.size()] : nullptr});
         }
         const kvmem_named_layout *const first = c.data();
         return detail::give(

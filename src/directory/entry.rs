@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -16,6 +18,10 @@ pub const MAX_BYTES: usize = 1 << 20;
 pub const MAX_PRESENCE_BYTES: usize = 1 << 10;
 /// The most layouts of an entry.
 pub const MAX_LAYOUTS: usize = 1 << 10;
+/// Bytes of the path of a socket, with a NUL.
+const MAX_SOCKET: usize = 108;
+/// More than the bytes of a share's name.
+const MAX_SHARE: usize = 256;
 /// The most bytes of an encoded name: a file name has 255, and kvmem adds a suffix.
 const MAX_ENCODED: usize = 200;
 const VERSION: u16 = 1;
@@ -41,6 +47,46 @@ pub struct PublishedLayout {
     pub name: String,
     /// Bytes of `Layout::export`.
     pub descriptor: ByteBuf,
+    /// Where processes of the publisher's machine get its memory. Readers that do not know it use NIXL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<PublishedShare>,
+}
+
+/// A share of a layout, which a broker publishes.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedShare {
+    /// The absolute path of the broker's socket.
+    pub broker: ByteBuf,
+    /// The name of the share there.
+    pub name: String,
+    /// The token that grants access to it.
+    #[serde(with = "serde_bytes")]
+    pub token: [u8; 32],
+}
+
+impl PublishedShare {
+    fn check(&self) -> Result<()> {
+        let (path, name) = (&self.broker, &self.name);
+        ensure!(
+            path.starts_with(b"/") && path.len() < MAX_SOCKET && !path.contains(&0),
+            Corrupt,
+            "the path of a broker in it is not that of a socket"
+        );
+        ensure!(
+            (1..MAX_SHARE).contains(&name.len()),
+            Corrupt,
+            "the name of a share in it has {} bytes",
+            name.len()
+        );
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PublishedShare {
+    /// A token is a secret, and is never printed.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("PublishedShare").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What an agent publishes.
@@ -126,6 +172,7 @@ pub fn check_layouts(layouts: &[PublishedLayout]) -> Result<()> {
     let mut names = std::collections::BTreeSet::new();
     for (index, layout) in layouts.iter().enumerate() {
         check_name(&layout.name, &format!("layouts[{index}]"))?;
+        layout.share.as_ref().map_or(Ok(()), PublishedShare::check)?;
         ensure!(names.insert(&layout.name), InvalidArgument, "two layouts have the name '{}'", layout.name);
     }
     Ok(())
@@ -207,10 +254,15 @@ mod tests {
     use super::*;
     use crate::base::wire::tests::ensure_all_damage_is_found;
 
+    fn share() -> PublishedShare {
+        PublishedShare { broker: ByteBuf::from(*b"/run/broker"), name: "s".to_string(), token: [7; 32] }
+    }
+
     fn entry() -> Entry {
         let layouts = ["keys", "values"].map(|name| PublishedLayout {
             name: name.to_string(),
             descriptor: ByteBuf::from(name.as_bytes()),
+            share: (name == "keys").then(share),
         });
         let presence = Presence { name: "node/1".to_string(), incarnation: 7, version: 3 };
         Entry { presence, metadata: ByteBuf::from([1, 2, 3]), layouts: layouts.into() }
@@ -225,6 +277,11 @@ mod tests {
         let bytes = entry.presence.write().unwrap();
         assert_eq!(Presence::read("node/1", &bytes).unwrap(), entry.presence);
         ensure_all_damage_is_found(&bytes, |bytes| Presence::read("node/1", bytes));
+    }
+
+    #[test]
+    fn a_token_is_never_printed() {
+        assert_eq!(format!("{:?}", share()), "PublishedShare { name: \"s\", .. }");
     }
 
     #[test]
@@ -245,9 +302,17 @@ mod tests {
         let mut other = entry();
         other.layouts[0].name.clear();
         assert_eq!(status(&other), Some(Status::Corrupt));
+        for (path, name) in
+            [("run/broker", "s"), ("/a\0b", "s"), (&"/".repeat(108), "s"), ("/run/broker", "")]
+        {
+            let mut other = entry();
+            let share = PublishedShare { broker: ByteBuf::from(path), name: name.to_string(), ..share() };
+            other.layouts[1].share = Some(share);
+            assert_eq!(status(&other), Some(Status::Corrupt), "{path} {name}");
+        }
         let mut other = entry();
         other.layouts = (0..=MAX_LAYOUTS)
-            .map(|index| PublishedLayout { name: index.to_string(), descriptor: ByteBuf::new() })
+            .map(|index| PublishedLayout { name: index.to_string(), descriptor: ByteBuf::new(), share: None })
             .collect();
         assert_eq!(status(&other), Some(Status::Corrupt));
     }

@@ -8,6 +8,7 @@ pub mod board;
 pub mod entry;
 mod etcd;
 mod folder;
+pub mod offers;
 mod store;
 mod turns;
 mod watch;
@@ -26,9 +27,10 @@ use crate::base::log_id::LogId;
 use crate::base::random::random as random_bytes;
 use crate::base::sync::Mutex;
 use board::Event;
-pub use entry::{Entry, Presence, PublishedLayout};
+pub use entry::{Entry, Presence, PublishedLayout, PublishedShare};
 use entry::{check_layouts, check_name};
 pub use etcd::EtcdConfig;
+use offers::{Offer, Offers};
 use store::{Reply, Request, Sink, State, Store};
 use turns::Turns;
 use watch::{Awaited, Watch, WatchState, ring};
@@ -55,6 +57,17 @@ pub struct Directory {
     watch: Arc<Watch>,
     published: Mutex<HashMap<String, Publisher>>,
     turns: Turns,
+    offers: Offers,
+}
+
+/// What an agent publishes.
+pub struct Content {
+    /// NIXL's metadata.
+    pub metadata: Vec<u8>,
+    /// Its layouts.
+    pub layouts: Vec<PublishedLayout>,
+    /// What the layouts name, and what must exist while they are published.
+    pub offers: Vec<Offer>,
 }
 
 /// The agent that has published an entry.
@@ -77,23 +90,30 @@ impl Directory {
         };
         let log_id = LogId::next();
         log!(Info, "directory {log_id} opened: {}", store.location());
-        Ok(Self { log_id, store, watch, published: Mutex::default(), turns: Turns::default() })
+        Ok(Self {
+            log_id,
+            store,
+            watch,
+            published: Mutex::default(),
+            turns: Turns::default(),
+            offers: Offers::default(),
+        })
     }
 
     /// Publishes an agent: replaces its entry, also if another process published it. Keeps the entry there until it is withdrawn.
     ///
-    /// `content` returns the metadata and the layouts. It is called when no other call publishes or withdraws the agent:
+    /// `content` is called when no other call publishes or withdraws the agent:
     /// otherwise one could read older metadata, and store it last.
     pub fn publish(
         &self,
         name: &str,
         agent: LogId,
-        content: impl FnOnce() -> Result<(Vec<u8>, Vec<PublishedLayout>)>,
+        content: impl FnOnce() -> Result<Content>,
         deadline: Option<Instant>,
     ) -> Result<()> {
         let responds_by = responding(deadline);
         let _turn = self.with_agent("publish", name, || self.turns.take(name, deadline))?;
-        let (metadata, layouts) = content()?;
+        let Content { metadata, layouts, offers } = content()?;
         check_layouts(&layouts)?;
         let presence = self.next_version(name, agent)?;
         log!(
@@ -105,7 +125,9 @@ impl Directory {
             Count(layouts.len() as u64, "layout")
         );
         let entry = Box::new(Entry { presence, metadata: ByteBuf::from(metadata), layouts });
-        self.with_agent("publish", name, || self.call(Request::Publish(entry), responds_by).map(drop))
+        let stored = self.call(Request::Publish(entry), responds_by).map(drop);
+        self.offers.keep(name, offers, stored.is_ok());
+        self.with_agent("publish", name, || stored)
     }
 
     /// Does something with the entry of an agent.
@@ -136,6 +158,7 @@ impl Directory {
             let result = self.call(Request::Withdraw(name.to_string()), responds_by);
             if result.as_ref().err().is_none_or(|error| error.status() == Status::Stale) {
                 self.published.lock().remove(name);
+                self.offers.end(name);
             }
             result.map(drop)
         })

@@ -32,9 +32,9 @@ impl Store for Silent {
 
 #[test]
 fn calls_without_a_timeout_end_with_the_limit_of_the_store() {
-    let (watch, published, turns) = Default::default();
+    let (watch, published, turns, offers) = Default::default();
     let store = Box::new(Silent::default());
-    let directory = Directory { log_id: LogId::next(), store, watch, published, turns };
+    let directory = Directory { log_id: LogId::next(), store, watch, published, turns, offers };
     let status = |outcome: Result<()>| outcome.unwrap_err().status();
     assert_eq!(status(directory.look_up("a", None).map(drop)), Status::TimedOut);
     assert_eq!(status(directory.watch(None, None)), Status::TimedOut);
@@ -52,8 +52,9 @@ fn a_bug_that_ends_the_thread_of_a_folder_ends_all_waits() {
         reporting.report(report);
     });
     let store = Box::new(folder::FolderStore::open(&path, sink).unwrap());
-    let (log_id, published, turns) = (LogId::next(), Default::default(), Default::default());
-    let directory = Arc::new(Directory { log_id, store, watch, published, turns });
+    let (published, turns, offers) = Default::default();
+    let log_id = LogId::next();
+    let directory = Arc::new(Directory { log_id, store, watch, published, turns, offers });
     let (ended, seen) = std::sync::mpsc::channel();
     let waits: [fn(&Directory) -> Result<()>; 3] = [
         // The thread ends while it executes this one.

@@ -326,4 +326,4 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -41,6 +41,8 @@ pub use axis::Axis;
 pub use builder::{AllocationConfig, LayoutSource};
 pub use config::Dimensions;
 pub use content_identity::ContentIdentity;
+#[cfg(test)]
+pub use descriptor::tests::sample as sample_descriptor;
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};

@@ -22,7 +22,7 @@ use super::socket::{receive_kind, send_kind};
 use super::user::ensure_unambiguous;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
-use crate::base::process::{LocalFd, pid_has_ended};
+use crate::base::process::{LocalFd, ProcessIdentity, pid_has_ended};
 use crate::base::retried;
 use crate::region::Access;
 
@@ -39,6 +39,8 @@ pub struct Fetch {
     pub access: Option<Access>,
     /// The user that the broker must run as; `None` means the user of this process.
     pub broker_user: Option<u32>,
+    /// The process whose broker it must be, as far as that is visible from this process.
+    pub broker_process: Option<ProcessIdentity>,
 }
 
 /// Fetches a share. A deadline of `None` means no timeout.
@@ -121,8 +123,18 @@ fn check_broker(socket: &LocalFd, what: &Fetch) -> Result<()> {
     let expected = what.broker_user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     ensure!(user == expected, PermissionDenied, "it runs as user {user}, expected user {expected}");
     ensure_unambiguous(user).map_err(|error| error.context(format!("it runs as user {user}")))?;
+    let listener = peer_pid(socket.as_fd());
+    if let (Some(pid), Some(process)) = (listener, what.broker_process.as_ref().filter(|it| it.is_visible()))
+    {
+        ensure!(
+            pid == process.pid,
+            Stale,
+            "process {pid} listens there now, and the share was offered by process {}",
+            process.pid
+        );
+    }
     ensure!(
-        !peer_pid(socket.as_fd()).is_some_and(pid_has_ended),
+        !listener.is_some_and(pid_has_ended),
         PeerLost,
         "the broker's process has ended; a child of it still has the socket open, but does not serve it"
     );

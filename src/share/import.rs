@@ -209,7 +209,7 @@ pub(super) fn not_as_described(error: Error) -> Error {
 }
 
 /// Whether NIXL may access memory that cannot be mapped here.
-fn may_be_elsewhere(error: &Error) -> bool {
+pub(super) fn may_be_elsewhere(error: &Error) -> bool {
     matches!(
         error.status(),
         Status::Unsupported | Status::NotFound | Status::UnavailableCuda | Status::Cuda | Status::OutOfMemory

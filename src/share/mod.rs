@@ -7,6 +7,7 @@
 mod backing;
 pub mod broker;
 mod memory_handle;
+pub mod offer;
 pub mod client;
 mod export;
 pub mod frame;

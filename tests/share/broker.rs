@@ -151,6 +151,7 @@ fn a_killed_broker_is_a_lost_peer_and_can_be_replaced() {
         token,
         access: Some(Access::Read),
         broker_user: None,
+        broker_process: None,
     };
     assert_eq!(refused(&what(Token([1; 32]))).status(), Status::PermissionDenied);
     role.kill();
@@ -221,6 +222,7 @@ pub fn fetch_as_another_user() {
         token: Token(token),
         access: Some(Access::Read),
         broker_user: Some(argument("OWNER").parse().unwrap()),
+        broker_process: None,
     };
     let expected = argument("EXPECTED");
     match fetch(&what, soon()) {

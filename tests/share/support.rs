@@ -182,6 +182,7 @@ impl Shop {
             token: self.token,
             access: Some(Access::Read),
             broker_user: None,
+            broker_process: None,
         }
     }
 

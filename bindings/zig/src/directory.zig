@@ -5,6 +5,7 @@ const c = @import("c");
 const core = @import("core.zig");
 const Agent = @import("agent.zig").Agent;
 const Layout = @import("layout.zig").Layout;
+const shares = @import("share.zig");
 const Queue = @import("transfer.zig").Queue;
 const Diagnostics = core.Diagnostics;
 const Error = core.Error;
@@ -59,9 +60,23 @@ pub const DirectoryOptions = struct {
 pub const NamedLayout = extern struct {
     name: [*:0]const u8,
     layout: *const c.kvmem_layout,
+    /// Offers the memory to processes of this machine; null for none.
+    broker: ?*const c.kvmem_broker = null,
+    /// Access and transport of the offer; null for reading only. Used by `Directory.publish`.
+    share: ?*const c.kvmem_share_options = null,
 
     pub fn init(name: [:0]const u8, layout: Layout) NamedLayout {
         return .{ .name = name.ptr, .layout = layout.handle };
+    }
+
+    /// A layout that a broker offers. `ShareOptions.toC` returns what `share` points to.
+    pub fn initOffered(
+        name: [:0]const u8,
+        layout: Layout,
+        broker: shares.Broker,
+        share: ?*const c.kvmem_share_options,
+    ) NamedLayout {
+        return .{ .name = name.ptr, .layout = layout.handle, .broker = broker.handle, .share = share };
     }
 };
 
@@ -159,6 +174,20 @@ pub const DirectoryEntry = struct {
     pub fn importLayout(self: DirectoryEntry, agent: Agent, name: [:0]const u8, diagnostics: ?*Diagnostics) Error!Layout {
         var handle: ?*c.kvmem_layout = null;
         try call(diagnostics, c.kvmem_directory_entry_import_layout, .{ self.handle, agent.handle, name.ptr, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Maps the layout if it is on this machine and was published with a broker, and otherwise accesses it through NIXL.
+    pub fn openLayout(
+        self: DirectoryEntry,
+        name: [:0]const u8,
+        options: shares.OpenOptions,
+        timeout_ns: u64,
+        diagnostics: ?*Diagnostics,
+    ) Error!Layout {
+        const o = options.toC();
+        var handle: ?*c.kvmem_layout = null;
+        try call(diagnostics, c.kvmem_directory_entry_open_layout, .{ self.handle, name.ptr, &o, timeout_ns, &handle });
         return .{ .handle = handle.? };
     }
 };

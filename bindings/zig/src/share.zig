@@ -12,6 +12,10 @@ const call = core.call;
 pub const ShareOptions = struct {
     flags: constants.ShareFlags = .{},
     transport: constants.Transport = .auto,
+
+    pub fn toC(self: ShareOptions) c.kvmem_share_options {
+        return core.toC(c.kvmem_share_options, self);
+    }
 };
 
 pub const OpenOptions = struct {
@@ -21,7 +25,7 @@ pub const OpenOptions = struct {
     /// GPU of `pin` and `for_device`.
     device: i32 = 0,
 
-    fn toC(self: OpenOptions) c.kvmem_open_options {
+    pub fn toC(self: OpenOptions) c.kvmem_open_options {
         var result = core.toC(c.kvmem_open_options, self);
         if (self.agent) |agent| result.agent = agent.handle;
         return result;
@@ -50,12 +54,12 @@ pub const Share = struct {
     }
 
     pub fn initRegion(region: Region, options: ShareOptions, diagnostics: ?*Diagnostics) Error!Share {
-        const o = core.toC(c.kvmem_share_options, options);
+        const o = options.toC();
         return create(diagnostics, c.kvmem_share_create_region, .{ region.handle, &o });
     }
 
     pub fn initLayout(layout: Layout, options: ShareOptions, diagnostics: ?*Diagnostics) Error!Share {
-        const o = core.toC(c.kvmem_share_options, options);
+        const o = options.toC();
         return create(diagnostics, c.kvmem_share_create_layout, .{ layout.handle, &o });
     }
 

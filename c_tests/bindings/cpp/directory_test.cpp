@@ -159,4 +159,28 @@ CASE(options_that_contradict_each_other_are_refused) {
     refused("text of the options", etcd);
 }
 
+CASE(a_layout_that_is_published_with_a_broker_is_mapped) {
+    const Folder folder;
+    const auto agent = make_agent("publisher");
+    kvmem::SystemOptions memory;
+    memory.flags = kvmem::SystemFlag::shareable;
+    const auto cache = kvmem::Layout::build(small_config(), memory, &agent);
+    kvmem::BrokerOptions at;
+    at.path = "/tmp/kvmem-cpp-broker-" + std::to_string(getpid());
+    const auto broker = kvmem::Broker::create(at);
+    const auto directory = folder.open();
+    kvmem::NamedLayout offered{"cache", &cache, &broker, kvmem::ShareOptions{}};
+    directory.publish(agent, {offered, {"plain", &cache}}, patience);
+    const auto entry = directory.look_up("publisher", patience);
+    kvmem::OpenOptions writable;
+    writable.flags = kvmem::OpenFlag::read_write;
+    const auto opened = entry.open_layout("cache", writable, patience);
+    CHECK(opened.info().locality == kvmem::Locality::local);
+    expect(kvmem::Status::unsupported, "with a broker", [&] { return entry.open_layout("plain"); });
+    offered.share.reset(); // for reading only
+    directory.publish(agent, {offered}, patience);
+    const auto again = directory.look_up("publisher", patience);
+    expect(kvmem::Status::permission_denied, "", [&] { return again.open_layout("cache", writable, patience); });
+}
+
 int main() { return run_cases(); }

@@ -87,7 +87,7 @@ static void own(const char *folder)
     check(kvmem_layout_get_block(cache, 3, 0, 0, &block, &error), &error);
     strcpy((char *)block.address, "the keys of prefill-0");
 
-    const kvmem_named_layout layouts[] = {{"cache", cache}};
+    const kvmem_named_layout layouts[] = {{.name = "cache", .layout = cache}};
     check(kvmem_directory_publish(directory, agent, layouts, 1, patience_ns, &error), &error);
 
     // The memory must exist until the reader has reported that it has read it.

@@ -126,5 +126,6 @@ unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
         token: Token(token.ok_or_else(|| null("token"))?.bytes),
         access,
         broker_user: names_user.then_some(options.broker_user),
+        broker_process: None,
     })
 }

@@ -2,6 +2,7 @@
 //! Entries of directories.
 
 use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -9,18 +10,22 @@ use serde_bytes::ByteBuf;
 
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::Count;
-use crate::directory::Entry;
+use crate::directory::{Entry, PublishedLayout};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::array::Array;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
+use crate::ffi::common::options::read_nullable;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
+use crate::ffi::common::time::deadline;
 use crate::ffi::layout::kvmem_layout;
+use crate::ffi::share::open::{kvmem_open_options, opening};
 use crate::layout::Layout;
-use crate::nixl::{Agent, Command, FoundMetadata, LookUp};
+use crate::nixl::{Agent, Command, FoundMetadata, LookUp, within};
+use crate::share::offer::open_published;
 
 /// The entry of an agent when it was looked up.
 pub struct kvmem_directory_entry {
@@ -49,6 +54,34 @@ impl FoundEntry {
         };
         let deadline = agent.call_deadline_before(deadline);
         agent.call_until(deadline, |reply| Command::LoadFound(Box::new(found), reply))
+    }
+
+    fn published(&self, name: &str) -> Result<&PublishedLayout> {
+        let Entry { presence, layouts, .. } = &self.entry;
+        let missing = || {
+            let names: Vec<_> = layouts.iter().take(16).map(|each| each.name.as_str()).collect();
+            let message = format!(
+                "agent '{}' has published no layout '{name}'; it has {}{}{}",
+                presence.name,
+                Count(layouts.len() as u64, "layout"),
+                if names.is_empty() { "" } else { ": " },
+                names.join(", ")
+            );
+            Error::new(Status::NotFound, message)
+        };
+        layouts.iter().find(|each| each.name == name).ok_or_else(missing)
+    }
+
+    fn import(&self, published: &PublishedLayout, agent: &Arc<Agent>) -> Result<Arc<Layout>> {
+        let imported = Layout::import(agent, &published.descriptor)?;
+        let (owner, named) = (imported.memory().owner().unwrap_or_default(), &self.entry.presence.name);
+        ensure!(
+            owner == named,
+            Corrupt,
+            "layout '{}' of agent '{named}' is in memory of agent '{owner}'",
+            published.name
+        );
+        Ok(imported)
     }
 }
 
@@ -179,29 +212,67 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
     unsafe {
         call(error, |scope| {
             let layout = Out::new(layout, "layout")?;
-            let Entry { presence, layouts, .. } = &borrow(scope, entry)?.entry;
-            let name = text::required(name, "name")?;
-            let missing = || {
-                let names: Vec<_> = layouts.iter().take(16).map(|each| each.name.as_str()).collect();
-                let message = format!(
-                    "agent '{}' has published no layout '{name}'; it has {}{}{}",
-                    presence.name,
-                    Count(layouts.len() as u64, "layout"),
-                    if names.is_empty() { "" } else { ": " },
-                    names.join(", ")
-                );
-                Error::new(Status::NotFound, message)
+            let found = borrow(scope, entry)?;
+            let published = found.published(text::required(name, "name")?)?;
+            layout.set(found.import(published, &borrow(scope, agent)?.agent)?);
+            Ok(())
+        })
+    }
+}
+
+/// Opens a layout of an entry: maps its memory if this process can, and otherwise accesses it through NIXL,
+/// as kvmem_directory_entry_import_layout does.
+///
+/// The memory is mapped if the layout was published with a broker, on this machine and since its last start,
+/// the socket of the broker is reachable, and the broker runs as the user of this process, and serves it.
+/// The rights are those that the publisher has granted, by default for reading only. Neither an agent nor
+/// NIXL is needed then. Otherwise `agent` of the options accesses the layout, and the metadata of the entry
+/// is loaded if it is not. `locality` of kvmem_layout_info returns which of the two was chosen, and the log
+/// why the memory was not mapped (KVMEM_LOG_INFO).
+///
+/// @param name name under which the layout was published
+/// @param options as for kvmem_share_open_layout; NULL for the defaults
+/// @param timeout_ns nanoseconds to wait for the broker and NIXL; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name
+///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
+///         KVMEM_STATUS_STALE: another process listens at the path of the broker, or has created the share
+///         KVMEM_STATUS_TIMED_OUT: the broker or NIXL has not responded in time
+///         with KVMEM_OPEN_MAPPED_ONLY or without an agent, if the memory cannot be mapped:
+///         KVMEM_STATUS_UNSUPPORTED: the layout is on another machine, or was published without a broker; or
+///           as for kvmem_share_open_layout
+///         KVMEM_STATUS_NOT_FOUND: the socket of the broker is not reachable from here, as in another
+///           container, or the broker has ended
+///         KVMEM_STATUS_PERMISSION_DENIED: the publisher runs as another user, does not serve this one, has
+///           granted less access than KVMEM_OPEN_READ_WRITE, or has published again since
+///         KVMEM_STATUS_BUSY: the broker serves too many clients
+///         other statuses: as for kvmem_share_open_layout, kvmem_directory_entry_load and
+///           kvmem_directory_entry_import_layout
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_entry_open_layout(
+    entry: *const kvmem_directory_entry,
+    name: *const c_char,
+    options: *const kvmem_open_options,
+    timeout_ns: u64,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let layout = Out::new(layout, "layout")?;
+            let found = borrow(scope, entry)?;
+            let published = found.published(text::required(name, "name")?)?;
+            let opening = opening(scope, read_nullable(options)?)?;
+            let end = deadline(timeout_ns);
+            let import = |agent: &_| match found.import(published, agent) {
+                // The metadata is not loaded, or is that of an earlier process.
+                Err(error) if matches!(error.status(), Status::NotFound) => {
+                    found.load(agent, end)?;
+                    found.import(published, agent)
+                }
+                imported => imported,
             };
-            let published = layouts.iter().find(|each| each.name == name).ok_or_else(missing)?;
-            let imported = Layout::import(&borrow(scope, agent)?.agent, &published.descriptor)?;
-            let owner = imported.memory().owner().unwrap_or_default().to_string();
-            ensure!(
-                owner == presence.name,
-                Corrupt,
-                "layout '{name}' of agent '{}' is in memory of agent '{owner}'",
-                presence.name
-            );
-            layout.set(imported);
+            layout.set(within(end, || open_published(published, &opening, end, import))?);
             Ok(())
         })
     }

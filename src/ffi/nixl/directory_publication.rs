@@ -5,13 +5,16 @@ use std::ffi::c_char;
 
 use serde_bytes::ByteBuf;
 
-use crate::base::error::{Result, ensure};
-use crate::directory::PublishedLayout;
+use crate::base::error::{Error, Result, ensure};
 use crate::directory::entry::check_layout_count;
+use crate::directory::offers::Offer;
+use crate::directory::{Content, PublishedLayout};
 use crate::ffi::agent::kvmem_agent;
+use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
+use crate::ffi::common::handle::{borrow, borrow_nullable};
+use crate::ffi::common::options::read_nullable;
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
@@ -19,7 +22,11 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::directory::kvmem_directory;
+use crate::ffi::share::create::{grant, kvmem_share_options};
 use crate::nixl::{Command, within};
+use crate::region::{Access, FutureWrites};
+use crate::share::offer::offer;
+use crate::share::{ShareOptions, Transport};
 
 /// A layout to publish.
 #[repr(C)]
@@ -29,6 +36,12 @@ pub struct kvmem_named_layout {
     pub name: *const c_char,
     /// A layout that was built with the agent, as for kvmem_layout_export.
     pub layout: *const kvmem_layout,
+    /// Broker of this process that offers the memory to processes of this machine while the layout is
+    /// published; kvmem_directory_entry_open_layout maps it there. NULL for none: peers use NIXL only.
+    pub broker: *const kvmem_broker,
+    /// Access and transport of the share that the broker offers; NULL for reading only. Must be NULL without
+    /// a broker.
+    pub share: *const kvmem_share_options,
 }
 
 /// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
@@ -37,6 +50,11 @@ pub struct kvmem_named_layout {
 /// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
 /// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
 /// or damaged by another process, it is published again.
+///
+/// With a broker, each publication offers a share of its own, until the next publication, the withdrawal, or
+/// the end of the directory or of the broker. The share keeps the memory of the layout; extents of an elastic
+/// layout that are committed at the call cannot be decommitted meanwhile. The entry contains the token of the
+/// share, so each process that can read the entry, and that the broker serves, can fetch it.
 ///
 /// @param agent an agent with a backend that reaches peers
 /// @param layouts layouts of the agent; NULL with count 0 for none
@@ -50,6 +68,7 @@ pub struct kvmem_named_layout {
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
 ///           stored, or etcd is not reached; the message has the reason
 ///         KVMEM_STATUS_NIXL: the agent has no metadata
+///         with a broker, any status of kvmem_share_create_layout
 ///
 /// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
 #[unsafe(no_mangle)]
@@ -71,23 +90,27 @@ pub unsafe extern "C" fn kvmem_directory_publish(
             let content = || {
                 let end = agent.call_deadline_before(end);
                 let metadata = agent.call_until(end, Command::LocalMetadata)?;
-                Ok((metadata, within(end, || exported(scope, agent.name(), layouts))?))
+                let mut content = Content { metadata, layouts: Vec::new(), offers: Vec::new() };
+                within(end, || export(scope, agent.name(), layouts, &mut content))?;
+                Ok(content)
             };
             directory.publish(agent.name(), agent.log_id(), content, end)
         })
     }
 }
 
+/// Adds the layouts to the content of an entry.
+///
 /// # Safety
-/// The names and layouts of the items must be valid.
-unsafe fn exported<'a>(
-    scope: &Scope<'a>,
+/// The pointers of the items must be valid.
+unsafe fn export(
+    scope: &Scope<'_>,
     agent: &str,
     layouts: &[kvmem_named_layout],
-) -> Result<Vec<PublishedLayout>> {
+    content: &mut Content,
+) -> Result<()> {
     // Before they are exported, which takes longer.
     check_layout_count(layouts.len())?;
-    let mut exported = Vec::with_capacity(layouts.len());
     for (index, item) in layouts.iter().enumerate() {
         // SAFETY: the caller's promise.
         let named = unsafe { text::required(item.name, "the name of a layout") };
@@ -104,12 +127,27 @@ unsafe fn exported<'a>(
             layouts.len(),
             owner.unwrap_or_default()
         );
-        let descriptor =
-            layout.export().map_err(|error| error.context(format!("publish layout '{name}'")))?;
-        exported.push(PublishedLayout { name: name.to_string(), descriptor: ByteBuf::from(descriptor) });
+        let publishing = |error: Error| error.context(format!("publish layout '{name}'"));
+        let descriptor = ByteBuf::from(layout.export().map_err(publishing)?);
+        // SAFETY: the caller's promise.
+        let (broker, granted) = unsafe { (borrow_nullable(scope, item.broker)?, read_nullable(item.share)?) };
+        ensure!(
+            broker.is_some() || granted.is_none(),
+            InvalidArgument,
+            "share of layouts[{index}] is given, and broker is NULL; give the broker that offers the share"
+        );
+        let granted = granted.map_or(Ok(READ_ONLY), |granted| grant(Some(granted)))?;
+        let offered = broker.map(|broker| offer(layout, granted, broker)).transpose().map_err(publishing)?;
+        let (share, loan) = offered.unzip();
+        content.layouts.push(PublishedLayout { name: name.to_string(), descriptor, share });
+        content.offers.extend(loan.map(|loan| Box::new(loan) as Offer));
     }
-    Ok(exported)
+    Ok(())
 }
+
+/// Processes that read a directory may only read by default.
+const READ_ONLY: ShareOptions =
+    ShareOptions { access: Access::Read, way: Transport::Auto, writes: FutureWrites::Allowed };
 
 /// Removes an entry that was published with this directory handle.
 ///

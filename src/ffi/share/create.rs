@@ -123,7 +123,8 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     }
 }
 
-fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
+/// The options as core types.
+pub(in crate::ffi) fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
     let Some(options) = options else {
         let writes = FutureWrites::Allowed;
         return Ok(ShareOptions { access: Access::ReadWrite, way: Transport::Auto, writes });

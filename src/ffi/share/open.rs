@@ -160,7 +160,14 @@ fn ensure_for_region(options: &kvmem_open_options) -> Result<()> {
     Ok(())
 }
 
-unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<OpenOptions> {
+/// The options as core types.
+///
+/// # Safety
+/// The agent must be NULL or live.
+pub(in crate::ffi) unsafe fn opening(
+    scope: &Scope<'_>,
+    options: Option<kvmem_open_options>,
+) -> Result<OpenOptions> {
     let Some(options) = options else { return Ok(OpenOptions::default()) };
     let known = KVMEM_OPEN_READ_ONLY
         | KVMEM_OPEN_PIN

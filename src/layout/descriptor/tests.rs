@@ -26,6 +26,11 @@ fn payload() -> Payload {
     }
 }
 
+/// The descriptor of a layout of a process that nothing is known of but this.
+pub fn sample(process: ProcessIdentity) -> Vec<u8> {
+    FORM.write(OF_ONE, &Payload { process, ..payload() }).unwrap()
+}
+
 fn read(bytes: &[u8]) -> Result<Placement> {
     super::read_layout(bytes).map(|checked| checked.placement)
 }

@@ -36,7 +36,7 @@ const LOCK_TIME: Duration = Duration::from_secs(1);
 /// A socket at a path. Dropping it removes the path, if that still refers to the socket.
 pub struct Listener {
     // Dropped first: no other file can have the inode number while the socket is open.
-    _name: Name,
+    name: Name,
     socket: LocalFd,
 }
 
@@ -65,7 +65,12 @@ impl Listener {
             remove_stale(path, address)?;
             ensure!(name.move_to(path)?, AlreadyExists, "another process has just created a socket there");
         }
-        Ok(Self { _name: name, socket })
+        Ok(Self { name, socket })
+    }
+
+    /// The absolute path.
+    pub fn path(&self) -> &Path {
+        &self.name.path
     }
 
     /// Accepts the next client, if one waits.

@@ -16,8 +16,9 @@ mod broker_thread;
 mod broker_state;
 mod token;
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -55,6 +56,7 @@ pub struct BrokerInfo {
 /// A broker. Dropping it ends its thread, and closes and removes its socket.
 pub struct Broker {
     shared: Arc<BrokerState>,
+    path: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -62,11 +64,12 @@ impl Broker {
     /// Starts to listen.
     pub fn start(config: BrokerConfig) -> Result<Self> {
         let config = config.check()?;
-        let path = config.path.display().to_string();
-        let doing = |error: Error| error.context(format!("start a broker at {path}"));
+        let shown = config.path.display().to_string();
+        let doing = |error: Error| error.context(format!("start a broker at {shown}"));
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| doing(Error::errno("create an event fd", errno)))?;
         let listener = Listener::bind(&config.path, config.mode, config.max_clients).map_err(doing)?;
+        let path = listener.path().to_path_buf();
         let shared = Arc::new(BrokerState {
             catalogue: Catalogue::default(),
             counts: BrokerCounts::default(),
@@ -75,8 +78,8 @@ impl Broker {
         });
         let service = Service::new(shared.clone(), listener, config);
         let thread = thread::spawn("kvmem-broker", move || service.run()).map_err(doing)?;
-        log!(Info, "a broker listens at {path}");
-        Ok(Self { shared, thread: Some(thread) })
+        log!(Info, "a broker listens at {shown}");
+        Ok(Self { shared, path, thread: Some(thread) })
     }
 
     /// Publishes under an unused name. Returns the token that clients fetch it with.
@@ -89,6 +92,22 @@ impl Broker {
         let token = self.shared.catalogue.publish(name, publication, terms)?;
         log!(Debug, "broker publishes '{name}'");
         Ok(token)
+    }
+
+    /// Publishes under an unused name, until the result is dropped.
+    pub fn lend(
+        &self,
+        name: String,
+        publication: Arc<dyn Publication>,
+        terms: &TokenTerms,
+    ) -> Result<(Token, Loan)> {
+        let token = self.publish(&name, publication, terms)?;
+        Ok((token, Loan { broker: Arc::downgrade(&self.shared), name }))
+    }
+
+    /// The absolute path of its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Creates another token for a published name.
@@ -112,6 +131,19 @@ impl Broker {
             granted: granted.load(Ordering::Relaxed),
             refused: refused.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// A name that a broker publishes until this is dropped, unless the broker ends before.
+pub struct Loan {
+    broker: Weak<BrokerState>,
+    name: String,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // The caller may have unpublished it, by its name.
+        let _ = self.broker.upgrade().map(|broker| broker.catalogue.unpublish(&self.name));
     }
 }
 

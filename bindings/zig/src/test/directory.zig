@@ -96,3 +96,35 @@ test "an agent is published, found, watched and withdrawn" {
     try expectError(error.InvalidArgument, kvmem.Directory.init(.{ .endpoints = &endpoints, .lease_seconds = 5 }, &diagnostics));
     try expect(std.mem.indexOf(u8, diagnostics.message(), "secret") == null);
 }
+
+test "a layout that is published with a broker is mapped" {
+    var buffer: [64]u8 = undefined;
+    const folder = try std.fmt.bufPrintSentinel(&buffer, "/tmp/kvmem-zig-offered-{d}", .{std.c.getpid()}, 0);
+    defer _ = std.c.rmdir(folder.ptr);
+    var path_buffer: [64]u8 = undefined;
+    const path = try std.fmt.bufPrintSentinel(&path_buffer, "/tmp/kvmem-zig-broker-{d}", .{std.c.getpid()}, 0);
+
+    const publisher = try agent("publisher", .{});
+    defer publisher.deinit();
+    const cache = try kvmem.Layout.init(.{
+        .config = shape,
+        .memory = .{ .system = .{ .flags = .{ .shareable = true } } },
+        .agent = publisher,
+    }, null);
+    defer cache.deinit();
+    const broker = try kvmem.Broker.init(.{ .path = path }, null);
+    defer broker.deinit();
+    const directory = try kvmem.Directory.init(.{ .folder = folder }, null);
+    defer directory.deinit();
+    const writable = (kvmem.ShareOptions{}).toC();
+    try directory.publish(publisher, &.{
+        kvmem.NamedLayout.initOffered("cache", cache, broker, &writable),
+        kvmem.NamedLayout.init("plain", cache),
+    }, patience, null);
+    const entry = try directory.lookUp("publisher", patience, null);
+    defer entry.deinit();
+    const opened = try entry.openLayout("cache", .{ .flags = .{ .read_write = true } }, patience, null);
+    defer opened.deinit();
+    try expectEqual(.local, (try opened.info(null)).locality);
+    try expectError(error.Unsupported, entry.openLayout("plain", .{}, patience, null));
+}
