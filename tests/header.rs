@@ -162,7 +162,8 @@ fn with_tag(block: &str) -> String {
     block.replace("typedef struct {", &format!("typedef struct {} {{", declared_name(block)))
 }
 
-/// Removes the comments of fields that kvmem.h explains for all structs: struct_size, and what is reserved.
+/// Removes the comments of fields that kvmem.h explains for all structs: struct_size, and what is reserved. Fields that
+/// are as configured need none.
 fn without_common_fields(block: &str) -> String {
     let lines: Vec<_> = block.lines().collect();
     let is_explained = |pair: &[&str]| {
@@ -170,6 +171,7 @@ fn without_common_fields(block: &str) -> String {
         let field = pair.get(1).map_or("", |line| line.trim());
         field == "size_t struct_size;" && comment.starts_with("sizeof(")
             || field == "uint32_t reserved;" && ["Must be 0.", "0."].contains(&comment)
+            || comment == "As configured."
     };
     let kept = (0..lines.len()).filter(|&index| !is_explained(&lines[index..lines.len().min(index + 2)]));
     kept.map(|index| lines[index]).collect::<Vec<_>>().join("\n")

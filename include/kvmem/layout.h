@@ -26,8 +26,6 @@ extern "C" {
 /* ---- Layouts ---- */
 
 /// Location of each block of a KV cache. A layout keeps its regions and registrations alive.
-///
-/// Threads: all functions may use one layout at the same time, except kvmem_layout_destroy.
 typedef struct kvmem_layout kvmem_layout;
 
 /* ---- Agents and registrations: see nixl.h ---- */
@@ -35,7 +33,7 @@ typedef struct kvmem_layout kvmem_layout;
 /// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
 /// Registrations, layouts and transfers keep the agent alive. nixl.h has its functions.
 ///
-/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
+/// Threads: kvmem makes the
 /// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
 /// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. A
 /// function without a timeout fails with KVMEM_STATUS_TIMED_OUT after call_timeout_ns of the agent, which is
@@ -137,10 +135,7 @@ typedef struct kvmem_layout_requirements {
 } kvmem_layout_requirements;
 
 /// Returns the memory that a shape needs. Allocates nothing.
-/// @param config the shape
-/// @param requirements receives the sizes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
 kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
     kvmem_layout_requirements *requirements, kvmem_error **error);
 
@@ -161,26 +156,14 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// Options of kvmem_layout_build.
 typedef struct kvmem_layout_options {
     size_t struct_size;
-    /// Must be 0.
-    uint64_t flags;
     /// Shape.
     const kvmem_layout_config *config;
+    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
+    uint32_t source;
+    uint32_t reserved;
     /// Agent that registers the regions, which access by peers and transfers of objects and block storage
     /// require; NULL for none.
     kvmem_agent *agent;
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
-    /// device and elastic.
-    const kvmem_system_options *system;
-    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
-    /// the layout, which is checked when the file is opened again; see docs/files.md.
-    const kvmem_disk_options *disk;
-    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
-    const kvmem_pinned_options *pinned;
-    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
-    const kvmem_device_options *device;
-    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
-    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
-    const kvmem_elastic_options *elastic;
     /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     kvmem_region *const *regions;
@@ -188,17 +171,26 @@ typedef struct kvmem_layout_options {
     kvmem_registration *const *registrations;
     /// Number of regions or registrations.
     size_t count;
-    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
-    uint32_t source;
-    uint32_t reserved;
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
+    /// device and elastic.
+    const kvmem_system_options *system;
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
+    const kvmem_pinned_options *pinned;
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
+    const kvmem_device_options *device;
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
+    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
+    const kvmem_elastic_options *elastic;
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
+    /// the layout, which is checked when the file is opened again; see docs/files.md.
+    const kvmem_disk_options *disk;
+    /// Must be 0.
+    uint64_t flags;
 } kvmem_layout_options;
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.
-/// @param options shape and memory
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
 ///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
 ///           agent
 ///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
@@ -212,7 +204,6 @@ kvmem_status kvmem_layout_build(const kvmem_layout_options *options, kvmem_layou
     kvmem_error **error);
 
 /// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
-/// @param layout a layout that no other call uses; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
 
 /* ---- Addresses ---- */
@@ -256,10 +247,7 @@ typedef struct kvmem_layout_strides {
 } kvmem_layout_strides;
 
 /// Returns the numbers to compute addresses with.
-/// @param layout a layout
-/// @param strides receives the numbers
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
+/// @return KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
 kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout, kvmem_layout_strides *strides,
     kvmem_error **error);
 
@@ -272,29 +260,17 @@ typedef struct kvmem_block {
 } kvmem_block;
 
 /// Returns the range of one block in one layer and outer slot.
-/// @param layout a layout
-/// @param block block id, less than num_blocks
-/// @param layer less than num_layers
-/// @param outer less than outer_dim
-/// @param out receives the range
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
 ///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
 kvmem_status kvmem_layout_get_block(const kvmem_layout *layout, uint32_t block, uint64_t layer,
     uint64_t outer, kvmem_block *out, kvmem_error **error);
 
 /// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
-/// @param layout a layout
-/// @param block block id, less than num_blocks
-/// @param layer less than num_layers
-/// @param outer less than outer_dim
-/// @param token less than page_size
 /// @param head less than num_heads; 0 if that is 0
 /// @param out receives the range. If the elements are not contiguous, it is that of the first: dtype_width
 ///        bytes, and the next one is element_stride bytes further
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
 ///         KVMEM_STATUS_UNSUPPORTED: the layout has parts; call kvmem_layout_get_part
 kvmem_status kvmem_layout_get_row(const kvmem_layout *layout, uint32_t block, uint64_t layer, uint64_t outer,
     uint64_t token, uint64_t head, kvmem_block *out, kvmem_error **error);
@@ -310,23 +286,16 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout, uint32_t block, ui
 /// It belongs to another process and is mapped here: this process can access it like its own memory.
 #define KVMEM_LOCALITY_MAPPED 4
 
-/// Properties of a layout.
+/// Properties of a layout. Fields without a comment are as configured.
 typedef struct kvmem_layout_info {
-    /// As configured.
     uint64_t num_blocks;
-    /// As configured.
     uint64_t num_layers;
-    /// As configured.
     uint64_t outer_dim;
-    /// As configured.
     uint64_t page_size;
-    /// As configured.
     uint64_t inner_dim;
-    /// As configured.
     uint64_t dtype_width;
     /// As configured; 1 if that was 0.
     uint64_t alignment;
-    /// As configured.
     uint64_t num_heads;
     /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
     uint64_t device_id;
@@ -364,17 +333,11 @@ typedef struct kvmem_layout_info {
 } kvmem_layout_info;
 
 /// Returns the properties of a layout.
-/// @param layout a layout
-/// @param info receives the properties
 kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info *info, kvmem_error **error);
 
 /// Returns one of the regions of a layout.
-/// @param layout a layout
 /// @param index less than num_regions
-/// @param region receives a new handle, which the caller destroys
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+/// @return KVMEM_STATUS_UNSUPPORTED: the layout is remote
 kvmem_status kvmem_layout_get_region(const kvmem_layout *layout, size_t index, kvmem_region **region,
     kvmem_error **error);
 
@@ -403,11 +366,8 @@ typedef struct kvmem_layout_part {
 /// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
 /// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
 /// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
-/// @param parts the parts
 /// @param num_parts number of parts, 1 to 1024
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the list of this process's mappings cannot be read
 kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts, size_t num_parts, kvmem_layout **layout,
@@ -415,20 +375,13 @@ kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts, size_t num_par
 
 /// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
-/// @param layout a layout
-/// @param name name of the part
-/// @param part receives a new handle, which the caller destroys
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: there is no such part
+/// @return KVMEM_STATUS_NOT_FOUND: there is no such part
 kvmem_status kvmem_layout_get_part(const kvmem_layout *layout, const char *name, kvmem_layout **part,
     kvmem_error **error);
 
 /// Returns the name of one of the parts of a layout.
-/// @param layout a layout
 /// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
-/// @param name receives the name as UTF-8 text; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
 kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout, size_t index, kvmem_blob **name,
     kvmem_error **error);
 
@@ -438,12 +391,10 @@ kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout, size_t index
 /// Addresses, strides and block ids do not change.
 /// @param layout a layout that was built with elastic options
 /// @param num_blocks blocks in use, 0 to num_blocks of the layout
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
 ///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
 ///           deregistering it
-///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvmem_error **error);
 
 /// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
@@ -453,13 +404,11 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 /// of their layouts. In a layout with parts it is of all parts, in the order of their names. The call returns
 /// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
 /// caller must have completed before.
-/// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
-/// @param timeout_ns nanoseconds to wait, and at most 200 ms longer; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param timeout_ns the call waits at most 200 ms longer
 /// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
 ///           destroyed; or a layout of objects or block storage has no agent

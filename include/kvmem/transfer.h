@@ -32,8 +32,6 @@ typedef struct kvmem_transfer kvmem_transfer;
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
 /// whatever the number in flight, and none waits for a slow reader: a run has at most three completions in
 /// the queue. A completion may arrive shortly after kvmem_transfer_wait has returned.
-///
-/// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
 typedef struct kvmem_queue kvmem_queue;
 
 /// A block and its destination.
@@ -401,19 +399,14 @@ typedef struct kvmem_completion {
 } kvmem_completion;
 
 /// Creates an empty queue.
-/// @param queue receives the queue; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_MEMORY: no free file descriptor
 kvmem_status kvmem_queue_create(kvmem_queue **queue, kvmem_error **error);
 
 /// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
 /// caller must neither read nor close it.
-/// @param queue a queue
 /// @param fd receives the fd, which is valid as long as the queue
 kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_error **error);
 
 /// Removes completions from a queue. Never waits.
-/// @param queue a queue
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
 /// @param count receives the number of completions; may be 0
@@ -421,19 +414,14 @@ kvmem_status kvmem_queue_poll(kvmem_queue *queue, kvmem_completion *completions,
     size_t *count, kvmem_error **error);
 
 /// Removes completions from a queue, and waits for one if there is none.
-/// @param queue a queue
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
 /// @param count receives the number of completions, at least 1
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no completion arrived in time
 kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_completion *completions,
     size_t capacity, size_t *count, kvmem_error **error);
 
 /// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
 /// kinds are discarded.
-/// @param queue a queue that no other call uses; NULL does nothing
 void kvmem_queue_destroy(kvmem_queue *queue);
 
 /* ---- Layers ---- */

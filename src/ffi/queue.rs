@@ -19,8 +19,6 @@ use crate::transfer::{EntryKind, OpenQueue, Queue, QueueEntry};
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
 /// whatever the number in flight, and none waits for a slow reader: a run has at most three completions in
 /// the queue. A completion may arrive shortly after kvmem_transfer_wait has returned.
-///
-/// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
 pub struct kvmem_queue {
     handle: Handle<OpenQueue>,
 }
@@ -67,10 +65,6 @@ pub struct kvmem_completion {
 }
 
 /// Creates an empty queue.
-///
-/// @param queue receives the queue; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_MEMORY: no free file descriptor
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_create(
     queue: *mut *mut kvmem_queue,
@@ -89,7 +83,6 @@ pub unsafe extern "C" fn kvmem_queue_create(
 /// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
 /// caller must neither read nor close it.
 ///
-/// @param queue a queue
 /// @param fd receives the fd, which is valid as long as the queue
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_get_fd(
@@ -109,7 +102,6 @@ pub unsafe extern "C" fn kvmem_queue_get_fd(
 
 /// Removes completions from a queue. Never waits.
 ///
-/// @param queue a queue
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
 /// @param count receives the number of completions; may be 0
@@ -131,13 +123,9 @@ pub unsafe extern "C" fn kvmem_queue_poll(
 
 /// Removes completions from a queue, and waits for one if there is none.
 ///
-/// @param queue a queue
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
 /// @param count receives the number of completions, at least 1
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no completion arrived in time
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_wait(
     queue: *mut kvmem_queue,
@@ -157,8 +145,6 @@ pub unsafe extern "C" fn kvmem_queue_wait(
 
 /// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
 /// kinds are discarded.
-///
-/// @param queue a queue that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
     // SAFETY: by contract.

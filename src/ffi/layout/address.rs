@@ -51,10 +51,7 @@ pub struct kvmem_layout_strides {
 
 /// Returns the numbers to compute addresses with.
 ///
-/// @param layout a layout
-/// @param strides receives the numbers
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
+/// @return KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_strides(
     layout: *const kvmem_layout,
@@ -100,13 +97,7 @@ pub struct kvmem_block {
 
 /// Returns the range of one block in one layer and outer slot.
 ///
-/// @param layout a layout
-/// @param block block id, less than num_blocks
-/// @param layer less than num_layers
-/// @param outer less than outer_dim
-/// @param out receives the range
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
 ///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
 #[unsafe(no_mangle)]
@@ -131,16 +122,10 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
 
 /// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
 ///
-/// @param layout a layout
-/// @param block block id, less than num_blocks
-/// @param layer less than num_layers
-/// @param outer less than outer_dim
-/// @param token less than page_size
 /// @param head less than num_heads; 0 if that is 0
 /// @param out receives the range. If the elements are not contiguous, it is that of the first: dtype_width
 ///        bytes, and the next one is element_stride bytes further
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
 ///         KVMEM_STATUS_UNSUPPORTED: the layout has parts; call kvmem_layout_get_part
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_row(

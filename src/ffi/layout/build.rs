@@ -39,26 +39,15 @@ pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;
 pub struct kvmem_layout_options {
     /// sizeof(kvmem_layout_options)
     pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
     /// Shape.
     pub config: *const kvmem_layout_config,
+    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
+    pub source: u32,
+    /// Must be 0.
+    pub reserved: u32,
     /// Agent that registers the regions, which access by peers and transfers of objects and block storage
     /// require; NULL for none.
     pub agent: *mut kvmem_agent,
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
-    /// device and elastic.
-    pub system: *const kvmem_system_options,
-    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
-    /// the layout, which is checked when the file is opened again; see docs/files.md.
-    pub disk: *const kvmem_disk_options,
-    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
-    pub pinned: *const kvmem_pinned_options,
-    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
-    pub device: *const kvmem_device_options,
-    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
-    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
-    pub elastic: *const kvmem_elastic_options,
     /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     pub regions: *const *mut kvmem_region,
@@ -66,20 +55,28 @@ pub struct kvmem_layout_options {
     pub registrations: *const *mut kvmem_registration,
     /// Number of regions or registrations.
     pub count: usize,
-    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
-    pub source: u32,
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
+    /// device and elastic.
+    pub system: *const kvmem_system_options,
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
+    pub pinned: *const kvmem_pinned_options,
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
+    pub device: *const kvmem_device_options,
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
+    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
+    pub elastic: *const kvmem_elastic_options,
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
+    /// the layout, which is checked when the file is opened again; see docs/files.md.
+    pub disk: *const kvmem_disk_options,
     /// Must be 0.
-    pub reserved: u32,
+    pub flags: u64,
 }
 options!(kvmem_layout_options);
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.
 ///
-/// @param options shape and memory
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
 ///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
 ///           agent
 ///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
@@ -110,12 +107,10 @@ pub unsafe extern "C" fn kvmem_layout_build(
 ///
 /// @param layout a layout that was built with elastic options
 /// @param num_blocks blocks in use, 0 to num_blocks of the layout
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
 ///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
 ///           deregistering it
-///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_resize(
     layout: *mut kvmem_layout,

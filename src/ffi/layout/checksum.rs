@@ -21,13 +21,11 @@ use crate::transfer::checksum;
 /// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
 /// caller must have completed before.
 ///
-/// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
-/// @param timeout_ns nanoseconds to wait, and at most 200 ms longer; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param timeout_ns the call waits at most 200 ms longer
 /// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
 ///           destroyed; or a layout of objects or block storage has no agent

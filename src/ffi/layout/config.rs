@@ -88,10 +88,7 @@ pub struct kvmem_layout_requirements {
 
 /// Returns the memory that a shape needs. Allocates nothing.
 ///
-/// @param config the shape
-/// @param requirements receives the sizes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_requirements(
     config: *const kvmem_layout_config,

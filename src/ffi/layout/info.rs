@@ -23,7 +23,7 @@ pub const KVMEM_LOCALITY_REMOTE: u32 = 3;
 /// It belongs to another process and is mapped here: this process can access it like its own memory.
 pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
 
-/// Properties of a layout.
+/// Properties of a layout. Fields without a comment are as configured.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_info {
@@ -79,9 +79,6 @@ pub struct kvmem_layout_info {
 }
 
 /// Returns the properties of a layout.
-///
-/// @param layout a layout
-/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_info(
     layout: *const kvmem_layout,
@@ -100,12 +97,8 @@ pub unsafe extern "C" fn kvmem_layout_get_info(
 
 /// Returns one of the regions of a layout.
 ///
-/// @param layout a layout
 /// @param index less than num_regions
-/// @param region receives a new handle, which the caller destroys
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+/// @return KVMEM_STATUS_UNSUPPORTED: the layout is remote
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_region(
     layout: *const kvmem_layout,
@@ -124,8 +117,6 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
 }
 
 /// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
-///
-/// @param layout a layout that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_destroy(layout: *mut kvmem_layout) {
     // SAFETY: by contract.

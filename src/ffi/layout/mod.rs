@@ -14,8 +14,6 @@ use crate::ffi::common::handle::{Handle, opaque};
 use crate::layout::Layout;
 
 /// Location of each block of a KV cache. A layout keeps its regions and registrations alive.
-///
-/// Threads: all functions may use one layout at the same time, except kvmem_layout_destroy.
 pub struct kvmem_layout {
     handle: Handle<Arc<Layout>>,
 }

@@ -40,11 +40,8 @@ pub struct kvmem_layout_part {
 /// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
 /// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
 ///
-/// @param parts the parts
 /// @param num_parts number of parts, 1 to 1024
-/// @param layout receives the layout; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the list of this process's mappings cannot be read
 #[unsafe(no_mangle)]
@@ -74,11 +71,7 @@ pub unsafe extern "C" fn kvmem_layout_combine(
 /// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
 ///
-/// @param layout a layout
-/// @param name name of the part
-/// @param part receives a new handle, which the caller destroys
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: there is no such part
+/// @return KVMEM_STATUS_NOT_FOUND: there is no such part
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_part(
     layout: *const kvmem_layout,
@@ -98,11 +91,8 @@ pub unsafe extern "C" fn kvmem_layout_get_part(
 
 /// Returns the name of one of the parts of a layout.
 ///
-/// @param layout a layout
 /// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
-/// @param name receives the name as UTF-8 text; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
+/// @return KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_part_name(
     layout: *const kvmem_layout,
