@@ -110,7 +110,7 @@ void measure_transfers(const options &chosen, const pools &blocks, results &foun
         return kv::make_transfer(blocks.source, blocks.destination, blocks.pairs, {},
                                  {KVMEM_COMPUTE_MAY_RUN, 0, 0, 0, flags, given});
     };
-    const kv::transfer against_source = prepare(KVMEM_TRANSFER_VERIFY, nullptr);
+    const kv::transfer against_source = prepare(KVMEM_SUBMIT_VERIFY, nullptr);
     const kv::transfer against_given = prepare(0, checksums.data());
     const kv::transfer bare = prepare(0, nullptr);
     const host_view to(blocks.destination);

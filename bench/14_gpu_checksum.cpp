@@ -116,7 +116,7 @@ void measure_transfer(const options &chosen, const char *what, const side &from,
     const std::vector<uint32_t> given = kv::checksums_of(from.layout(), sources);
     const moved_blocks moved = {from, to, pairs};
     const std::vector<move_method> methods = {
-        submitted(role::ours, "verified against the source", moved, KVMEM_TRANSFER_VERIFY, nullptr),
+        submitted(role::ours, "verified against the source", moved, KVMEM_SUBMIT_VERIFY, nullptr),
         submitted(role::ours, "verified against given checksums", moved, 0, given.data()),
         submitted(role::reference, "not verified", moved, 0, nullptr),
         one_large_copy(moved, of.bytes()),

@@ -99,9 +99,9 @@ struct exchange {
         wanted.run.destination_table = &tables[1];
         wanted.run.num_tokens = tokens;
         wanted.transfer.num_heads = std::min(from.heads, to.heads);
-        wanted.transfer.flags = KVMEM_TRANSFER_VERIFY;
+        wanted.run.flags = KVMEM_SUBMIT_VERIFY;
         kv::submit_and_wait(kv::prepared(source, destination, wanted));
-        wanted.transfer.flags = 0;
+        wanted.run.flags = 0;
         transfer = kv::prepared(source, destination, wanted);
     }
 

@@ -40,6 +40,7 @@ GROUPS = {
     "MEMORY_DRAM": ("MEMORY_", "MemoryType", "Type of memory of NIXL."),
     "LAYOUT_ALLOCATE": None,
     "LOCALITY_LOCAL": ("LOCALITY_", "Locality", "Processes that can access a layout."),
+    "SUBMIT_VERIFY": ("SUBMIT_", "SubmitFlags", "Flags of SubmitOptions."),
     "TRANSFER_ZERO_COPY": ("TRANSFER_", "TransferFlags", "Flags of TransferOptions."),
     "COMPLETION_RUN_ENDED": ("COMPLETION_", "CompletionKind", "What a completion reports."),
     "COMPUTE_MAY_RUN": ("COMPUTE_", "Compute", "Whether kernels of the caller run during a transfer."),

@@ -200,6 +200,32 @@ const (
 	LocalityMapped Locality = C.KVMEM_LOCALITY_MAPPED
 )
 
+// SubmitFlags: flags of SubmitOptions.
+type SubmitFlags uint64
+
+const (
+	// After all blocks have moved, compare the CRC32C of each destination block with that of its source
+	// block. The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ;
+	// kvmem_transfer_get_mismatches returns which do. Until the end nothing may write to the blocks. With
+	// a range of heads or block tables, only what has moved is compared, token by token; then files with
+	// direct I/O are not supported.  Both sides are read: host memory in place by several threads, GPU
+	// memory by a kernel on its GPU, and files, objects and blocks of peers once more, to memory that has
+	// random bytes before: a read that reports success and moves nothing is found, too. If a peer serves
+	// its layout (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums,
+	// the other side compares what has arrived and what its blocks then have, and nothing is read twice
+	// over the network. Such a run ends at the first chunk that differs; only then the blocks are read
+	// once more, to find those that differ.
+	SubmitVerify SubmitFlags = C.KVMEM_SUBMIT_VERIFY
+	// Compute the CRC32C of the moved layers and outer slots of each block, as kvmem_layout_checksum does;
+	// kvmem_transfer_get_checksums returns them after the run. Until the end nothing may write to the
+	// blocks.  If the run compares whole blocks, these are the checksums of the destination that it has
+	// compared, and nothing is read for them. Otherwise one side is read in place after all blocks have
+	// moved, by threads or by a kernel on its GPU: the destination, if it is host or GPU memory of this
+	// process, or else the source. No file and no peer is read for them. Not supported in a graph, and
+	// together with a range of heads or block tables.
+	SubmitChecksum SubmitFlags = C.KVMEM_SUBMIT_CHECKSUM
+)
+
 // TransferFlags: flags of TransferOptions.
 type TransferFlags uint64
 
@@ -216,16 +242,6 @@ const (
 	// layers are then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
 	// kvmem_transfer_explain reports by how much.
 	TransferByLayer TransferFlags = C.KVMEM_TRANSFER_BY_LAYER
-	// After all blocks have moved, compare the CRC32C of each destination block with that of its source
-	// block. The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then
-	// nothing may write to the blocks. With a range of heads or block tables, only what has moved is
-	// compared, token by token; then files with direct I/O are not supported. If a peer serves its layout
-	// (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other
-	// side compares what has arrived and what its blocks then have, and nothing is read twice over the
-	// network. Blocks of other peers, or with another method, are read once more, to memory that has
-	// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums` of
-	// SubmitOptions instead to compare with checksums that were computed before.
-	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
 	// The queue gets a CompletionMemoryReleased for each run that ends before its memory is released, as
 	// at its `timeout_ns`. Requires a queue.
 	TransferReportRelease TransferFlags = C.KVMEM_TRANSFER_REPORT_RELEASE

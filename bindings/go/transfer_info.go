@@ -91,3 +91,37 @@ func (t *Transfer) Methods() ([]ComparedMethod, error) {
 	}
 	return methods, nil
 }
+
+// Mismatches returns the indices of the pairs, or of the moved tokens of block tables, that differ after the last run, which has
+// compared them.
+func (t *Transfer) Mismatches() ([]uint64, error) {
+	return found(func(p *uint64, n int, count *C.size_t) error {
+		return t.ref().call(func(h unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_get_mismatches((*C.kvmem_transfer)(h), (*C.uint64_t)(p), C.size_t(n), count, failure)
+		})
+	})
+}
+
+// Checksums returns the checksums that the last run has computed, with SubmitChecksum.
+func (t *Transfer) Checksums() ([]uint32, error) {
+	return found(func(p *uint32, n int, count *C.size_t) error {
+		return t.ref().call(func(h unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_get_checksums((*C.kvmem_transfer)(h), (*C.uint32_t)(p), C.size_t(n), count, failure)
+		})
+	})
+}
+
+// found gets a list of the last run. Another goroutine may start a run with a longer one between two calls.
+func found[T any](get func(items *T, capacity int, count *C.size_t) error) ([]T, error) {
+	var items []T
+	for {
+		var count C.size_t
+		if err := get(unsafe.SliceData(items), len(items), &count); err != nil {
+			return nil, err
+		}
+		if int(count) <= len(items) {
+			return items[:count], nil
+		}
+		items = make([]T, count)
+	}
+}

@@ -106,6 +106,8 @@ type SubmitOptions struct {
 	UserData uint64
 	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
 	Notification []byte
+	// Flags: what is checked at the end of the run.
+	Flags SubmitFlags
 	// Checksums are the expected CRC32C of the moved parts of each block, one per pair; nil for none.
 	Checksums []uint32
 	// Timeout after which the run ends with ErrTimedOut, by any method; 0 for no limit.
@@ -126,6 +128,7 @@ func (s *SubmitOptions) c(a *arena, number uint64) (*C.kvmem_submit_options, err
 	o.user_data = C.uint64_t(number)
 	o.notification = a.bytes(s.Notification)
 	o.notification_size = C.size_t(len(s.Notification))
+	o.flags = C.uint64_t(s.Flags)
 	o.checksums = a.words(s.Checksums)
 	o.timeout_ns = nanoseconds(s.Timeout)
 	return o, a.check()

@@ -45,10 +45,11 @@ func TestTransfer(t *testing.T) {
 	separate.Order = kvmem.OrderLayerSeparate
 	destination := build(t, separate)
 	fill(t, source, 1)
-	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Flags: kvmem.TransferVerify}))(t)
+	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{}))(t)
 	defer transfer.Close()
 	succeeds(t, transfer.Prepare(kvmem.SubmitOptions{
 		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 5}, {Source: 3, Destination: 0}},
+		Flags: kvmem.SubmitVerify | kvmem.SubmitChecksum,
 	}))
 	_, err := transfer.Poll()
 	fails(t, err, kvmem.ErrInvalidState, "submitted")
@@ -67,6 +68,27 @@ func TestTransfer(t *testing.T) {
 	if ended, err := transfer.Poll(); !ended || err != nil {
 		t.Fatal(ended, err)
 	}
+	moved := need(transfer.Checksums())(t)
+	if need(source.Checksums(context.Background(), []uint32{2, 3}))(t)[1] != moved[1] || len(moved) != 2 {
+		t.Fatal(moved)
+	}
+	if different := need(transfer.Mismatches())(t); len(different) != 0 {
+		t.Fatal(different)
+	}
+	moved[1]++
+	succeeds(t, transfer.Submit(&kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 5}, {Source: 3, Destination: 0}}, Checksums: moved,
+	}))
+	fails(t, transfer.Wait(patience(t)), kvmem.ErrCorrupt, "pair 1")
+	if different := need(transfer.Mismatches())(t); len(different) != 1 || different[0] != 1 {
+		t.Fatal(different)
+	}
+	_, err = transfer.Checksums()
+	fails(t, err, kvmem.ErrInvalidState, "KVMEM_SUBMIT_CHECKSUM")
+	succeeds(t, transfer.Submit(&kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 5}, {Source: 3, Destination: 0}},
+	}))
+	succeeds(t, transfer.Wait(patience(t)))
 	if info := need(transfer.Info())(t); info.Bytes != 2*1536 || info.Method.String() != "memcpy" || info.Duration == 0 {
 		t.Fatalf("%+v", info)
 	}

@@ -45,7 +45,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
     const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE |
-                           KVMEM_TRANSFER_BY_LAYER | KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_REPORT_RELEASE;
+                           KVMEM_TRANSFER_BY_LAYER | KVMEM_TRANSFER_REPORT_RELEASE;
     FUZZ_OPTIONS(kvmem_transfer_options, options);
     options.flags = random_flags(fuzz, known);
     if (random_one_in(fuzz, 2)) { /* indices that exist in layouts of all shapes */
@@ -88,6 +88,7 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
         options.notification = "moved";
         options.notification_size = random_below(fuzz, 6);
     }
+    options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_SUBMIT_VERIFY | KVMEM_SUBMIT_CHECKSUM) : 0;
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
     options.timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -156,6 +157,17 @@ static void explain(fuzz *fuzz) {
     kvmem_compared_method methods[4];
     size_t count;
     TRY(fuzz, kvmem_transfer_get_methods, transfer, or_null(fuzz, methods), random_below(fuzz, 5),
+        or_null(fuzz, &count));
+}
+
+static void get_findings(fuzz *fuzz) {
+    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    uint64_t mismatches[MAX_PAIRS];
+    uint32_t checksums[MAX_PAIRS];
+    size_t count;
+    TRY(fuzz, kvmem_transfer_get_mismatches, transfer, or_null(fuzz, mismatches), random_below(fuzz, MAX_PAIRS + 1),
+        or_null(fuzz, &count));
+    TRY(fuzz, kvmem_transfer_get_checksums, transfer, or_null(fuzz, checksums), random_below(fuzz, MAX_PAIRS + 1),
         or_null(fuzz, &count));
 }
 
@@ -251,6 +263,7 @@ const operation transfer_operations[] = {
     OPERATION_WITH(4, wait_layers, BIT(TRANSFERS), 0),
     OPERATION_WITH(8, cancel, BIT(TRANSFERS), 0),
     OPERATION_WITH(4, explain, BIT(TRANSFERS), BIT(BLOBS)),
+    OPERATION_WITH(4, get_findings, BIT(TRANSFERS), 0),
     OPERATION_WITH(14, destroy_transfer, BIT(TRANSFERS), 0),
     OPERATION(2, destroy_stream),
     OPERATION(1, use_stream),

@@ -120,11 +120,16 @@ static const struct word localities[] = {
     {NULL, 0},
 };
 
+static const struct word submit_flags[] = {
+    {"verify", KVMEM_SUBMIT_VERIFY},
+    {"checksum", KVMEM_SUBMIT_CHECKSUM},
+    {NULL, 0},
+};
+
 static const struct word transfer_flags[] = {
     {"zero_copy", KVMEM_TRANSFER_ZERO_COPY},
     {"no_host_bounce", KVMEM_TRANSFER_NO_HOST_BOUNCE},
     {"by_layer", KVMEM_TRANSFER_BY_LAYER},
-    {"verify", KVMEM_TRANSFER_VERIFY},
     {"report_release", KVMEM_TRANSFER_REPORT_RELEASE},
     {NULL, 0},
 };

@@ -87,6 +87,10 @@ static void use_transfers(void) {
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, &text);
     kvmem_compared_method methods[2];
     FORKED_KEEPS(methods, kvmem_transfer_get_methods, w.copy, methods, 2, &count);
+    uint64_t mismatches[2];
+    uint32_t computed[2];
+    FORKED_KEEPS(mismatches, kvmem_transfer_get_mismatches, w.copy, mismatches, 2, &count);
+    FORKED_KEEPS(computed, kvmem_transfer_get_checksums, w.copy, computed, 2, &count);
 }
 
 static void destroy_everything(void) { world_close(&w); }

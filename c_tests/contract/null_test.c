@@ -254,6 +254,14 @@ TEST(transfers) {
     INVALID(kvmem_transfer_get_methods, w.copy, methods, 2, NULL);
     EXPECT_OK(kvmem_transfer_get_methods(w.copy, NULL, 0, &compared, ERR));
     CHECK(compared > 0);
+    uint64_t mismatches[2];
+    INVALID_KEEPS(mismatches, kvmem_transfer_get_mismatches, NULL, mismatches, 2, &compared);
+    INVALID_KEEPS(compared, kvmem_transfer_get_mismatches, w.copy, NULL, 2, &compared);
+    INVALID(kvmem_transfer_get_mismatches, w.copy, mismatches, 2, NULL);
+    uint32_t computed[2];
+    INVALID_KEEPS(computed, kvmem_transfer_get_checksums, NULL, computed, 2, &compared);
+    INVALID_KEEPS(compared, kvmem_transfer_get_checksums, w.copy, NULL, 2, &compared);
+    INVALID(kvmem_transfer_get_checksums, w.copy, computed, 2, NULL);
     kvmem_transfer_destroy(NULL);
 }
 

@@ -169,8 +169,8 @@ const subject subjects[] = {
     {"nested config", sizeof(kvmem_layout_config), 0, fill_config, call_nested_config, UINT64_MAX,
      KVMEM_STATUS_OK, false},
     {"layout", OPTIONS_OF(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
-    {"transfer", OPTIONS_OF(kvmem_transfer_options), fill_transfer, call_transfer, 31, KVMEM_STATUS_OK, false},
-    {"submit", sizeof(kvmem_submit_options), 0, fill_submit, call_submit, UINT64_MAX, KVMEM_STATUS_OK, false},
+    {"transfer", OPTIONS_OF(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
+    {"submit", OPTIONS_OF(kvmem_submit_options), fill_submit, call_submit, 3, KVMEM_STATUS_OK, false},
 };
 
 const size_t num_subjects = NUM(subjects);

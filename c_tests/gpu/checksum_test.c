@@ -130,7 +130,7 @@ static void verify_between(route route, const kv_move *move) {
     compute_checksums(&flight, checksums);
     flight_create(&flight, it.run.checksums = checksums);
     run_twice(&flight, KVMEM_STATUS_OK, "");
-    flight_create(&flight, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&flight, it.run.flags = KVMEM_SUBMIT_VERIFY);
     run_twice(&flight, KVMEM_STATUS_OK, "");
     checksums[2] += 1;
     flight_create(&flight, it.run.checksums = checksums);

@@ -123,7 +123,7 @@ TEST(checksums_of_the_moved_slots_are_compared) {
             checksums[k] = crc_of_slots(&flight.source.model, move->pairs[k].source, move->source_layer,
                                         move->num_layers, slots.source, slots.count);
         CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots),
-                                           it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+                                           it.run.flags = KVMEM_SUBMIT_VERIFY)));
         CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.run.checksums = checksums)));
         slots.source = 1 - slots.source;
         flight_create_with(&flight, WITH(options_for(&flight, slots), it.run.checksums = checksums));
@@ -146,7 +146,7 @@ TEST(slots_are_moved_between_files_and_a_gpu) {
         for (int direction = 0; direction < 2; direction++) {
             CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots),
                                                it.transfer.staging_size = 4 * 480,
-                                               it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+                                               it.run.flags = KVMEM_SUBMIT_VERIFY)));
             flight_reverse(&flight);
             flight_refill(&flight, 90 + i);
         }

@@ -23,7 +23,7 @@ static void steps_open(steps *steps, place from, place to, uint32_t method, uint
     stream_open(&steps->stream, 0);
     flight_open(&steps->flight, .from = from, .to = to, .source = &source, .destination = &destination,
                 .move = &first);
-    flight_create(&steps->flight, it.transfer.method = method, it.transfer.flags = flags);
+    flight_create(&steps->flight, it.transfer.method = method, KV_SET_FLAGS(flags));
     steps->flight.move = &steps->move;
 }
 
@@ -186,7 +186,7 @@ TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
 }
 
 TEST(by_layer_and_verified) {
-    static const uint64_t flags[] = {KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
+    static const uint64_t flags[] = {KVMEM_TRANSFER_BY_LAYER, KV_VERIFY};
     for (size_t i = 0; i < NUM(flags); i++) {
         OPENED(steps, steps, PLACE_DEVICE, PLACE_PINNED, 0, flags[i]);
         for (uint32_t round = 0; round < NUM(counts); round++) {

@@ -70,7 +70,7 @@ static void move_by(uint32_t method, uint64_t flags) {
     OPENED(host, host);
     const kv_job moved = JOB(it.run.pairs = pairs,
                                                  it.run.num_pairs = NUM(pairs));
-    const kv_job options = WITH(moved, it.transfer.method = method, it.transfer.flags = flags);
+    const kv_job options = WITH(moved, it.transfer.method = method, KV_SET_FLAGS(flags));
     OWNED(kvmem_layout) source_on_device = on_device(parts_shapes, PARTS);
     OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
     copy_blocks(host.source, source_on_device, PARTS_BLOCKS);
@@ -92,7 +92,7 @@ TEST_CALL(on_the_kernel_path, move_by(KVMEM_METHOD_CUDA_KERNEL, 0))
 TEST_CALL(on_the_copy_path, move_by(KVMEM_METHOD_CUDA_COPY, 0))
 TEST_CALL(on_the_staged_path, move_by(KVMEM_METHOD_CUDA_STAGED, 0))
 TEST_CALL(by_layer, move_by(0, KVMEM_TRANSFER_BY_LAYER))
-TEST_CALL(verified, move_by(0, KVMEM_TRANSFER_VERIFY))
+TEST_CALL(verified, move_by(0, KV_VERIFY))
 
 TEST(tokens_of_all_parts_are_verified) {
     RETAIN_DEVICE(0);
@@ -100,7 +100,7 @@ TEST(tokens_of_all_parts_are_verified) {
     const kvmem_block_table source_table = {from, NUM(from), 1, 1}, destination_table = {to, NUM(to), 3, 1};
     const kv_job tables =
         JOB(it.run.source_table = &source_table,
-                it.run.destination_table = &destination_table, it.run.num_tokens = 11, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                it.run.destination_table = &destination_table, it.run.num_tokens = 11, it.run.flags = KVMEM_SUBMIT_VERIFY);
     OPENED(host, host);
     OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
     copy_blocks(host.found, device, PARTS_BLOCKS);

@@ -142,7 +142,7 @@ TEST(tokens_and_heads_are_verified) {
         {{source_ids, NUM(source_ids), 3, 2}, {destination_ids, NUM(destination_ids), 1, 1}};
     kv_job options =
         JOB(it.run.source_table = &tables[0], it.run.destination_table = &tables[1],
-                it.run.num_tokens = 11, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                it.run.num_tokens = 11, it.run.flags = KVMEM_SUBMIT_VERIFY);
     reshape(&from, &same, &options);
     options.transfer.source_head = 1;
     options.transfer.num_heads = 2;
@@ -152,7 +152,7 @@ TEST(tokens_and_heads_are_verified) {
     static const kvmem_block_pair pairs[] = {{1, 2}, {7, 0}};
     reshape(&from, &same, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
                                       it.transfer.destination_head = 1, it.transfer.num_heads = 3,
-                                      it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+                                      it.run.flags = KVMEM_SUBMIT_VERIFY)));
 }
 
 /* Two pages of memory, which are one page once double_page_join was called: a layout of one page twice is
@@ -208,7 +208,7 @@ TEST(tokens_that_are_overwritten_before_the_end_are_detected) {
     const kvmem_block_table table = {ids, NUM(ids), 0, 1};
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
         REF(JOB(it.run.source_table = &table, it.run.destination_table = &table,
-                    it.run.num_tokens = 16, it.transfer.num_heads = 4, it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+                    it.run.num_tokens = 16, it.transfer.num_heads = 4, it.run.flags = KVMEM_SUBMIT_VERIFY)));
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token", transfer);
 }
 

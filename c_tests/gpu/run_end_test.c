@@ -21,7 +21,7 @@ static void run_once(const flight *flight, uint32_t method, uint64_t flags, bool
     kvmem_layout *layouts[NUM(sides)];
     for (size_t i = 0; i < NUM(sides); i++)
         layouts[i] = regions_lay_out(&sides[i]->config, sides[i]->regions, sides[i]->num_regions, NULL);
-    kv_job options = WITH(flight_options(flight), it.transfer.method = method, it.transfer.flags = flags);
+    kv_job options = WITH(flight_options(flight), it.transfer.method = method, KV_SET_FLAGS(flags));
     GET(kvmem_transfer *, transfer, kv_prepare, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     if (cancel) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -35,7 +35,7 @@ static void run_once(const flight *flight, uint32_t method, uint64_t flags, bool
 }
 
 static void check_every_end(place from, place to, const uint32_t *methods, size_t num_paths) {
-    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
+    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KV_VERIFY, KV_CHECKSUM};
     OPENED(flight, flight, .from = from, .to = to, .file_flags = KVMEM_DISK_BUFFERED, .has_queue = true);
     for (size_t i = 0; i < RUNS * num_paths; i++)
         run_once(&flight, methods[i % num_paths], flags[i % NUM(flags)], i % 4 == 3);

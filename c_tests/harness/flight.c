@@ -7,7 +7,7 @@
 kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags,
                                 uint64_t user_data) {
     return MADE(kvmem_transfer, kv_prepare, flight->source.layout, flight->destination.layout,
-                KV_JOB(move, it.transfer.flags = flags, it.transfer.queue = flight->queue, it.run.user_data = user_data));
+                KV_JOB(move, KV_SET_FLAGS(flags), it.transfer.queue = flight->queue, it.run.user_data = user_data));
 }
 
 void flight_open(flight *flight, const kv_move *move, uint64_t flags) {

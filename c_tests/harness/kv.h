@@ -113,6 +113,11 @@ typedef struct kv_job {
         __VA_ARGS__;                                                                                 \
         it;                                                                                          \
     })
+/* Flags of a transfer and of its run in one value, for lists of both: KVMEM_TRANSFER_*, and these. */
+#define KV_VERIFY ((uint64_t)KVMEM_SUBMIT_VERIFY << 32)
+#define KV_CHECKSUM ((uint64_t)KVMEM_SUBMIT_CHECKSUM << 32)
+#define KV_SET_FLAGS(flags_of_both) \
+    (void)(it.transfer.flags = (uint32_t)(flags_of_both), it.run.flags = (uint64_t)(flags_of_both) >> 32)
 /* Creates a transfer and prepares its run, which kvmem_transfer_submit without options starts. */
 kvmem_status kv_prepare(const kvmem_layout *source, const kvmem_layout *destination, const kv_job *job,
                         kvmem_transfer **transfer, kvmem_error **error);

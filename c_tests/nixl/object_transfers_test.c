@@ -158,7 +158,7 @@ TEST(checksums_of_objects_are_those_of_their_blocks) {
     OWNED(kvmem_layout) objects = lay_out("sums/", agent);
     EACH_KV_KIND(kind) {
         OPENED(kv_side, host, REF(kv_config(kind)), agent, 1);
-        kv_job options = WITH(kv_job_of(&out), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+        kv_job options = WITH(kv_job_of(&out), it.run.flags = KVMEM_SUBMIT_VERIFY);
         kv_run_with(host.layout, objects, &options);
         uint32_t expected[NUM(out_pairs)], found[NUM(out_pairs)], from[NUM(out_pairs)], to[NUM(out_pairs)];
         for (size_t i = 0; i < NUM(out_pairs); i++)

@@ -171,7 +171,7 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
 static void check_verified(const kvmem_layout *source, const kvmem_layout *destination,
                            const uint32_t *checksums, uint64_t flags, kvmem_status status) {
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
-        KV_JOB(&all_layers, it.run.checksums = checksums, it.transfer.flags = flags));
+        KV_JOB(&all_layers, it.run.checksums = checksums, it.run.flags = flags));
     RUN_ENDS(status, "", transfer);
 }
 
@@ -188,9 +188,9 @@ TEST(blocks_read_from_and_written_to_a_peer_are_verified) {
         check_verified(met.peer.model.layout, met.side.layout, checksums, 0,
                        i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT);
     }
-    check_verified(met.peer.model.layout, met.side.layout, NULL, KVMEM_TRANSFER_VERIFY, KVMEM_STATUS_OK);
+    check_verified(met.peer.model.layout, met.side.layout, NULL, KVMEM_SUBMIT_VERIFY, KVMEM_STATUS_OK);
     check_verified(met.side.layout, met.peer.model.layout, checksums, 0, KVMEM_STATUS_CORRUPT);
-    check_verified(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, KVMEM_STATUS_OK);
+    check_verified(met.side.layout, met.peer.model.layout, NULL, KVMEM_SUBMIT_VERIFY, KVMEM_STATUS_OK);
     const uint32_t block = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
                    kvmem_layout_checksum(met.peer.model.layout, &block, 1, KVMEM_TIMEOUT_FOREVER, checksums, ERR));

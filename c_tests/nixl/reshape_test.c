@@ -107,7 +107,7 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             forced.transfer.method = method;
             /* Compared with the far agent's memory, too. Layers can't be. */
             if ((forced.transfer.flags & KVMEM_TRANSFER_BY_LAYER) == 0)
-                forced.transfer.flags |= KVMEM_TRANSFER_VERIFY;
+                forced.run.flags = KVMEM_SUBMIT_VERIFY;
             forced.transfer.staging_size = staged == 1 ? ARENA_SIZE : 0;
             run(writes ? source : remote, writes ? remote : destination, &forced, method);
             each_region(to, destination, expected, compare);

@@ -317,7 +317,7 @@ TEST(a_peer_that_does_not_respond_delays_no_other_verification) {
     OPENED(pair, pair, &config);
     KV_SIDES(from, to, config, config);
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
-    const kv_job verified = WITH(kv_job_of(&move), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    const kv_job verified = WITH(kv_job_of(&move), it.run.flags = KVMEM_SUBMIT_VERIFY);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_READS));
     for (size_t i = 0; i < NUM(writes); i++) {

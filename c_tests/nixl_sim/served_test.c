@@ -59,7 +59,7 @@ TEST(staging_memory_that_is_too_small_is_named_by_its_option) {
 static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method,
                               uint64_t flags) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
-    kv_job options = JOB(it.transfer.method = method, it.transfer.flags = flags);
+    kv_job options = JOB(it.transfer.method = method, it.run.flags = flags);
     if (by_tables) {
         options.run.source_table = &from;
         options.run.destination_table = &to;
@@ -83,20 +83,32 @@ static void renew(const kv_side *side) {
         memset(side->memory + side->starts[i], value, kv_region_size(&side->config));
 }
 
+/* A run that was not to be verified compares nothing but chunks. Otherwise the blocks are compared, and something has not arrived. */
+static void expect_mismatches(const kvmem_transfer *transfer, bool by_tables, bool is_verified) {
+    uint64_t found[64];
+    GET(size_t, count, kvmem_transfer_get_mismatches, transfer, found, NUM(found));
+    CHECK(is_verified ? count > 0 : count == 0);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(found[i] < (by_tables ? 2 * config_of(0).page_size : NUM(pairs)));
+        CHECK(i == 0 || found[i] > found[i - 1]);
+    }
+}
+
 static void check_spoiled(const peers *peers, bool by_tables, bool reads, uint64_t flags) {
     /* A verified transfer is served without a request for it. */
     OWNED(kvmem_transfer) transfer =
-        create(peers, by_tables, reads, flags == KVMEM_TRANSFER_VERIFY ? 0 : KVMEM_METHOD_NIXL_SERVED, flags);
+        create(peers, by_tables, reads, flags == KVMEM_SUBMIT_VERIFY ? 0 : KVMEM_METHOD_NIXL_SERVED, flags);
     kvmem_compared_method explained;
     const char *text = kv_explained(transfer, &explained);
     CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_SERVED);
-    if (flags == KVMEM_TRANSFER_VERIFY)
+    if (flags == KVMEM_SUBMIT_VERIFY)
         CHECK_HAS(text, "the owner serves the transfer, and so computes checksums");
     RUN(transfer);
     for (int how = NIXL_SIM_SPOIL_DAMAGE; how <= NIXL_SIM_SPOIL_SKIP; how++) {
         renew(reads ? &peers->there : &peers->here);
         NIXL(nixl_sim_spoil_next(how, CHUNK));
         RUN_ENDS(KVMEM_STATUS_CORRUPT, "its bytes were damaged on the way, were not moved", transfer);
+        expect_mismatches(transfer, by_tables, flags != 0);
         NIXL(nixl_sim_spoil_next(NIXL_SIM_SPOIL_NONE, 0));
     }
     RUN(transfer);
@@ -106,7 +118,7 @@ static void check_order(const char *order, bool reads) {
     OPENED(peers, peers, order);
     for (int by_tables = 0; by_tables < 2; by_tables++) {
         check_spoiled(&peers, by_tables, reads, 0);
-        check_spoiled(&peers, by_tables, reads, KVMEM_TRANSFER_VERIFY);
+        check_spoiled(&peers, by_tables, reads, KVMEM_SUBMIT_VERIFY);
     }
 }
 
@@ -121,7 +133,7 @@ TEST(chunks_that_are_spoiled_on_the_way_are_found) {
 TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
     OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     for (int reads = 0; reads < 2; reads++) {
-        OWNED(kvmem_transfer) transfer = create(&peers, false, reads, 0, KVMEM_TRANSFER_VERIFY);
+        OWNED(kvmem_transfer) transfer = create(&peers, false, reads, 0, KVMEM_SUBMIT_VERIFY);
         RUN(transfer);
         const uint64_t before = NIXL(nixl_sim_get_requests()).bytes;
         RUN(transfer);
@@ -179,7 +191,7 @@ TEST(the_owner_is_notified_after_the_comparison) {
     OWNED(kvmem_transfer) write =
         MADE(kvmem_transfer, kv_prepare, peers.here.layout, peers.remote,
              REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
-                         it.transfer.flags = KVMEM_TRANSFER_VERIFY, it.run.notification = "here", it.run.notification_size = 4)));
+                         it.run.flags = KVMEM_SUBMIT_VERIFY, it.run.notification = "here", it.run.notification_size = 4)));
     NIXL(nixl_sim_spoil_next(NIXL_SIM_SPOIL_DAMAGE, CHUNK));
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "damaged on the way", write);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, peers.far, 0);

@@ -49,7 +49,7 @@ static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); 
 /* Blocks, or tokens by tables; from the peer, or to it. */
 static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
-    kv_job options = JOB(it.transfer.method = method, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    kv_job options = JOB(it.transfer.method = method, it.run.flags = KVMEM_SUBMIT_VERIFY);
     if (by_tables) {
         options.run.source_table = &from;
         options.run.destination_table = &to;
@@ -60,6 +60,14 @@ static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, ui
     }
     return MADE(kvmem_transfer, kv_prepare, reads ? peers->remote : peers->here.layout,
                 reads ? peers->here.layout : peers->remote, &options);
+}
+
+/* All pairs, or all tokens that are moved by tables. */
+static void expect_all_mismatches(const kvmem_transfer *transfer, bool by_tables) {
+    uint64_t found[64];
+    GET(size_t, count, kvmem_transfer_get_mismatches, transfer, found, NUM(found));
+    CHECK_EQ(count, by_tables ? 2 * config_of(0).page_size : NUM(pairs));
+    for (size_t i = 0; i < count; i++) CHECK_EQ(found[i], i);
 }
 
 /* In each case the destination, the memory of the verification and the slots of both have the same bytes as
@@ -76,6 +84,7 @@ static void check_reads(peers *peers, bool by_tables, uint32_t method) {
     RUN_ENDS(KVMEM_STATUS_CORRUPT, corrupt, read); /* though the blocks are the peer's */
     set_bytes(&peers->there, 8);
     RUN_ENDS(KVMEM_STATUS_CORRUPT, corrupt, read);
+    expect_all_mismatches(read, by_tables);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
     RUN(read);
 }
@@ -103,6 +112,32 @@ TEST(writes_that_move_nothing_are_found) {
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "3 of 3 moved blocks are corrupt", write);
     set_bytes(&peers.here, 8);
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "3 of 3 moved blocks are corrupt", write);
+    expect_all_mismatches(write, false);
+}
+
+/* Of the side that is memory of this process, by any method: the peer's blocks are not read for them. */
+TEST(checksums_of_blocks_from_and_to_a_peer_are_returned) {
+    static const uint32_t methods[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED};
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
+    NIXL(nixl_sim_set_moving(UINT64_MAX));
+    for (size_t i = 0; i < 2 * NUM(methods); i++) {
+        const bool reads = i % 2 == 0;
+        OWNED(kvmem_transfer) transfer =
+            MADE(kvmem_transfer, kv_prepare, reads ? peers.remote : peers.here.layout,
+                 reads ? peers.here.layout : peers.remote,
+                 REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs), it.run.flags = KVMEM_SUBMIT_CHECKSUM,
+                         it.run.notification = "here", it.run.notification_size = 4, it.transfer.method = methods[i / 2])));
+        const uint64_t sent = NIXL(nixl_sim_notifications_sent());
+        RUN(transfer);
+        CHECK_EQ(NIXL(nixl_sim_notifications_sent()), sent + 1);
+        const kv_side *source = reads ? &peers.there : &peers.here;
+        uint32_t found[NUM(pairs)], expected[NUM(pairs)], blocks[NUM(pairs)];
+        for (size_t k = 0; k < NUM(pairs); k++) blocks[k] = pairs[k].source;
+        EXPECT_OK(kvmem_layout_checksum(source->layout, blocks, NUM(pairs), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+        GET(size_t, count, kvmem_transfer_get_checksums, transfer, found, NUM(found));
+        CHECK_EQ(count, NUM(pairs));
+        CHECK_BYTES(found, expected, sizeof(found));
+    }
 }
 
 /* Only the run itself moves its bytes, and a part of what verifies it. */
@@ -126,13 +161,13 @@ TEST(a_verification_of_which_a_part_was_not_moved_fails) {
 
 static kvmem_transfer *create_notifying(const peers *peers, uint64_t flags, uint64_t timeout_ns) {
     return MADE(kvmem_transfer, kv_prepare, peers->here.layout, peers->remote,
-                REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs), it.transfer.flags = flags,
+                REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs), it.run.flags = flags,
                             it.run.timeout_ns = timeout_ns, it.run.notification = "here", it.run.notification_size = 4)));
 }
 
 TEST(the_peer_is_notified_after_the_comparison) {
     OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
-    OWNED(kvmem_transfer) write = create_notifying(&peers, KVMEM_TRANSFER_VERIFY, 0);
+    OWNED(kvmem_transfer) write = create_notifying(&peers, KVMEM_SUBMIT_VERIFY, 0);
     const uint64_t before = NIXL(nixl_sim_notifications_sent());
     set_bytes(&peers.here, 7);
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "moved blocks are corrupt", write);

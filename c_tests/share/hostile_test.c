@@ -243,7 +243,7 @@ TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
     for (int is_verified = 0; is_verified < 2; is_verified++) {
         kvmem_transfer *other = MADE(kvmem_transfer, kv_prepare, layouts.file, layouts.memory,
                                      KV_JOB(&move, it.transfer.method = KVMEM_METHOD_PREAD,
-                                                it.transfer.flags = is_verified ? KVMEM_TRANSFER_VERIFY : 0));
+                                                it.run.flags = is_verified ? KVMEM_SUBMIT_VERIFY : 0));
         EXPECT_OK(kvmem_transfer_submit(other, NULL, ERR));
         EXPECT_OK(kvmem_transfer_wait(other, PATIENCE, ERR));
         DESTROYED(kvmem_transfer, other);

@@ -80,7 +80,7 @@ static void import_cache(int socket, kvmem_layout *(*build)(void), uint64_t num_
     OWNED(kvmem_layout) copy = build();
     const kvmem_block_pair there = {5, 2}, back = {7, 5};
     kv_job options = JOB(it.run.pairs = &there, it.run.num_pairs = 1,
-                                             it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                                             it.run.flags = KVMEM_SUBMIT_VERIFY);
     kv_run_with(mapped, copy, &options);
     fill_regions(copy, 9);
     options.run.pairs = &back;

@@ -163,8 +163,7 @@ TEST(invalid_input_fails) {
 /* Runs a transfer twice, and returns the result of both runs, which its completion must repeat. */
 static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                         const uint32_t *checksums, uint64_t flags, const char *part) {
-    kv_job options = WITH(kv_job_of(move), it.run.checksums = checksums,
-                                          it.transfer.flags = flags);
+    kv_job options = WITH(kv_job_of(move), it.run.checksums = checksums, KV_SET_FLAGS(flags));
     OWN(kvmem_queue, queue, kvmem_queue_create);
     options.transfer.queue = queue;
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination, &options);
@@ -185,7 +184,7 @@ static void verify_between(const kvmem_layout *source, kv_side *from, const kvme
     for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_block(from, move->pairs[i].source, move->source_layer, move->num_layers);
     CHECK_EQ(run(source, destination, move, checksums, 0, ""), KVMEM_STATUS_OK);
-    CHECK_EQ(run(source, destination, move, NULL, KVMEM_TRANSFER_VERIFY, ""), KVMEM_STATUS_OK);
+    CHECK_EQ(run(source, destination, move, NULL, KV_VERIFY, ""), KVMEM_STATUS_OK);
     checksums[1] ^= 1;
     checksums[2] ^= 0x80000000u;
     const char *const counted = TEXT("2 of %zu moved blocks are corrupt", move->num_pairs);
@@ -223,16 +222,16 @@ TEST(transfers_from_and_to_files_are_verified) {
 static void refuse(const kv_side *source, const kv_side *destination, uint64_t flags,
                    const uint32_t *checksums, kvmem_status status, const char *part) {
     REFUSE(status, part, kv_prepare, source->layout, destination->layout,
-           REF(WITH(kv_job_of(&all_layers), it.transfer.flags = flags, it.run.checksums = checksums)));
+           REF(WITH(kv_job_of(&all_layers), it.run.checksums = checksums, KV_SET_FLAGS(flags))));
 }
 
 TEST(transfers_that_cannot_be_verified_fail) {
     static const uint32_t checksums[NUM(pairs)];
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
-    refuse(&source, &destination, KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
+    refuse(&source, &destination, KV_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
            KVMEM_STATUS_UNSUPPORTED, "by layer");
     refuse(&source, &destination, KVMEM_TRANSFER_BY_LAYER, checksums, KVMEM_STATUS_UNSUPPORTED, "by layer");
-    refuse(&source, &destination, KVMEM_TRANSFER_VERIFY, checksums, KVMEM_STATUS_INVALID_ARGUMENT,
+    refuse(&source, &destination, KV_VERIFY, checksums, KVMEM_STATUS_INVALID_ARGUMENT,
            "one of the two");
     refuse(&source, &destination, 0, (const uint32_t *)((uintptr_t)checksums + 1),
            KVMEM_STATUS_INVALID_ARGUMENT, "not aligned");

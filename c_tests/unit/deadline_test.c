@@ -19,7 +19,7 @@ static void limit(flight *flight, uint64_t flags, uint64_t timeout_ns) {
     kvmem_transfer_destroy(flight->transfer);
     flight->transfer = MADE(kvmem_transfer, kv_prepare, flight->source.layout,
                             flight->destination.layout,
-                            KV_JOB(&move, it.transfer.flags = flags, it.transfer.queue = flight->queue,
+                            KV_JOB(&move, KV_SET_FLAGS(flags), it.transfer.queue = flight->queue,
                                        it.run.user_data = FLIGHT_USER_DATA, it.run.timeout_ns = timeout_ns));
 }
 
@@ -153,7 +153,7 @@ TEST(memory_is_released_after_the_last_access) {
 
 TEST(runs_within_the_limit_end_as_without_one) {
     OPENED(flight, flight, &move, 0);
-    limit(&flight, KVMEM_TRANSFER_VERIFY, SECONDS(3000));
+    limit(&flight, KV_VERIFY, SECONDS(3000));
     for (int i = 0; i < 200; i++) {
         RUN(flight.transfer);
         flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
@@ -181,7 +181,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     OWNED(kvmem_queue) queue = NULL;
     EXPECT_OK(kvmem_queue_create(&queue, ERR));
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
-        KV_JOB(&move, it.transfer.method = method, it.transfer.flags = flags | KVMEM_TRANSFER_REPORT_RELEASE,
+        KV_JOB(&move, it.transfer.method = method, KV_SET_FLAGS(flags | KVMEM_TRANSFER_REPORT_RELEASE),
                it.transfer.queue = queue));
     canceller canceller = {.transfer = transfer};
     pthread_t thread;
@@ -213,7 +213,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
 }
 
 TEST(a_deadline_an_end_and_a_cancellation_race_in_memory) {
-    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
+    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KV_VERIFY, KV_CHECKSUM};
     OPENED(flight, flight, &move, 0);
     for (size_t i = 0; i < NUM(flags); i++) {
         race(flight.source.layout, flight.destination.layout, KVMEM_METHOD_MEMCPY, flags[i], 1000);

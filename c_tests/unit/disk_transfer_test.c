@@ -278,9 +278,6 @@ TEST(layouts_and_flags_that_do_not_fit_fail_at_once) {
            REF(OPTIONS(kvmem_transfer_options, it.method = KVMEM_METHOD_NIXL)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "page cache", kvmem_transfer_create, buffered, host.layout,
            REF(OPTIONS(kvmem_transfer_options, it.flags = KVMEM_TRANSFER_ZERO_COPY)));
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "a transfer by layer can't be verified", kvmem_transfer_create, host.layout,
-           file, REF(OPTIONS(kvmem_transfer_options,
-                             it.flags = KVMEM_TRANSFER_BY_LAYER | KVMEM_TRANSFER_VERIFY)));
 }
 
 TEST(a_transfer_to_a_direct_file_changes_nothing_else) {

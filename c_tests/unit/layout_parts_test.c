@@ -123,8 +123,8 @@ TEST(tokens_layers_and_heads_are_selected_in_all_parts) {
     kv_job tables = JOB(it.run.source_table = &source,
                                                   it.run.destination_table = &destination, it.run.num_tokens = 11);
     move(&caches, &tables);
-    move(&caches, REF(WITH(tables, it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
-    move(&caches, REF(WITH(all_pairs, it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+    move(&caches, REF(WITH(tables, it.run.flags = KVMEM_SUBMIT_VERIFY)));
+    move(&caches, REF(WITH(all_pairs, it.run.flags = KVMEM_SUBMIT_VERIFY)));
     move(&caches, REF(WITH(all_pairs, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER)));
 }
 
@@ -145,7 +145,7 @@ TEST(some_parts_move_and_the_others_are_unchanged) {
     const char *const names[] = {"values", "scales"};
     kv_run_with(caches.source, caches.destination,
                 REF(WITH(all_pairs, it.transfer.parts = names, it.transfer.num_parts = NUM(names),
-                         it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+                         it.run.flags = KVMEM_SUBMIT_VERIFY)));
     const part_shape selected[] = {reordered[0], reordered[2]};
     parts_run_apart(selected, NUM(selected), caches.source, caches.expected, &all_pairs);
     check_expected(&caches);
@@ -362,7 +362,7 @@ TEST(all_parts_move_to_files_and_back) {
         for (size_t j = 0; j < NUM(pairs); j++)
             back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
         kv_job there = WITH(all_pairs, it.transfer.method = methods[i],
-                            it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                            it.run.flags = KVMEM_SUBMIT_VERIFY);
         const kv_job here = WITH(there, it.run.pairs = back);
         kv_run_with(caches.source, files, &there);
         kv_run_with(files, caches.destination, &here);

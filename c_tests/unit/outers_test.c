@@ -89,9 +89,9 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
     for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_slots(source, move->pairs[i].source, move->source_layer, move->num_layers,
                                     slots.source, slots.count);
-    kv_job options = WITH(kv_outers_job(move, slots), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    kv_job options = WITH(kv_outers_job(move, slots), it.run.flags = KVMEM_SUBMIT_VERIFY);
     kv_run_with(source->layout, destination->layout, &options);
-    options.transfer.flags = 0;
+    options.run.flags = 0;
     options.run.checksums = checksums;
     kv_run_with(source->layout, destination->layout, &options);
     options.transfer.source_outer = 1 - slots.source;
@@ -120,7 +120,7 @@ static void out_and_back(const kvmem_layout_config *memory, const kvmem_layout_c
         const kv_move *move = &moves[to_file ? 0 : 2];
         const kv_job options =
             WITH(kv_outers_job(move, slots), it.transfer.method = method,
-                 it.transfer.flags = to_file ? 0 : KVMEM_TRANSFER_VERIFY);
+                 it.run.flags = to_file ? 0 : KVMEM_SUBMIT_VERIFY);
         const kvmem_transfer_info info = kv_run_with(source->layout, destination->layout, &options);
         check_info(&info, source, move, slots);
         kv_expect_outers_moved(destination, source, move, slots);

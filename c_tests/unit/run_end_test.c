@@ -51,7 +51,7 @@ static void run_once(world *world, uint32_t method, uint64_t flags, bool cancel)
     kvmem_layout *layouts[2];
     for (int side = 0; side < 2; side++)
         layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
-    kv_job options = WITH(kv_job_of(&all_blocks), it.transfer.method = method, it.transfer.flags = flags,
+    kv_job options = WITH(kv_job_of(&all_blocks), it.transfer.method = method, KV_SET_FLAGS(flags),
                                           it.transfer.queue = world->queue);
     GET(kvmem_transfer *, transfer, kv_prepare, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
@@ -65,7 +65,7 @@ static void run_once(world *world, uint32_t method, uint64_t flags, bool cancel)
 }
 
 static void check_every_end(bool from_file, bool to_file, uint32_t method) {
-    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
+    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KV_VERIFY, KV_CHECKSUM};
     CLEANUP(world_close) world world = open_world(from_file, to_file);
     for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++)
         run_once(&world, method, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);

@@ -9,7 +9,7 @@ static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transf
 
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
                               uint32_t method, uint64_t flags) {
-    kv_job options = WITH(kv_job_of(move), it.transfer.method = method, it.transfer.flags = flags);
+    kv_job options = WITH(kv_job_of(move), it.transfer.method = method, KV_SET_FLAGS(flags));
     return MADE(kvmem_transfer, kv_prepare, source->layout, destination->layout, &options);
 }
 
@@ -59,7 +59,7 @@ TEST(io_uring_without_its_thread_fails_and_works_later) {
 TEST(a_verification_without_its_thread_fails_and_works_later) {
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWNED(kvmem_transfer) transfer = create(&source, &destination, &some, KVMEM_METHOD_MEMCPY,
-                                            KVMEM_TRANSFER_VERIFY);
+                                            KV_VERIFY);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread", kvmem_transfer_wait(transfer, PATIENCE, ERR));
     RUN(transfer);

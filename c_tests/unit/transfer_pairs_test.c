@@ -184,11 +184,16 @@ TEST(checksums_belong_to_the_step_that_computes_them) {
 TEST(new_pairs_are_verified_too) {
     const kv_move move = MOVE(more);
     const uint32_t sums[NUM(more)] = {0};
-    OPENED(flight, steps, &MOVE(first), KVMEM_TRANSFER_VERIFY);
-    run_step(&steps, &move, 1);
-    kvmem_submit_options step = WITH(step_of(&move, 2), it.checksums = sums);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_VERIFY",
-                   kvmem_transfer_submit(steps.transfer, &step, ERR));
+    OPENED(flight, steps, &MOVE(first), 0);
+    const kvmem_submit_options verified = WITH(step_of(&move, 1), it.flags = KVMEM_SUBMIT_VERIFY);
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, &verified, ERR));
+    flight_expect_moved(&steps, &move, 1);
+    const kvmem_submit_options both = WITH(step_of(&move, 2), it.checksums = sums, it.flags = KVMEM_SUBMIT_VERIFY);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_SUBMIT_VERIFY",
+                   kvmem_transfer_submit(steps.transfer, &both, ERR));
+    const kvmem_submit_options unknown = WITH(step_of(&move, 2), it.flags = 4);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_submit_options",
+                   kvmem_transfer_submit(steps.transfer, &unknown, ERR));
     run_step(&steps, &move, 3);
 }
 

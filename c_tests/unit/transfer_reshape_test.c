@@ -234,7 +234,7 @@ TEST(pairs_of_blocks_are_transposed) {
         OPENED(cache, destination, &to, 2);
         copy_elements(&destination, &source, REF(TOKENS(0, 0, 20, (void)0)));
         const kv_job options = JOB(it.run.pairs = pairs,
-                                                       it.run.num_pairs = NUM(pairs), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                                                       it.run.num_pairs = NUM(pairs), it.run.flags = KVMEM_SUBMIT_VERIFY);
         kv_run_with(source.layout, destination.layout, &options);
         check_unchanged(&destination);
     }
@@ -266,7 +266,7 @@ TEST(checksums_are_the_same_in_every_order) {
 TEST(tokens_and_heads_are_verified) {
     const shape from = {"BLONHC", 7, 4, 4}, to = {"L/OBHNC", 8, 2, 2};
     copy_tokens(&from, &to,
-                TOKENS(1, 3, 9, it.transfer.source_head = 1, it.transfer.num_heads = 2, it.transfer.flags = KVMEM_TRANSFER_VERIFY));
+                TOKENS(1, 3, 9, it.transfer.source_head = 1, it.transfer.num_heads = 2, it.run.flags = KVMEM_SUBMIT_VERIFY));
 }
 
 static void expect_explained(const kvmem_layout *from, const kvmem_layout *to,

@@ -23,12 +23,11 @@ std::vector<kvmem::BlockPair> pairs_of(std::uint32_t count, std::uint32_t blocks
 }
 
 kvmem::Transfer create(const Place &from, const Place &to, const std::vector<kvmem::BlockPair> &pairs,
-                       kvmem::Flags<kvmem::TransferFlag> flags = {}) {
-    kvmem::TransferOptions options;
-    options.flags = flags;
+                       kvmem::Flags<kvmem::SubmitFlag> flags = {}) {
     kvmem::SubmitOptions blocks;
     blocks.pairs = pairs;
-    auto transfer = kvmem::Transfer::create(from.layout, to.layout, options);
+    blocks.flags = flags;
+    auto transfer = kvmem::Transfer::create(from.layout, to.layout);
     transfer.prepare(blocks);
     return transfer;
 }
@@ -42,7 +41,7 @@ nanoseconds run(kvmem::Transfer &transfer) {
 // One block, verified where both sides can be read.
 void verify(const Place &from, const Place &to, std::uint32_t blocks) {
     try {
-        auto transfer = create(from, to, pairs_of(1, blocks), kvmem::TransferFlag::verify);
+        auto transfer = create(from, to, pairs_of(1, blocks), kvmem::SubmitFlag::verify);
         run(transfer);
     } catch (const kvmem::Error &error) {
         if (error.status() != kvmem::Status::unsupported) throw;

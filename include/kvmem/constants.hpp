@@ -118,12 +118,17 @@ enum class Locality : std::uint32_t {
     mapped = KVMEM_LOCALITY_MAPPED,
 };
 
+/// Flags of SubmitOptions.
+enum class SubmitFlag : std::uint64_t {
+    verify = KVMEM_SUBMIT_VERIFY,
+    checksum = KVMEM_SUBMIT_CHECKSUM,
+};
+
 /// Flags of TransferOptions.
 enum class TransferFlag : std::uint64_t {
     zero_copy = KVMEM_TRANSFER_ZERO_COPY,
     no_host_bounce = KVMEM_TRANSFER_NO_HOST_BOUNCE,
     by_layer = KVMEM_TRANSFER_BY_LAYER,
-    verify = KVMEM_TRANSFER_VERIFY,
     report_release = KVMEM_TRANSFER_REPORT_RELEASE,
 };
 

@@ -58,10 +58,34 @@ typedef struct kvmem_block_table {
     uint64_t token_step;
 } kvmem_block_table;
 
+/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
+/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ; kvmem_transfer_get_mismatches
+/// returns which do. Until the end nothing may write to the blocks. With a range of heads or block tables,
+/// only what has moved is compared, token by token; then files with direct I/O are not supported.
+///
+/// Both sides are read: host memory in place by several threads, GPU memory by a kernel on its GPU, and
+/// files, objects and blocks of peers once more, to memory that has random bytes before: a read that reports
+/// success and moves nothing is found, too. If a peer serves its layout (kvmem_layout_serve), the transfer is
+/// served: the owner of the source sends checksums, the other side compares what has arrived and what its
+/// blocks then have, and nothing is read twice over the network. Such a run ends at the first chunk that
+/// differs; only then the blocks are read once more, to find those that differ.
+#define KVMEM_SUBMIT_VERIFY 1
+/// Compute the CRC32C of the moved layers and outer slots of each block, as kvmem_layout_checksum does;
+/// kvmem_transfer_get_checksums returns them after the run. Until the end nothing may write to the blocks.
+///
+/// If the run compares whole blocks, these are the checksums of the destination that it has compared, and
+/// nothing is read for them. Otherwise one side is read in place after all blocks have moved, by threads or
+/// by a kernel on its GPU: the destination, if it is host or GPU memory of this process, or else the source.
+/// No file and no peer is read for them. Not supported in a graph, and together with a range of heads or
+/// block tables.
+#define KVMEM_SUBMIT_CHECKSUM 2
+
 /// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
 /// end. Everything is copied.
 typedef struct kvmem_submit_options {
     size_t struct_size;
+    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
+    uint64_t flags;
     /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
     const kvmem_block_pair *pairs;
     /// Number of pairs, at least 1; 0 if block tables are given.
@@ -83,9 +107,9 @@ typedef struct kvmem_submit_options {
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
     /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
     /// are read and compared; nothing may write to them until the run has ended. The run ends with
-    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
-    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
-    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; kvmem_transfer_get_mismatches returns such pairs. Blocks
+    /// of a remote destination are read back for that. Not supported in a graph, and together with a range of
+    /// heads, block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY.
     const uint32_t *checksums;
     /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
@@ -109,19 +133,9 @@ typedef struct kvmem_submit_options {
 /// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
 /// kvmem_transfer_explain reports by how much.
 #define KVMEM_TRANSFER_BY_LAYER 4
-/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
-/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
-/// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
-/// then files with direct I/O are not supported. If a peer serves its layout (kvmem_layout_serve), the
-/// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
-/// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
-/// another method, are read once more, to memory that has random bytes before: a read that reports success
-/// and moves nothing is found, too. Set `checksums` of kvmem_submit_options instead to compare with
-/// checksums that were computed before.
-#define KVMEM_TRANSFER_VERIFY 8
 /// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run that ends before its memory is released, as
 /// at its `timeout_ns`. Requires a queue.
-#define KVMEM_TRANSFER_REPORT_RELEASE 16
+#define KVMEM_TRANSFER_REPORT_RELEASE 8
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
@@ -257,7 +271,7 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; direct I/O
 ///           cannot access a range; staging_size is too small for a piece; a notification has no remote
-///           agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///           agent; or checksums are set together with KVMEM_SUBMIT_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks (the message has an
 ///           alternative), they cannot be verified, or tokens of a layout have separate regions, and block
@@ -451,6 +465,54 @@ kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer, uint64_t 
 ///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
 kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t num_layers,
     uint64_t timeout_ns, kvmem_error **error);
+
+/* ---- Mismatches and checksums ---- */
+
+/// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY or
+/// `checksums` of kvmem_submit_options. Never waits.
+///
+///     uint64_t different[64];
+///     size_t count = 0;
+///     if (status == KVMEM_STATUS_CORRUPT)
+///         status = kvmem_transfer_get_mismatches(transfer, different, 64, &count, &error);
+///
+/// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
+/// They are in ascending order, and all others have arrived. After a run that was not compared, or has ended
+/// with KVMEM_STATUS_OK, there are none. After a served run that found a damaged chunk, pairs that had not
+/// moved by then are mismatches, too. There are none if the peer does not let the blocks be read once more;
+/// then the message of the run says so.
+/// @param transfer a transfer
+/// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of indices; the number of pairs or tokens is always enough
+/// @param count receives the number of mismatches, which may be more than `capacity`
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
+kvmem_status kvmem_transfer_get_mismatches(const kvmem_transfer *transfer, uint64_t *indices, size_t capacity,
+    size_t *count, kvmem_error **error);
+
+/// Returns the checksums that the last run has computed, with KVMEM_SUBMIT_CHECKSUM. Never waits.
+///
+///     const kvmem_submit_options offload = {.struct_size = sizeof offload, .pairs = pairs, .num_pairs = 2,
+///                                           .flags = KVMEM_SUBMIT_CHECKSUM};
+///     // after the run
+///     status = kvmem_transfer_get_checksums(transfer, checksums, 2, &count, &error);
+///
+/// They are those of the blocks in the order of the pairs, and can be given to the run that moves the blocks
+/// back, as `checksums` of kvmem_submit_options. After a run that has ended with KVMEM_STATUS_CORRUPT because
+/// of its comparison, they are those of the destination.
+/// @param transfer a transfer
+/// @param checksums receives the checksums, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of checksums; the number of pairs is enough
+/// @param count receives the number of checksums, which may be more than `capacity`
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the last run has computed no
+///           checksums: it was submitted without KVMEM_SUBMIT_CHECKSUM, or a damaged chunk has ended it
+///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
+kvmem_status kvmem_transfer_get_checksums(const kvmem_transfer *transfer, uint32_t *checksums,
+    size_t capacity, size_t *count, kvmem_error **error);
 
 /* ---- Methods and information ---- */
 

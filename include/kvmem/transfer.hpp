@@ -71,7 +71,9 @@ struct SubmitOptions {
     std::uint64_t user_data = 0;
     /// Bytes for the remote agent; an empty string is an empty message.
     std::optional<std::string> notification{};
-    /// One per pair. Not with TransferFlag::verify, which compares with the source.
+    /// What is checked at the end of the run.
+    Flags<SubmitFlag> flags{};
+    /// One per pair. Not with SubmitFlag::verify, which compares with the source.
     Elements<std::uint32_t> checksums{};
     /// After this time the run ends with Status::timed_out. Zero: no limit.
     std::chrono::nanoseconds timeout{0};
@@ -140,6 +142,7 @@ struct SubmitOptionsInC {
             c.notification = options.notification->data();
             c.notification_size = options.notification->size();
         }
+        c.flags = options.flags.bits();
         c.checksums = options.checksums.empty() ? nullptr : options.checksums.data();
         c.timeout_ns = limit_ns(options.timeout);
     }
@@ -257,6 +260,15 @@ public:
         return detail::give(detail::run(kvmem_transfer_wait_on_stream, get(), num_layers, stream));
     }
 
+    /// The indices of the pairs, or of the moved tokens of block tables, that differ after the last run.
+    Return<std::vector<std::uint64_t>> mismatches() const {
+        return list<std::uint64_t>(kvmem_transfer_get_mismatches);
+    }
+    /// The checksums that the last run has computed, with SubmitFlag::checksum.
+    Return<std::vector<std::uint32_t>> checksums() const {
+        return list<std::uint32_t>(kvmem_transfer_get_checksums);
+    }
+
     Return<TransferInfo> info() const {
         auto c = detail::get<kvmem_transfer_info>(kvmem_transfer_get_info, get());
         if (!c) return detail::give(Result<TransferInfo>(c.error()));
@@ -275,6 +287,17 @@ public:
     }
 
 private:
+    // Another thread may start a run with more of them between two calls.
+    template <typename Item, typename Get> Return<std::vector<Item>> list(Get get_items) const {
+        std::vector<Item> items;
+        for (;;) {
+            const auto count = detail::get<std::size_t>(get_items, get(), items.data(), items.size());
+            if (!count) return detail::give(Result<std::vector<Item>>(count.error()));
+            const bool fits = *count <= items.size();
+            items.resize(*count);
+            if (fits) return detail::give(Result<std::vector<Item>>(std::move(items)));
+        }
+    }
     Return<bool> in_time(const Result<Status> &wait) const {
         return detail::give(
             detail::in_time(wait, [this] { return detail::call(kvmem_transfer_poll, get()); }));

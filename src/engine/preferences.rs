@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The caller's constraints on the method of a transfer.
+//! The caller's constraints on the method of a transfer, and what it wants at the end of a run.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-use crate::base::error::{Result, ensure};
 use crate::run::method::TransferMethod;
 
 /// How long a peer may make no progress in a transfer through an arena, unless the caller sets it.
@@ -29,19 +28,15 @@ pub struct Preferences {
     pub method: Option<TransferMethod>,
     /// How long a transfer with a peer may make no progress; `None` for the default.
     pub stall_timeout: Option<Duration>,
-    /// Each run compares the destination with the source before it ends.
-    pub verifies: bool,
     /// The destination is host memory that the library compares: slots get poison before NIXL fills them.
     pub poisons_slots: bool,
 }
 
-/// Fails for a run by layer that is verified.
-pub fn ensure_by_layer_or_verified(by_layer: bool, is_verified: bool) -> Result<()> {
-    ensure!(
-        !(by_layer && is_verified),
-        Unsupported,
-        "a transfer by layer can't be verified: layers would be reported before they are compared; \
-         remove one of the two flags, or compare with kvmem_layout_checksum"
-    );
-    Ok(())
+/// What follows the last byte of a run, if the engine can do that.
+#[derive(Default)]
+pub struct Ending {
+    /// The destination is to be compared with the source. An engine that does so says that it [verifies](super::Engine::verifies).
+    pub verifies: bool,
+    /// Is sent to the peer, if nothing that the engine does not do is to come before it.
+    pub notification: Option<Vec<u8>>,
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::preferences::Preferences;
+use super::preferences::{Ending, Preferences};
 use super::{Engine, select};
 use crate::base::error::Result;
 use crate::layout::Layout;
@@ -20,11 +20,11 @@ pub fn prepare(
     sides @ [source, destination]: [&Arc<Layout>; 2],
     plan: Plan,
     preferences: &Preferences,
-    notification: Option<Vec<u8>>,
+    ending: Ending,
     before: Option<&dyn Engine>,
 ) -> Result<Box<dyn Engine>> {
     ensure_io_alignment(source, destination, &plan, preferences.by_layer)?;
     ensure_apart(source, destination, &plan)?;
     let next = before.and_then(|before| before.prepare_next(&plan, preferences));
-    next.unwrap_or_else(|| select::prepare(method, sides, plan, preferences, notification))
+    next.unwrap_or_else(|| select::prepare(method, sides, plan, preferences, ending))
 }

@@ -12,7 +12,7 @@ use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::direct::host::HostCopy;
 use crate::engine::file::DiskMove;
 use crate::engine::peer::{self, NixlMove};
-use crate::engine::preferences::Preferences;
+use crate::engine::preferences::{Ending, Preferences};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
@@ -133,7 +133,7 @@ pub fn prepare(
     sides @ [source, destination]: [&Arc<Layout>; 2],
     plan: Plan,
     preferences: &Preferences,
-    notification: Option<Vec<u8>>,
+    ending: Ending,
 ) -> Result<Box<dyn Engine>> {
     if method == TransferMethod::Memcpy {
         return Ok(Box::new(HostCopy::new(plan, preferences.by_layer)));
@@ -156,7 +156,7 @@ pub fn prepare(
     let plans: Vec<_> = divide(plan);
     // The peer is notified after the last byte.
     let last = plans.len() - 1;
-    let (mut notification, mut preferences) = (notification, preferences.clone());
+    let (Ending { verifies, mut notification }, mut preferences) = (ending, preferences.clone());
     let prepare = |(index, plan)| {
         let notification = if index == last { notification.take() } else { None };
         if sides.iter().any(|side| side.memory_type() == MemoryType::Object) {
@@ -165,7 +165,7 @@ pub fn prepare(
         if !sides.iter().any(|side| side.memory().is_remote()) {
             return NixlMove::prepare(sides, plan, notification);
         }
-        let part = NixlMove::with_peer(sides, plan, &preferences, notification)?;
+        let part = NixlMove::with_peer(sides, plan, &preferences, Ending { verifies, notification })?;
         // All layers take the method of the first.
         preferences.method = Some(part.method());
         Ok(part)

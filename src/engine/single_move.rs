@@ -9,7 +9,7 @@ use super::prepare::prepare;
 use super::runs::{self, Needs, Runs};
 use super::{Engine, select, time_limit};
 use crate::base::error::{Result, Status, ensure};
-use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
+use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::run::completion::{Account, Completion, Limit};
@@ -85,10 +85,10 @@ fn prepared(
     let preferences = Preferences { stall_timeout, poisons_slots: true, ..Preferences::default() };
     if method == TransferMethod::Nixl && sides[0].served().is_some() {
         let served = Preferences { method: Some(TransferMethod::NixlServed), ..preferences.clone() };
-        match prepare(method, sides, plan.clone(), &served, None, None) {
+        match prepare(method, sides, plan.clone(), &served, Ending::default(), None) {
             Err(error) if error.status() == Status::Unsupported => {}
             prepared => return prepared,
         }
     }
-    prepare(method, sides, plan, &preferences, None, None)
+    prepare(method, sides, plan, &preferences, Ending::default(), None)
 }

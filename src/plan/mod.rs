@@ -87,6 +87,11 @@ impl Plan {
         Self::filled(outline, spare, |blocks| blocks.fill_tokens(outline, tables))
     }
 
+    /// The plan of other tokens between the same layouts.
+    pub fn with_tokens(&self, tables: &TokenTables<'_>) -> Result<Self> {
+        Self::from_tokens(&self.outline, tables, None)
+    }
+
     fn filled(
         outline: &Arc<Outline>,
         spare: Option<Arc<PlannedBlocks>>,

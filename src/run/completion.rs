@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deadline::{Deadline, Deadlines, Expires, Reservation};
+use super::findings::Findings;
 use super::learned::Record;
 use super::queue::{EntryKind, Queue, QueueEntry};
 use super::reports::{Reported, Reports};
@@ -83,6 +84,7 @@ struct Last {
     /// Of the run in flight, if it has one.
     deadline: Option<Deadline>,
     reported: Reported,
+    findings: Findings,
 }
 
 impl Completion {
@@ -102,6 +104,7 @@ impl Completion {
                 account: Account::default(),
                 deadline: None,
                 reported: Reported::default(),
+                findings: Findings::default(),
             }),
             over: Condvar::new(),
             layers,
@@ -246,7 +249,7 @@ impl Completion {
         if self.has_succeeded() {
             last.outcome = Ok(());
         }
-        last.account = account;
+        (last.account, last.findings) = (account, Findings::default());
         last.deadline = deadline.map(|(reservation, at)| reservation.add(at, self.clone()));
         self.moved.store(0, Ordering::Release);
         self.moved_bytes.store(0, Ordering::Relaxed);
@@ -309,6 +312,28 @@ impl Completion {
         last.reported.layers(&self.reports, user_data, moved, self.layers);
         drop(last);
         self.over.notify_all();
+    }
+
+    /// Keeps what the check of the run in flight has found. After its deadline, nothing.
+    pub(super) fn note(&self, findings: Findings) {
+        let mut last = self.last();
+        if self.is_running() {
+            last.findings = findings;
+        }
+    }
+
+    /// Passes what the check of the last run has found to `read`: nothing, if it was not checked. Returns `None` while the run is in
+    /// flight. Fails as the run has failed, unless its blocks were compared and differ.
+    pub fn findings<T>(&self, read: impl FnOnce(&Findings) -> T) -> Result<Option<T>> {
+        self.ensure_submitted()?;
+        let last = self.last();
+        if self.is_running() {
+            return Ok(None);
+        }
+        match &last.outcome {
+            Err(error) if error.status() != Status::Corrupt && !self.has_succeeded() => Err(error.clone()),
+            _ => Ok(Some(read(&last.findings))),
+        }
     }
 
     /// Duration of the last run that ended.

@@ -4,6 +4,7 @@
 
 pub mod completion;
 pub mod deadline;
+pub mod findings;
 pub mod learned;
 pub mod method;
 pub mod queue;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::completion::{Completion, MemoryUse, Outcome};
+use self::findings::Findings;
 use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
 use crate::base::leak;
@@ -45,7 +47,7 @@ pub struct Run {
     held: Option<RunHolds>,
     /// The parts that run in order, and the index of the current one.
     steps: Option<(Arc<dyn Steps>, u64)>,
-    /// Compares the blocks after the last byte.
+    /// Checks the blocks after the last byte.
     verification: Option<Arc<dyn Verify>>,
     /// Deregisters memory if the run was its last user.
     agent: Option<Arc<Agent>>,
@@ -68,10 +70,19 @@ pub trait Steps: Send + Sync {
     fn start(self: Arc<Self>, part: u64, run: Run);
 }
 
-/// Compares moved blocks with their expected contents, before the run ends.
+/// Checks moved blocks before the run ends: compares them with their expected contents, or computes their checksums.
 pub trait Verify: Send + Sync {
-    /// Fails if the blocks differ, or if the run was cancelled before all of them were compared.
-    fn outcome(&self, layouts: &[Arc<Layout>; 2], stop: Stop) -> Outcome;
+    /// Whether there is something to do after the blocks were moved with this outcome.
+    fn follows(&self, moved: &Outcome) -> bool;
+    /// The outcome of the run after the blocks were moved with the outcome `moved`. Fails if the blocks differ, or if the run was
+    /// cancelled before all of them were read.
+    fn outcome(
+        &self,
+        moved: Outcome,
+        layouts: &[Arc<Layout>; 2],
+        stop: Stop,
+        findings: &mut Findings,
+    ) -> Outcome;
     /// Tells the peer that the blocks are right, if it waits for that.
     fn notify(&self) -> Outcome;
 }
@@ -240,11 +251,11 @@ impl Run {
         steps.start(next, self);
     }
 
-    /// Compares the moved blocks if this was requested and the outcome was not reported. Then ends the run.
-    fn verify(mut self, outcome: Outcome) {
-        let verifies = outcome.is_ok() && !self.is_reported();
-        if self.verification.is_none() || !verifies {
-            return self.finish(outcome);
+    /// Checks the moved blocks if this was requested and the outcome was not reported. Then ends the run.
+    fn verify(mut self, moved: Outcome) {
+        let follows = self.verification.as_ref().is_some_and(|verification| verification.follows(&moved));
+        if !follows || self.is_reported() {
+            return self.finish(moved);
         }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.
@@ -252,7 +263,7 @@ impl Run {
         let is_of_gpu = |layout: &Arc<Layout>| layout.memory_type() == MemoryType::Vram;
         let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
         let may_stall = has_peer || self.layouts().is_some_and(|layouts| layouts.iter().any(is_of_gpu));
-        let check = Arc::new(Check(Mutex::new(Some(self))));
+        let check = Arc::new(Check(Mutex::new(Some((self, moved)))));
         let shared = check.clone() as Arc<dyn Shared>;
         // A peer that does not respond, or a GPU that a kernel keeps busy, must not take the threads that all runs share.
         let passed = match may_stall {
@@ -264,16 +275,18 @@ impl Run {
         }
     }
 
-    /// Compares the moved blocks, if there is a thread for that. Then ends the run.
-    fn compare(&mut self, thread: Result<()>) {
+    /// Checks the moved blocks, if there is a thread for that. Then ends the run.
+    fn check(&mut self, moved: Outcome, thread: Result<()>) {
         let verification = self.verification.take();
+        let mut findings = Findings::default();
         let outcome = match (&verification, self.layouts(), thread) {
-            (_, _, Err(error)) => Err(error.context("verify moved blocks")),
+            (_, _, Err(error)) => moved.and(Err(error.context("verify moved blocks"))),
             (Some(verification), Some(layouts), _) => {
-                verification.outcome(layouts, self.stop_without_count())
+                verification.outcome(moved, layouts, self.stop_without_count(), &mut findings)
             }
-            _ => Ok(()),
+            _ => moved,
         };
+        self.completion.note(findings);
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let outcome = match &verification {
             Some(verification) if outcome.is_ok() && !self.is_reported() => verification.notify(),
@@ -327,14 +340,14 @@ impl Run {
     }
 }
 
-/// The comparison of the blocks of a run, which a thread makes; empty when it has begun.
-struct Check(Mutex<Option<Run>>);
+/// The check of the blocks of a run, which a thread makes, and the outcome of their move; empty when it has begun.
+struct Check(Mutex<Option<(Run, Outcome)>>);
 
 impl Check {
     fn make(&self, thread: Result<()>) {
         let run = self.0.lock().take();
-        if let Some(mut run) = run {
-            run.compare(thread);
+        if let Some((mut run, moved)) = run {
+            run.check(moved, thread);
         }
     }
 }

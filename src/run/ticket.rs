@@ -33,7 +33,7 @@ impl Ticket {
         Ok(Self { run, account, deadline })
     }
 
-    /// Makes the run compare the moved blocks before it ends.
+    /// Makes the run check the moved blocks before it ends.
     pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
         self.run.verification = Some(verification);
         self

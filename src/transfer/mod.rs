@@ -19,13 +19,13 @@ pub use crate::engine::explain::{ComparedMethod, Summary, Verdict};
 pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
 pub use crate::run::completion::{Completion, Outcome};
+pub use crate::run::findings::Findings;
 pub use crate::run::method::TransferMethod;
 pub use crate::run::queue::{EntryKind, OpenQueue, Queue, QueueEntry};
 pub use crate::run::reports::Reports;
-pub use transfer_request::{Expected, Step, TransferRequest};
+pub use transfer_request::{Step, TransferRequest};
 pub use verify::checksum;
 
-use crate::engine::preferences::ensure_by_layer_or_verified;
 use crate::engine::runs::Runs;
 use crate::engine::{explain, select};
 use crate::plan::PlannedBlocks;
@@ -66,7 +66,6 @@ impl Transfer {
     ) -> Result<Self> {
         let pair = LayoutPair::cached(source, destination, &request)?;
         let preferences = &request.preferences;
-        ensure_by_layer_or_verified(preferences.by_layer, preferences.verifies)?;
         select::ensure_possible(pair.method, [source, destination], preferences)?;
         let route = Route { pair, preferences: request.preferences };
         let completion = Completion::reporting(route.pair.outline.layers(), request.reports);
@@ -198,8 +197,8 @@ impl Transfer {
         ensure!(
             prepared.verification.is_none(),
             Unsupported,
-            "runs of a graph can't be verified, because the host does not take part in them; create the transfer without \
-             checksums and flags to verify"
+            "runs of a graph can't be verified, because the host does not take part in them; submit without \
+             checksums and KVMEM_SUBMIT_* flags"
         );
         ensure!(
             !prepared.needs.is_limited(),
@@ -232,6 +231,12 @@ impl Transfer {
     pub fn poll(&self) -> Result<Option<()>> {
         self.submitted()?.engine.poll();
         self.completion().poll()
+    }
+
+    /// Passes what the check of the last run has found to `read`. Returns `None` while the run is in flight. Fails as the run has
+    /// failed, unless its blocks were compared and differ.
+    pub fn findings<T>(&self, read: impl FnOnce(&Findings) -> T) -> Result<Option<T>> {
+        self.completion().findings(read)
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread copies host memory and does NIXL's work

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::layout_pair::LayoutPair;
-use super::transfer_request::{Expected, Step};
+use super::transfer_request::Step;
 use super::verify::Verification;
 use crate::base::error::{Result, ensure, fail};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
-use crate::engine::preferences::{Preferences, ensure_by_layer_or_verified};
+use crate::engine::preferences::{Ending, Preferences};
 use crate::engine::prepare::prepare;
 use crate::engine::runs::{self, Needs};
 use crate::engine::{Candidate, Engine, OnStreams, time_limit};
@@ -45,24 +45,25 @@ impl Route {
         if before.is_none() {
             self.pair.contexts.ensure_alive()?;
         }
-        let expected = step.expected(self.preferences.verifies)?;
-        ensure_by_layer_or_verified(self.preferences.by_layer, expected.is_some())?;
+        step.ensure_checkable(self.preferences.by_layer)?;
         let plan = match &step.tables {
             Some(tables) => Plan::from_tokens(&self.pair.outline, tables, spare)?,
             None => Plan::new(&self.pair.outline, step.pairs, spare)?,
         };
         let kept = plan.clone();
         let touched = runs::touched(source, destination, &plan);
-        // A verified run notifies the peer after the comparison, which may be a part of what the engine does.
-        let by_engine = !matches!(expected, Some(Expected::Checksums(_)));
-        let notification = step.notification.as_ref().filter(|_| by_engine).cloned();
+        // What the engine can do itself when it has moved the last byte, unless it is followed by more.
+        let is_last = step.checksums.is_none() && !step.returns_checksums;
+        let ending = Ending {
+            verifies: step.verifies,
+            notification: step.notification.as_ref().filter(|_| is_last).cloned(),
+        };
         let before = before.map(|before| &*before.engine);
-        let engine = prepare(self.pair.method, sides, plan, &self.preferences, notification, before)?;
+        let engine = prepare(self.pair.method, sides, plan, &self.preferences, ending, before)?;
         let method = engine.method();
-        let is_verified = expected.is_some();
-        let verify = |expected| Verification::new(sides, &step, &kept, &self.preferences, expected);
-        let verification = expected.filter(|_| !(by_engine && engine.verifies())).map(verify);
-        let verification = verification.transpose()?.map(Arc::new);
+        let by_engine = step.verifies && engine.verifies();
+        let verification =
+            Verification::for_step(sides, &step, &kept, &self.preferences, by_engine)?.map(Arc::new);
         let limit =
             step.timeout.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
@@ -75,8 +76,8 @@ impl Route {
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
-            // With verification, the duration is not that of the method alone.
-            record: record.clone().filter(|_| !is_verified),
+            // With a check of the blocks, the duration is not that of the method alone.
+            record: record.clone().filter(|_| !step.is_checked()),
             written,
             limit,
         };
@@ -104,7 +105,7 @@ pub(super) struct PreparedPairs {
     pub needs: Needs,
     /// Throughput of earlier runs by the same method, if no model predicts it.
     record: Option<Arc<Record>>,
-    /// Compares the blocks after the last byte.
+    /// Checks the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
 }
 

@@ -35,27 +35,38 @@ pub struct Step<'a> {
     pub notification: Option<Vec<u8>>,
     /// Expected CRC32C of the destination's blocks, one per pair. They are compared before the run ends.
     pub checksums: Option<&'a [u32]>,
+    /// The destination's blocks are compared with those of the source before the run ends.
+    pub verifies: bool,
+    /// The run returns a CRC32C per pair.
+    pub returns_checksums: bool,
     /// How long a run with these blocks may take; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-impl<'a> Step<'a> {
-    /// The expected contents of the destination's blocks, or `None` if they are not compared.
-    pub fn expected(&self, verifies_source: bool) -> Result<Option<Expected<'a>>> {
-        ensure!(
-            self.checksums.is_none() || !verifies_source,
-            InvalidArgument,
-            "the request has both checksums and KVMEM_TRANSFER_VERIFY; use only one of the two"
-        );
-        let by_source = verifies_source.then_some(Expected::Source);
-        Ok(self.checksums.map(Expected::Checksums).or(by_source))
+impl Step<'_> {
+    /// Whether the destination's blocks are compared.
+    pub fn compares(&self) -> bool {
+        self.verifies || self.checksums.is_some()
     }
-}
 
-/// The expected contents of a destination's blocks.
-pub enum Expected<'a> {
-    /// These CRC32C, one per pair.
-    Checksums(&'a [u32]),
-    /// The same as the source's blocks.
-    Source,
+    /// Whether something is to be done with the blocks after they were moved.
+    pub fn is_checked(&self) -> bool {
+        self.compares() || self.returns_checksums
+    }
+
+    /// Fails if the blocks of a transfer, by layer or not, can't be checked like that.
+    pub fn ensure_checkable(&self, by_layer: bool) -> Result<()> {
+        ensure!(
+            self.checksums.is_none() || !self.verifies,
+            InvalidArgument,
+            "the request has both checksums and KVMEM_SUBMIT_VERIFY; use only one of the two"
+        );
+        ensure!(
+            !self.compares() || !by_layer,
+            Unsupported,
+            "a transfer by layer can't be verified: layers would be reported before they are compared; submit without \
+             checksums and KVMEM_SUBMIT_VERIFY, or create the transfer without KVMEM_TRANSFER_BY_LAYER"
+        );
+        Ok(())
+    }
 }

@@ -133,6 +133,8 @@ pub const SubmitOptions = struct {
     user_data: u64 = 0,
     /// Message to the remote agent, sent after the last byte has moved.
     notification: ?[]const u8 = null,
+    /// What is checked at the end of the run.
+    flags: constants.SubmitFlags = .{},
     /// Expected CRC32C of the moved parts of each block, one per pair.
     checksums: ?[]const u32 = null,
     /// Nanoseconds after which the run ends with TimedOut, by any method; 0 for no limit.
@@ -316,6 +318,21 @@ pub const Transfer = struct {
         const filled = @min(count, buffer.len, found.len);
         for (buffer[0..filled], found[0..filled]) |*to, from| to.* = core.fromC(ComparedMethod, from);
         return buffer[0..filled];
+    }
+
+    /// The indices of the pairs, or of the moved tokens of block tables, that differ after the last run, which has compared them:
+    /// those that fit `buffer`.
+    pub fn mismatches(self: Transfer, buffer: []u64, diagnostics: ?*Diagnostics) Error![]u64 {
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_transfer_get_mismatches, .{ self.handle, buffer.ptr, buffer.len, &count });
+        return buffer[0..@min(count, buffer.len)];
+    }
+
+    /// The checksums that the last run has computed, with the flag `checksum`: those that fit `buffer`.
+    pub fn checksums(self: Transfer, buffer: []u32, diagnostics: ?*Diagnostics) Error![]u32 {
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_transfer_get_checksums, .{ self.handle, buffer.ptr, buffer.len, &count });
+        return buffer[0..@min(count, buffer.len)];
     }
 
     /// Text for people, with a line per method that was compared.

@@ -107,6 +107,7 @@ static kvmem_submit_options submit_options(struct step *step, struct blocks *blo
     read_blocks(step, blocks);
     return (kvmem_submit_options){
         .struct_size = sizeof(kvmem_submit_options),
+        .flags = flags_value(step, "submit_flags", submit_flags),
         .pairs = blocks->num_pairs ? blocks->pairs : NULL,
         .num_pairs = blocks->num_pairs,
         .source_table = blocks->has_source ? &blocks->source_table : NULL,
@@ -220,6 +221,28 @@ static kvmem_status transfer_get_methods(struct step *step, kvmem_error **error)
     return status;
 }
 
+static kvmem_status transfer_get_mismatches(struct step *step, kvmem_error **error)
+{
+    uint64_t mismatches[MAX_LIST];
+    size_t count = 0;
+    const kvmem_status status = kvmem_transfer_get_mismatches(transfer_of(step), mismatches, MAX_LIST, &count, error);
+    if (status < 0) return status;
+    add_text(step, "mismatches", "");
+    for (size_t i = 0; i < count; i++) append_number(step, mismatches[i]);
+    return status;
+}
+
+static kvmem_status transfer_get_checksums(struct step *step, kvmem_error **error)
+{
+    uint32_t checksums[MAX_LIST];
+    size_t count = 0;
+    const kvmem_status status = kvmem_transfer_get_checksums(transfer_of(step), checksums, MAX_LIST, &count, error);
+    if (status < 0) return status;
+    add_text(step, "checksums", "");
+    for (size_t i = 0; i < count; i++) append_number(step, checksums[i]);
+    return status;
+}
+
 const struct call transfer_calls[] = {
     {"queue_create", .create = queue_create, .type = QUEUE},
     {"queue_poll", .run = queue_poll},
@@ -234,5 +257,7 @@ const struct call transfer_calls[] = {
     {"transfer_get_layers", .run = transfer_get_layers},
     {"transfer_get_info", .run = transfer_get_info},
     {"transfer_get_methods", .run = transfer_get_methods},
+    {"transfer_get_mismatches", .run = transfer_get_mismatches},
+    {"transfer_get_checksums", .run = transfer_get_checksums},
     {.name = NULL},
 };

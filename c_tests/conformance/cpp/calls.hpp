@@ -65,6 +65,11 @@ inline std::chrono::nanoseconds timeout(const Step &step) {
 
 // Appends an item to a list of a result.
 inline void append(std::string &list, const std::string &item) { list += (list.empty() ? "" : ",") + item; }
+template <typename Item> std::string joined(const std::vector<Item> &numbers) {
+    std::string list;
+    for (const Item one : numbers) append(list, number(one));
+    return list;
+}
 
 // "a:b"
 inline std::pair<std::string, std::string> split_pair(const std::string &text) {

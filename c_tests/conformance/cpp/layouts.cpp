@@ -145,14 +145,8 @@ Results get_region(const Step &step, World &world) {
     return {};
 }
 
-Results checksums_of(const std::vector<std::uint32_t> &checksums) {
-    std::string list;
-    for (const std::uint32_t one : checksums) append(list, number(one));
-    return {{"checksums", list}};
-}
-
 Results checksum(const Step &step, World &world) {
-    return checksums_of(world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"), timeout(step)));
+    return {{"checksums", joined(world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"), timeout(step)))}};
 }
 
 }  // namespace

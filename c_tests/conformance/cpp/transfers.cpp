@@ -53,6 +53,7 @@ struct Blocks {
     kvmem::SubmitOptions options(const Step &step) const {
         kvmem::SubmitOptions options;
         options.pairs = pairs;
+        options.flags = flags<kvmem::SubmitFlag>(step, "submit_flags", submit_flags);
         options.checksums = checksums;
         options.source_table = source_table;
         options.destination_table = destination_table;
@@ -155,6 +156,12 @@ Calls transfer_calls() {
              return {{"num_layers", number(world.get<kvmem::Transfer>(step.name()).layers())}};
          }},
         {"transfer_get_info", transfer_info},
+        {"transfer_get_mismatches", [](const Step &step, World &world) -> Results {
+             return {{"mismatches", joined(world.get<kvmem::Transfer>(step.name()).mismatches())}};
+         }},
+        {"transfer_get_checksums", [](const Step &step, World &world) -> Results {
+             return {{"checksums", joined(world.get<kvmem::Transfer>(step.name()).checksums())}};
+         }},
         {"transfer_get_methods", [](const Step &step, World &world) -> Results {
              const auto used = world.get<kvmem::Transfer>(step.name()).methods().front();
              return {{"method", word_of(raw(used.method), methods)}, {"choice", word_of(raw(used.choice), choices)}};

@@ -14,6 +14,7 @@ var transferCalls = map[string]call{
 	"transfer_poll": poll,
 	"transfer_wait": wait, "transfer_get_layers": layers, "transfer_wait_layers": waitLayers,
 	"transfer_get_info": transferInfo, "transfer_get_methods": usedMethod,
+	"transfer_get_mismatches": mismatches, "transfer_get_checksums": computedChecksums,
 }
 
 var transferCreators = map[string]call{
@@ -23,7 +24,7 @@ var transferCreators = map[string]call{
 // submitOptions reads the blocks of a run: pairs or tables.
 func submitOptions(in *values) kvmem.SubmitOptions {
 	o := kvmem.SubmitOptions{
-		NumTokens: in.number("num_tokens"), UserData: in.number("user_data"), Checksums: in.numbers("checksums"),
+		Flags: flags[kvmem.SubmitFlags](in, "submit_flags", submitFlags), NumTokens: in.number("num_tokens"), UserData: in.number("user_data"), Checksums: in.numbers("checksums"),
 	}
 	for _, pair := range in.list("pairs") {
 		source, destination := cut(pair)
@@ -133,6 +134,21 @@ func usedMethod(s *step) error {
 	s.put("method", wordOf(methods, m[0].Method))
 	s.put("choice", wordOf(choices, m[0].Choice))
 	return nil
+}
+
+func mismatches(s *step) error {
+	found, err := transfer(s).Mismatches()
+	var list []string
+	for _, index := range found {
+		list = append(list, fmt.Sprint(index))
+	}
+	s.put("mismatches", strings.Join(list, ","))
+	return err
+}
+
+func computedChecksums(s *step) error {
+	found, err := transfer(s).Checksums()
+	return putChecksums(s, found, err)
 }
 
 func queuePoll(s *step) error {

@@ -98,11 +98,15 @@ var localities = words{
 	"mapped":     uint64(kvmem.LocalityMapped),
 }
 
+var submitFlags = words{
+	"verify":   uint64(kvmem.SubmitVerify),
+	"checksum": uint64(kvmem.SubmitChecksum),
+}
+
 var transferFlags = words{
 	"zero_copy":      uint64(kvmem.TransferZeroCopy),
 	"no_host_bounce": uint64(kvmem.TransferNoHostBounce),
 	"by_layer":       uint64(kvmem.TransferByLayer),
-	"verify":         uint64(kvmem.TransferVerify),
 	"report_release": uint64(kvmem.TransferReportRelease),
 }
 

@@ -29,7 +29,7 @@ static const kv_job *by(kv_job *options, uint32_t path) {
 /* Each run reads the blocks of the peer to host memory, and compares them. */
 static const kv_job *verified_by(kv_job *options, uint32_t path) {
     by(options, path);
-    options->transfer.flags = KVMEM_TRANSFER_VERIFY;
+    options->run.flags = KVMEM_SUBMIT_VERIFY;
     return options;
 }
 

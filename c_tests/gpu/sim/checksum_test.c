@@ -102,7 +102,7 @@ TEST(a_checksum_beside_work_that_does_not_end_keeps_to_its_timeout) {
 TEST(a_verification_beside_work_that_does_not_end_can_be_cancelled) {
     OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_DEVICE);
     flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY,
-                  it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                  it.run.flags = KVMEM_SUBMIT_VERIFY);
     flight_run(&flight);
     SIM(sim_reset());
     SIM(sim_hold_call("cuLaunchKernel"));
@@ -117,11 +117,56 @@ TEST(a_verification_beside_work_that_does_not_end_can_be_cancelled) {
     flight_run(&flight);
 }
 
+static void expect_computed(const kvmem_transfer *transfer, const uint32_t *expected, size_t count) {
+    uint32_t found[16];
+    CHECK(count <= NUM(found));
+    GET(size_t, number, kvmem_transfer_get_checksums, transfer, found, NUM(found));
+    CHECK_EQ(number, count);
+    CHECK_BYTES(found, expected, count * sizeof(*found));
+}
+
+/* By a kernel on the GPU if that has the destination, and in place in host memory otherwise. A run with given checksums returns those
+   that it has compared, without another launch. */
+TEST(a_run_lists_what_differs_and_returns_checksums) {
+    static const place places[][2] = {
+        {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}, {PLACE_DEVICE, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_FILE}};
+    for (size_t i = 0; i < NUM(places); i++) {
+        SIM(sim_reset());
+        OPENED(flight, flight, .from = places[i][0], .to = places[i][1], .file_flags = KVMEM_DISK_BUFFERED);
+        const kv_job plain = flight_options(&flight);
+        const size_t count = plain.run.num_pairs;
+        uint32_t blocks[16], expected[16];
+        CHECK(count > 2 && count <= NUM(blocks));
+        for (size_t k = 0; k < count; k++) blocks[k] = plain.run.pairs[k].source;
+        EXPECT_OK(kvmem_layout_checksum(flight.source.model.layout, blocks, count, KVMEM_TIMEOUT_FOREVER, expected, ERR));
+        flight_create(&flight, it.run.flags = KVMEM_SUBMIT_CHECKSUM);
+        flight_run(&flight);
+        expect_computed(flight.transfer, expected, count);
+        uint32_t wrong[16];
+        memcpy(wrong, expected, sizeof(wrong));
+        wrong[0]++;
+        wrong[count - 1]++;
+        const kvmem_submit_options compared =
+            WITH(plain.run, it.flags = KVMEM_SUBMIT_CHECKSUM, it.checksums = wrong);
+        EXPECT_OK(kvmem_transfer_submit(flight.transfer, &compared, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, TEXT("2 of %zu moved blocks", count),
+                       kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+        expect_computed(flight.transfer, expected, count);
+        uint64_t found[16];
+        GET(size_t, number, kvmem_transfer_get_mismatches, flight.transfer, found, NUM(found));
+        CHECK(number == 2 && found[0] == 0 && found[1] == count - 1);
+        RUN_WITH(flight.transfer, &plain.run);
+        EXPECT_OK(kvmem_transfer_get_mismatches(flight.transfer, NULL, 0, &number, ERR));
+        CHECK_EQ(number, 0);
+        EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_get_checksums(flight.transfer, NULL, 0, &number, ERR));
+    }
+}
+
 /* If verification fails, the transfer fails. It can run again. */
 TEST(a_failed_verification_fails_the_transfer) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
-    flight_create(&flight, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&flight, it.run.flags = KVMEM_SUBMIT_VERIFY);
     RUN(flight.transfer);
     SIM(sim_reset());
     SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));

@@ -339,7 +339,7 @@ TEST(a_verified_host_copy_does_not_wait_for_gpus) {
     for (size_t i = 0; i < MANY; i++) {
         copy_flight_open(&flights[i], PLACE_DEVICE);
         flight_create(&flights[i], it.transfer.method = KVMEM_METHOD_CUDA_COPY,
-                      it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+                      it.run.flags = KVMEM_SUBMIT_VERIFY);
     }
     SIM(sim_hold());
     const uint64_t copies = SIM(sim_calls("cuMemcpyAsync")) + MANY * flight_info(&flights[0]).num_moves;
@@ -353,7 +353,7 @@ TEST(a_verified_host_copy_does_not_wait_for_gpus) {
     SIM(sim_go_calls());
     const kv_move host_move = KV_MOVE(3, {0, 1}, {2, 3});
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .move = &host_move, .has_queue = true);
-    flight_create(&host, it.transfer.method = 0, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&host, it.transfer.method = 0, it.run.flags = KVMEM_SUBMIT_VERIFY);
     await_calls("cuMemcpyAsync", copies + 16); /* of as many checks as threads that check */
     run(&host);
     finish_many(flights);

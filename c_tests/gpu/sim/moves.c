@@ -40,7 +40,7 @@ kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destina
                          uint64_t flags, moving *made) {
     const contents scattered = small_contents(source, destination);
     kv_job options = WITH(kv_job_of(&small_move), it.transfer.method = method,
-                                          it.transfer.flags = flags);
+                                          KV_SET_FLAGS(flags));
     return create_moving(&scattered, &options, made);
 }
 

@@ -141,9 +141,9 @@ TEST(plans_without_memory_for_them_fail) {
         {PLACE_PINNED, PLACE_DEVICE, KVMEM_METHOD_CUDA_STAGED, 0},
         {PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_STAGED, 0},
         {PLACE_DEVICE, PLACE_DEVICE, 0, 0},
-        {PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_VERIFY},
+        {PLACE_PINNED, PLACE_DEVICE, 0, KV_VERIFY},
         {PLACE_PINNED, PLACE_PINNED, 0, 0},
-        {PLACE_PINNED, PLACE_PINNED, 0, KVMEM_TRANSFER_VERIFY},
+        {PLACE_PINNED, PLACE_PINNED, 0, KV_VERIFY},
     };
     const kvmem_layout_config config = small_blocks("BLONHC");
     CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(SMALL_BLOCKS * sizeof(*pairs));
@@ -157,13 +157,13 @@ TEST(plans_without_memory_for_them_fail) {
         {
             /* Creates per-device state. */
             static const kvmem_block_pair one = {0, 0};
-            flight_create(&flight, it.transfer.method = cases[i].path, it.transfer.flags = cases[i].flags,
+            flight_create(&flight, it.transfer.method = cases[i].path, KV_SET_FLAGS(cases[i].flags),
                           it.run.pairs = &one,
                           it.run.num_pairs = 1);
             RUN(flight.transfer);
         }
         const int failures = failures_until_created(
-            &flight, WITH(flight_options(&flight), it.transfer.method = cases[i].path, it.transfer.flags = cases[i].flags));
+            &flight, WITH(flight_options(&flight), it.transfer.method = cases[i].path, KV_SET_FLAGS(cases[i].flags)));
         CHECK(failures > 0);
     }
 }

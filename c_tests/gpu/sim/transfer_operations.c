@@ -156,7 +156,7 @@ OPERATION_CALL(transpose_elements_on_a_stream, transpose_new(ON_A_STREAM))
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                            start start) {
     moving moving;
-    const kvmem_status status = create_move(source, destination, method, KVMEM_TRANSFER_VERIFY, &moving);
+    const kvmem_status status = create_move(source, destination, method, KV_VERIFY, &moving);
     return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 

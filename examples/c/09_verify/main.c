@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block is stored on disk, and its checksum is kept. When the block is loaded, it is compared before the load
+// A block is stored on disk, and its checksum, which the run returns, is kept. When the block is loaded, it is compared before the load
 // completes: other bytes are an error, never data.
 #include <kvmem.h>
 #include <stdio.h>
@@ -14,11 +14,13 @@ static void check(kvmem_status status, kvmem_error **error)
 }
 
 static kvmem_status move(kvmem_layout *from, kvmem_layout *to, const kvmem_submit_options *blocks,
-    kvmem_error **error)
+    uint32_t *checksum, kvmem_error **error)
 {
     kvmem_transfer *transfer;
+    size_t count;
     check(kvmem_transfer_start(from, to, NULL, blocks, &transfer, error), error);
     kvmem_status status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error);
+    if (checksum) check(kvmem_transfer_get_checksums(transfer, checksum, 1, &count, error), error);
     kvmem_transfer_destroy(transfer);
     return status;
 }
@@ -27,10 +29,10 @@ static uint32_t store(kvmem_layout *cache, uint32_t block, kvmem_layout *disk, u
     kvmem_error **error)
 {
     kvmem_block_pair pair = {.source = block, .destination = slot};
-    kvmem_submit_options out = {.struct_size = sizeof out, .pairs = &pair, .num_pairs = 1};
+    kvmem_submit_options out = {.struct_size = sizeof out, .pairs = &pair, .num_pairs = 1,
+        .flags = KVMEM_SUBMIT_CHECKSUM};
     uint32_t checksum;
-    check(kvmem_layout_checksum(cache, &block, 1, KVMEM_TIMEOUT_FOREVER, &checksum, error), error);
-    check(move(cache, disk, &out, error), error);
+    check(move(cache, disk, &out, &checksum, error), error);
     return checksum;
 }
 
@@ -40,7 +42,7 @@ static kvmem_status load(kvmem_layout *disk, uint32_t slot, kvmem_layout *cache,
     kvmem_block_pair pair = {.source = slot, .destination = block};
     kvmem_submit_options in = {.struct_size = sizeof in, .pairs = &pair, .num_pairs = 1,
         .checksums = &checksum};
-    return move(disk, cache, &in, error); /* KVMEM_STATUS_CORRUPT: compute the block again */
+    return move(disk, cache, &in, NULL, error); /* KVMEM_STATUS_CORRUPT: compute the block again */
 }
 
 int main(void)

@@ -57,6 +57,8 @@ pub(super) struct Choosing<'a> {
     pub reads: bool,
     pub plan: &'a Plan,
     pub preferences: &'a Preferences,
+    /// The run is verified.
+    pub verifies: bool,
     pub rates: &'a Rates,
 }
 
@@ -178,12 +180,11 @@ impl Choosing<'_> {
 
     fn served(&self) -> Result<Rated<ServedDivision>> {
         let sides = [self.local, self.remote];
-        let division =
-            ServedDivision::new(self.plan, sides, self.reads, &self.rates.served, self.preferences.verifies)
-                .map_err(|error| match error.status() {
-                    Status::OutOfMemory => error,
-                    _ => error.with_status(Status::Unsupported),
-                })?;
+        let division = ServedDivision::new(self.plan, sides, self.reads, &self.rates.served, self.verifies)
+            .map_err(|error| match error.status() {
+            Status::OutOfMemory => error,
+            _ => error.with_status(Status::Unsupported),
+        })?;
         let sessions = division.sessions();
         let mut reason = format!(
             "{} ranges of staging memory of the owner replace {} descriptors",

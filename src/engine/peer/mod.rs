@@ -41,7 +41,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::engine::cost::outcome;
 use crate::engine::cost::requests::Rates;
-use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
+use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, Command, RemoteHold};
 use crate::plan::Plan;
@@ -73,28 +73,27 @@ impl NixlMove {
         sides: [&Arc<Layout>; 2],
         plan: Plan,
         preferences: &Preferences,
-        notification: Option<Vec<u8>>,
+        Ending { verifies, notification }: Ending,
     ) -> Result<Self> {
         let (reads, [local, remote]) = local_and_remote(sides);
         let agent = shared_agent(local, remote)?.clone();
         let arena_for = |memory| staged::StagingMemory::between(local, memory).memory_type();
         let rates = Rates::new(local, remote, reads, arena_for);
         let choose = |preferences: &Preferences| {
-            Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()
+            Choosing { local, remote, reads, plan: &plan, preferences, verifies, rates: &rates }.choose()
         };
-        let mut choice =
-            match preferences.verifies && preferences.method.is_none() && remote.served().is_some() {
-                true => choose_served(preferences, choose)?,
-                false => choose(preferences)?,
-            };
+        let mut choice = match verifies && preferences.method.is_none() && remote.served().is_some() {
+            true => choose_served(preferences, choose)?,
+            false => choose(preferences)?,
+        };
         let build = |choice: Choice, flow_plan: Option<FlowPlan>| {
-            let verifies = matches!(&flow_plan, Some(FlowPlan::Served(served)) if served.verifies());
-            let notification = notification.filter(|_| verifies || !preferences.verifies);
+            let is_verified = matches!(&flow_plan, Some(FlowPlan::Served(served)) if served.verifies());
+            let notification = notification.filter(|_| is_verified || !verifies);
             let mut shared = prepare(sides, choice.method, plan, notification)?;
             shared.stall_timeout = preferences.stall_timeout.or(flow_plan.is_some().then_some(STALL_TIMEOUT));
             shared.rates = match &flow_plan {
                 // The bytes are read again, too.
-                Some(FlowPlan::Served(_)) if verifies => None,
+                Some(FlowPlan::Served(_)) if is_verified => None,
                 Some(FlowPlan::Served(_)) => Some(rates.served),
                 Some(FlowPlan::Staged(_)) => Some(rates.staged),
                 _ => Some(rates.direct),

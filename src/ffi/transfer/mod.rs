@@ -2,6 +2,7 @@
 //! Transfers of blocks between two layouts.
 
 pub mod explain;
+pub mod findings;
 pub mod options;
 pub mod method;
 pub mod progress;

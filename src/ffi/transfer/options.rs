@@ -28,19 +28,9 @@ pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
 /// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
 /// kvmem_transfer_explain reports by how much.
 pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
-/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
-/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
-/// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
-/// then files with direct I/O are not supported. If a peer serves its layout (kvmem_layout_serve), the
-/// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
-/// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
-/// another method, are read once more, to memory that has random bytes before: a read that reports success
-/// and moves nothing is found, too. Set `checksums` of kvmem_submit_options instead to compare with
-/// checksums that were computed before.
-pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 /// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run that ends before its memory is released, as
 /// at its `timeout_ns`. Requires a queue.
-pub const KVMEM_TRANSFER_REPORT_RELEASE: u64 = 16;
+pub const KVMEM_TRANSFER_REPORT_RELEASE: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
@@ -131,7 +121,6 @@ pub(in crate::ffi) unsafe fn request<'a>(
     let known = KVMEM_TRANSFER_ZERO_COPY
         | KVMEM_TRANSFER_NO_HOST_BOUNCE
         | KVMEM_TRANSFER_BY_LAYER
-        | KVMEM_TRANSFER_VERIFY
         | KVMEM_TRANSFER_REPORT_RELEASE;
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
@@ -198,7 +187,6 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
         method: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
-        verifies: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         poisons_slots: false,
     })
 }

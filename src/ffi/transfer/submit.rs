@@ -10,7 +10,7 @@ use crate::base::log::Count;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
-use crate::ffi::common::options::{options, read, read_nullable};
+use crate::ffi::common::options::{check_flags, options, read, read_nullable};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -48,6 +48,28 @@ pub struct kvmem_block_table {
     pub token_step: u64,
 }
 
+/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
+/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ; kvmem_transfer_get_mismatches
+/// returns which do. Until the end nothing may write to the blocks. With a range of heads or block tables,
+/// only what has moved is compared, token by token; then files with direct I/O are not supported.
+///
+/// Both sides are read: host memory in place by several threads, GPU memory by a kernel on its GPU, and
+/// files, objects and blocks of peers once more, to memory that has random bytes before: a read that reports
+/// success and moves nothing is found, too. If a peer serves its layout (kvmem_layout_serve), the transfer is
+/// served: the owner of the source sends checksums, the other side compares what has arrived and what its
+/// blocks then have, and nothing is read twice over the network. Such a run ends at the first chunk that
+/// differs; only then the blocks are read once more, to find those that differ.
+pub const KVMEM_SUBMIT_VERIFY: u64 = 1;
+/// Compute the CRC32C of the moved layers and outer slots of each block, as kvmem_layout_checksum does;
+/// kvmem_transfer_get_checksums returns them after the run. Until the end nothing may write to the blocks.
+///
+/// If the run compares whole blocks, these are the checksums of the destination that it has compared, and
+/// nothing is read for them. Otherwise one side is read in place after all blocks have moved, by threads or
+/// by a kernel on its GPU: the destination, if it is host or GPU memory of this process, or else the source.
+/// No file and no peer is read for them. Not supported in a graph, and together with a range of heads or
+/// block tables.
+pub const KVMEM_SUBMIT_CHECKSUM: u64 = 2;
+
 /// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
 /// end. Everything is copied.
 #[repr(C)]
@@ -55,6 +77,8 @@ pub struct kvmem_block_table {
 pub struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     pub struct_size: usize,
+    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
+    pub flags: u64,
     /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
     pub pairs: *const kvmem_block_pair,
     /// Number of pairs, at least 1; 0 if block tables are given.
@@ -76,9 +100,9 @@ pub struct kvmem_submit_options {
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
     /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
     /// are read and compared; nothing may write to them until the run has ended. The run ends with
-    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
-    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
-    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; kvmem_transfer_get_mismatches returns such pairs. Blocks
+    /// of a remote destination are read back for that. Not supported in a graph, and together with a range of
+    /// heads, block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY.
     pub checksums: *const u32,
     /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
@@ -107,7 +131,7 @@ options!(kvmem_submit_options);
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; direct I/O
 ///           cannot access a range; staging_size is too small for a piece; a notification has no remote
-///           agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///           agent; or checksums are set together with KVMEM_SUBMIT_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks (the message has an
 ///           alternative), they cannot be verified, or tokens of a layout have separate regions, and block
@@ -192,6 +216,7 @@ pub(in crate::ffi) unsafe fn step_or_prepared<'a>(
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
 pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<Step<'a>> {
+    check_flags("kvmem_submit_options", options.flags, KVMEM_SUBMIT_VERIFY | KVMEM_SUBMIT_CHECKSUM)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
@@ -207,6 +232,8 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| lists::copied(message)).transpose()?,
             checksums,
+            verifies: options.flags & KVMEM_SUBMIT_VERIFY != 0,
+            returns_checksums: options.flags & KVMEM_SUBMIT_CHECKSUM != 0,
             timeout: timeout(options.timeout_ns).filter(|limit| *limit > Duration::ZERO),
         })
     }

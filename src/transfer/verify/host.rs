@@ -204,7 +204,7 @@ mod tests {
     use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{BlockPair, Slots};
     use crate::region::SystemConfig;
-    use crate::transfer::{Preferences, Step, Transfer, TransferRequest};
+    use crate::transfer::{Step, Transfer, TransferRequest};
 
     /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
@@ -247,15 +247,11 @@ mod tests {
     fn a_run_that_is_cancelled_is_not_compared() {
         let [source, destination] = [0, 1].map(|_| layout(Dimensions::small()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
-        let request = TransferRequest {
-            preferences: Preferences { verifies: true, ..Preferences::default() },
-            ..TransferRequest::default()
-        };
-        let transfer = Transfer::create(&source, &destination, request).unwrap();
+        let transfer = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         Pool::checks(&FileSystems::default()).run(&blocks, 64);
-        transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
+        transfer.submit(Some(Step { pairs: &pairs, verifies: true, ..Step::default() })).unwrap();
         transfer.cancel().unwrap();
         drop(go);
         assert_eq!(transfer.wait(None).unwrap_err().status(), Status::Cancelled);

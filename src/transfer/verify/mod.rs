@@ -1,32 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of moved blocks, compared before the end of a run is reported.
+//! What is done with moved blocks before the end of a run is reported: they are compared, or their checksums are computed.
 
 pub mod checksum;
 mod copied;
+mod differences;
+mod elements;
 pub mod gpu;
 mod host;
+mod moved_list;
 mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::checksum::in_part;
+use self::differences::Differences;
+use self::elements::Elements;
+use self::moved_list::MovedList;
 use self::tokens::Tokens;
-use super::transfer_request::{Expected, Step};
-use crate::base::error::{Result, ensure, fail};
+use super::transfer_request::Step;
+use crate::base::error::{Result, Status, ensure};
 use crate::base::lists;
 use crate::engine::preferences::Preferences;
 use crate::engine::single_move::WaitLimits;
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::{Agent, Command, MemoryType, Remote};
-use crate::plan::BlockPair;
 use crate::plan::{Plan, Selection};
 use crate::run::completion::Outcome;
+use crate::run::findings::Findings;
 use crate::run::{Stop, Verify};
 
-/// The comparison of moved blocks with their expected contents.
+/// What is done with the moved blocks.
 pub struct Verification {
-    against: Against,
+    moved: Moved,
+    /// The expected checksums of whole blocks; otherwise the source has what is expected.
+    given: Option<Vec<u32>>,
+    /// The blocks are compared.
+    compares: bool,
+    /// The engine compares them while it moves them. What differs is looked for after it has found damage.
+    by_engine: bool,
+    /// The checksums of whole blocks are returned.
+    returns: bool,
     stall_timeout: Option<Duration>,
     /// For the peer.
     notification: Option<Notification>,
@@ -38,88 +52,138 @@ struct Notification {
     message: Arc<[u8]>,
 }
 
-enum Against {
-    /// Whole blocks: the checksums that were given.
-    Checksums { expected: Vec<u32>, blocks: WholeBlocks },
-    /// Whole blocks: those of the source.
-    Source(WholeBlocks),
-    /// The source, of which only some heads or tokens are moved; both sides are host memory.
-    Elements(Plan),
-    /// The same for other memory, and for that of a peer, by part of the layouts, with their names.
+enum Moved {
+    Blocks(WholeBlocks),
+    /// Only some heads or tokens; both sides are host memory.
+    Elements(Elements),
+    /// The same in other memory, and in that of a peer, by part of the layouts, with their names.
     Tokens(Vec<(String, Tokens)>),
 }
 
 /// Whole blocks, in the order of the pairs.
 struct WholeBlocks {
-    /// Of source and destination.
-    sides: [Vec<u32>; 2],
+    list: MovedList,
     /// What is moved of each part of the layouts, by name; the name is empty if they have none.
     parts: Vec<(String, Selection)>,
 }
 
 impl Verification {
-    /// Fails if the transfer can't be verified.
-    pub fn new(
-        [source, destination]: [&Arc<Layout>; 2],
+    /// What is to be done after a run of a step, if that is anything. Fails if it can't be done.
+    pub fn for_step(
+        sides: [&Arc<Layout>; 2],
         step: &Step<'_>,
         plan: &Plan,
         preferences: &Preferences,
-        expected: Expected<'_>,
-    ) -> Result<Self> {
-        let has_whole_blocks = step.tables.is_none() && plan.has_whole_pieces();
-        let stall_timeout = preferences.stall_timeout;
-        let whole_blocks = || WholeBlocks::new(step, plan);
-        let against = match expected {
-            Expected::Checksums(checksums) => {
-                ensure!(
-                    has_whole_blocks,
-                    Unsupported,
-                    "checksums are of whole blocks, so none can be given with block tables or a range of heads; use \
-                     KVMEM_TRANSFER_VERIFY, which compares with the source"
-                );
-                let expected = lists::collect(checksums.iter().copied())?;
-                Against::Checksums { expected, blocks: whole_blocks()? }
-            }
-            Expected::Source => {
-                let is_host = |layout: &Layout| {
-                    layout.memory_type() == MemoryType::Dram && !layout.memory().is_remote()
+        by_engine: bool,
+    ) -> Result<Option<Self>> {
+        if !step.is_checked() {
+            return Ok(None);
+        }
+        let returns = step.returns_checksums;
+        let moved = match Moved::new(sides, step, plan) {
+            // The engine verifies blocks that can't be looked at one by one.
+            Err(error) if by_engine && !returns && error.status() == Status::Unsupported => return Ok(None),
+            moved => moved?,
+        };
+        Ok(Some(Self {
+            moved,
+            given: step.checksums.map(lists::copied).transpose()?,
+            compares: step.compares(),
+            by_engine,
+            returns,
+            stall_timeout: preferences.stall_timeout,
+            notification: Notification::from_step(sides, step).filter(|_| returns || !by_engine),
+        }))
+    }
+
+    /// Computes checksums, and compares them if `compares`.
+    fn check(
+        &self,
+        layouts: &[Arc<Layout>; 2],
+        limits: &WaitLimits,
+        compares: bool,
+        findings: &mut Findings,
+    ) -> Outcome {
+        match &self.moved {
+            Moved::Blocks(blocks) if compares => {
+                let expected = match &self.given {
+                    Some(given) => lists::copied(given)?,
+                    None => blocks.checksums(0, layouts, limits)?,
                 };
-                match is_host(source) && is_host(destination) {
-                    _ if has_whole_blocks => Against::Source(whole_blocks()?),
-                    true => Against::Elements(plan.clone()),
-                    false => {
-                        let tokens = plan.selections().map(|(name, selection)| {
-                            let sides = [part(source, name)?, part(destination, name)?];
-                            let tokens = Tokens::new(sides, step, selection);
-                            Ok((name.to_string(), tokens.map_err(|error| in_part(name, error))?))
-                        });
-                        Against::Tokens(tokens.collect::<Result<_>>()?)
+                let found = blocks.checksums(1, layouts, limits)?;
+                let differences = Differences::between(&expected, &found);
+                if self.returns {
+                    findings.checksums = Some(found);
+                }
+                differences?.outcome(&blocks.list, findings)
+            }
+            Moved::Blocks(blocks) => {
+                findings.checksums = Some(blocks.checksums(readable_side(layouts), layouts, limits)?);
+                Ok(())
+            }
+            Moved::Elements(elements) => elements.compare(limits, findings),
+            Moved::Tokens(parts) => {
+                let mut outcome = Ok(());
+                for (name, tokens) in parts {
+                    let sides = [part(&layouts[0], name)?.clone(), part(&layouts[1], name)?.clone()];
+                    match tokens.compare(&sides, limits, findings).map_err(|error| in_part(name, error)) {
+                        Err(error) if error.status() == Status::Corrupt => outcome = outcome.and(Err(error)),
+                        other => other?,
                     }
                 }
+                outcome
             }
-        };
-        let notification = Notification::from_step([source, destination], step);
-        Ok(Self { against, stall_timeout, notification })
+        }
+    }
+}
+
+impl Moved {
+    fn new(sides @ [source, destination]: [&Arc<Layout>; 2], step: &Step<'_>, plan: &Plan) -> Result<Self> {
+        if step.tables.is_none() && plan.has_whole_pieces() {
+            return Ok(Self::Blocks(WholeBlocks::new(sides, step, plan)?));
+        }
+        ensure!(
+            step.checksums.is_none() && !step.returns_checksums,
+            Unsupported,
+            "checksums are of whole blocks, so none can be given or returned with block tables or a range of heads; use \
+             KVMEM_SUBMIT_VERIFY, which compares with the source"
+        );
+        if sides.iter().all(|layout| is_in(layout, &[MemoryType::Dram])) {
+            return Ok(Self::Elements(Elements::new(MovedList::new(step, sides)?, plan.clone())));
+        }
+        let tokens = plan.selections().map(|(name, selection)| {
+            let sides = [part(source, name)?, part(destination, name)?];
+            let tokens = Tokens::new(sides, step, selection);
+            Ok((name.to_string(), tokens.map_err(|error| in_part(name, error))?))
+        });
+        Ok(Self::Tokens(tokens.collect::<Result<_>>()?))
     }
 }
 
 impl Verify for Verification {
-    fn outcome(&self, layouts: &[Arc<Layout>; 2], stop: Stop) -> Outcome {
+    fn follows(&self, moved: &Outcome) -> bool {
+        match moved {
+            Ok(()) => self.returns || !self.by_engine,
+            Err(error) => self.by_engine && error.status() == Status::Corrupt,
+        }
+    }
+
+    fn outcome(
+        &self,
+        moved: Outcome,
+        layouts: &[Arc<Layout>; 2],
+        stop: Stop,
+        findings: &mut Findings,
+    ) -> Outcome {
         let limits = WaitLimits { deadline: None, stall_timeout: self.stall_timeout, stop };
-        match &self.against {
-            Against::Checksums { expected, blocks } => {
-                compare(&blocks.sides, expected, &blocks.checksums(1, layouts, &limits)?)
+        let compares = self.compares && (moved.is_err() || !self.by_engine);
+        let checked = self.check(layouts, &limits, compares, findings);
+        match (moved, checked) {
+            (Ok(()), checked) => checked,
+            (Err(error), Err(other)) if other.status() != Status::Corrupt => {
+                Err(error.followed_by(format!("the blocks that differ were not found: {other}")))
             }
-            Against::Source(blocks) => {
-                let (expected, found) =
-                    (blocks.checksums(0, layouts, &limits)?, blocks.checksums(1, layouts, &limits)?);
-                compare(&blocks.sides, &expected, &found)
-            }
-            Against::Elements(plan) => compare_elements(plan, &limits),
-            Against::Tokens(parts) => parts.iter().try_for_each(|(name, tokens)| {
-                let sides = [part(&layouts[0], name)?.clone(), part(&layouts[1], name)?.clone()];
-                tokens.compare(&sides, &limits).map_err(|error| in_part(name, error))
-            }),
+            (damaged, _) => damaged,
         }
     }
 
@@ -128,11 +192,20 @@ impl Verify for Verification {
     }
 }
 
+/// The side whose blocks this process reads in place: the destination, if it does. No transfer has none.
+fn readable_side(layouts: &[Arc<Layout>; 2]) -> usize {
+    usize::from(is_in(&layouts[1], &[MemoryType::Dram, MemoryType::Vram]))
+}
+
+/// Whether a layout is in memory of this process, of some types.
+fn is_in(layout: &Layout, types: &[MemoryType]) -> bool {
+    !layout.memory().is_remote() && types.contains(&layout.memory_type())
+}
+
 impl WholeBlocks {
-    fn new(step: &Step<'_>, plan: &Plan) -> Result<Self> {
-        let side = |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block));
+    fn new(sides: [&Arc<Layout>; 2], step: &Step<'_>, plan: &Plan) -> Result<Self> {
         let parts = plan.selections().map(|(name, selection)| (name.to_string(), *selection)).collect();
-        Ok(Self { sides: [side(|pair| pair.source)?, side(|pair| pair.destination)?], parts })
+        Ok(Self { list: MovedList::new(step, sides)?, parts })
     }
 
     /// The checksums of one side.
@@ -142,7 +215,7 @@ impl WholeBlocks {
         for (name, selection) in &self.parts {
             parts.push((name.as_str(), part(&layouts[side], name)?, slots(selection)));
         }
-        checksum::of_parts(parts.into_iter(), &self.sides[side], limits)
+        checksum::of_parts(parts.into_iter(), self.list.blocks(side), limits)
             .map_err(|error| error.context("verify moved blocks"))
     }
 }
@@ -169,41 +242,4 @@ impl Notification {
             self.peer.explain(error.context("the blocks are right, but the notification was not sent"))
         })
     }
-}
-
-/// Fails if checksums of blocks differ, which are in the order of the pairs.
-fn compare([sources, destinations]: &[Vec<u32>; 2], expected: &[u32], found: &[u32]) -> Outcome {
-    let differs = |index: &usize| expected.get(*index) != found.get(*index);
-    let mut different = (0..destinations.len()).filter(differs);
-    let Some(first) = different.next() else { return Ok(()) };
-    fail!(
-        Corrupt,
-        "{} of {} moved blocks are corrupt: the first is pair {first}, source block {} and destination block \
-         {}, with CRC32C {:#010x}; expected {:#010x}",
-        1 + different.count(),
-        destinations.len(),
-        sources[first],
-        destinations[first],
-        found[first],
-        expected[first]
-    )
-}
-
-fn compare_elements(plan: &Plan, limits: &WaitLimits) -> Outcome {
-    let (mut number, mut first) = (0u64, None);
-    for (span, [expected, found]) in host::canonical_checksums(plan).enumerate() {
-        limits.ensure_wanted()?;
-        if expected != found {
-            number += 1;
-            first.get_or_insert((span, expected, found));
-        }
-    }
-    let Some((first, expected, found)) = first else { return Ok(()) };
-    fail!(
-        Corrupt,
-        "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of \
-         destination, is span {first}, whose CRC32C is {found:#010x}, and {expected:#010x} is expected",
-        number,
-        plan.parts().map(|part| part.blocks()).sum::<u64>()
-    )
 }

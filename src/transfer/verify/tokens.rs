@@ -3,11 +3,12 @@
 //! are copied to host memory, where each is a block by itself.
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::copied::{BUFFER, of_copies};
-use crate::base::error::{Error, Result, ensure, fail};
+use super::differences::Differences;
+use super::moved_list::MovedList;
+use crate::base::error::{Error, Result, ensure};
 use crate::base::lists;
 use crate::engine::single_move::WaitLimits;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
@@ -15,39 +16,13 @@ use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::plan::{Outline, Plan, Selection};
 use crate::region::SystemConfig;
 use crate::run::completion::Outcome;
+use crate::run::findings::Findings;
 use crate::transfer::transfer_request::Step;
 
 /// Tokens that are moved.
 pub struct Tokens {
-    /// Of source and destination.
-    sides: [Table; 2],
-    count: u64,
+    list: MovedList,
     selection: Selection,
-}
-
-struct Table {
-    blocks: Vec<u32>,
-    first_token: u64,
-    token_step: u64,
-}
-
-impl Table {
-    fn new(table: &BlockTable<'_>) -> Result<Self> {
-        let BlockTable { blocks, first_token, token_step } = *table;
-        Ok(Self { blocks: lists::collect(blocks.iter().copied())?, first_token, token_step })
-    }
-
-    /// Some of the tokens that are moved.
-    fn part(&self, tokens: &Range<u64>) -> BlockTable<'_> {
-        let Self { blocks, first_token, token_step } = self;
-        BlockTable { blocks, first_token: first_token + tokens.start * token_step, token_step: *token_step }
-    }
-
-    /// The block of a token.
-    fn block(&self, token: u64, layout: &Layout) -> u32 {
-        let index = (self.first_token + token * self.token_step) / layout.geometry().count(Axis::Token);
-        self.blocks.get(index as usize).copied().unwrap_or_default()
-    }
 }
 
 impl Tokens {
@@ -62,39 +37,29 @@ impl Tokens {
                  KVMEM_DISK_BUFFERED, move whole blocks, or compare elsewhere"
             );
         }
-        let all = |blocks: Vec<u32>| Table { blocks, first_token: 0, token_step: 1 };
-        let (sides, count) = match &step.tables {
-            Some(TokenTables { sides, tokens }) => {
-                ([Table::new(&sides[0])?, Table::new(&sides[1])?], *tokens)
-            }
-            None => (
-                [
-                    all(lists::collect(step.pairs.iter().map(|pair| pair.source))?),
-                    all(lists::collect(step.pairs.iter().map(|pair| pair.destination))?),
-                ],
-                step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
-            ),
-        };
-        Ok(Self { sides, count, selection: *selection })
+        Ok(Self { list: MovedList::new(step, layouts)?, selection: *selection })
     }
 
     /// Compares the tokens of both sides, as many as fit the buffers at a time.
-    pub fn compare(&self, layouts: &[Arc<Layout>; 2], limits: &WaitLimits) -> Outcome {
+    pub fn compare(
+        &self,
+        layouts: &[Arc<Layout>; 2],
+        limits: &WaitLimits,
+        findings: &mut Findings,
+    ) -> Outcome {
         let [source, destination] = layouts.each_ref().map(|layout| self.buffer(layout));
         let buffers = [source?, destination?];
         let [from, to] = [0, 1].map(|side| self.outline(side, &layouts[side], &buffers[side]));
         let outlines = [from.map_err(copying)?, to.map_err(copying)?];
         let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
         let ids = lists::collect(0..capacity as u32)?;
-        let mut different = None;
-        let mut number = 0u64;
-        for first in (0..self.count).step_by(capacity as usize) {
-            let tokens = first..self.count.min(first + capacity);
+        let mut differences = Differences::default();
+        for first in (0..self.list.tokens()).step_by(capacity as usize) {
+            let tokens = first..self.list.tokens().min(first + capacity);
             let count = (tokens.end - tokens.start) as u32;
             let checksums = |side: usize| {
                 let to = BlockTable { blocks: &ids[..count as usize], first_token: 0, token_step: 1 };
-                let tables =
-                    TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
+                let tables = TokenTables { sides: [self.list.part(side, &tokens), to], tokens: count.into() };
                 let plan = Plan::from_tokens(&outlines[side], &tables, None);
                 let copied =
                     plan.and_then(|plan| of_copies(&layouts[side], &buffers[side], plan, count, limits));
@@ -102,20 +67,10 @@ impl Tokens {
             };
             let (expected, found) = (checksums(0)?, checksums(1)?);
             for (token, (expected, found)) in tokens.zip(expected.into_iter().zip(found)) {
-                if expected != found {
-                    number += 1;
-                    different.get_or_insert((token, expected, found));
-                }
+                differences.compare(self.list.entry(token), [expected, found])?;
             }
         }
-        let Some((token, expected, found)) = different else { return Ok(()) };
-        let [source, destination] = [0, 1].map(|side| self.sides[side].block(token, &layouts[side]));
-        fail!(
-            Corrupt,
-            "{number} of {} moved tokens are corrupt: the first is token {token}, of source block {source} and destination \
-             block {destination}, with CRC32C {found:#010x}; expected {expected:#010x}",
-            self.count
-        )
+        differences.outcome(&self.list, findings)
     }
 
     /// Host memory in which each block is one token of what is moved.
@@ -128,7 +83,7 @@ impl Tokens {
         };
         let token_size = layers.count * outers.count * inner_dim * like.dtype_width;
         let dimensions = Dimensions {
-            num_blocks: (BUFFER / token_size.max(1)).clamp(1, self.count),
+            num_blocks: (BUFFER / token_size.max(1)).clamp(1, self.list.tokens()),
             num_layers: layers.count,
             outer_dim: outers.count,
             inner_dim,

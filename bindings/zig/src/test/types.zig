@@ -15,6 +15,7 @@ pub const types = .{
     .{ "RegionFlags", "REGION_" },
     .{ "MemoryType", "MEMORY_" },
     .{ "Locality", "LOCALITY_" },
+    .{ "SubmitFlags", "SUBMIT_" },
     .{ "TransferFlags", "TRANSFER_" },
     .{ "CompletionKind", "COMPLETION_" },
     .{ "Compute", "COMPUTE_" },

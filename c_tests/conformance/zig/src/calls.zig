@@ -63,3 +63,13 @@ fn destroy(s: *Step) Outcome!void {
     if (s.state.find(s.name) == null) return s.fail("there is no object {s}", .{s.name});
     s.state.destroy(s.name);
 }
+
+/// A result that is a list of numbers.
+pub fn putNumbers(s: *Step, key: []const u8, list: anytype) Fault!void {
+    var text: std.ArrayList(u8) = .empty;
+    for (list, 0..) |item, i| {
+        if (i > 0) try text.append(s.gpa(), ',');
+        try text.appendSlice(s.gpa(), try std.fmt.allocPrint(s.gpa(), "{d}", .{item}));
+    }
+    try s.put(key, text.items);
+}

@@ -131,15 +131,5 @@ fn layoutChecksum(s: *Step) Outcome!void {
     const checksums = try s.gpa().alloc(u32, blocks.len);
     const limit = try s.numberOr("timeout_ns", kvmem.forever);
     try (try layout(s)).checksums(blocks, checksums, limit, &s.diagnostics);
-    try putChecksums(s, checksums);
-}
-
-fn putChecksums(s: *Step, checksums: []const u32) Outcome!void {
-    var text: std.ArrayList(u8) = .empty;
-    for (checksums, 0..) |checksum, i| {
-        if (i > 0) try text.append(s.gpa(), ',');
-        var digits: [16]u8 = undefined;
-        try text.appendSlice(s.gpa(), try std.fmt.bufPrint(&digits, "{d}", .{checksum}));
-    }
-    try s.put("checksums", text.items);
+    try calls.putNumbers(s, "checksums", checksums);
 }

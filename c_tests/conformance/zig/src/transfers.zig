@@ -15,7 +15,8 @@ pub const table = .{
     .{ "transfer_submit", transferSubmit },          .{ "transfer_poll", transferPoll },
     .{ "transfer_wait", transferWait },              .{ "transfer_get_layers", transferLayers },
     .{ "transfer_wait_layers", transferWaitLayers }, .{ "transfer_get_info", transferInfo },
-    .{ "transfer_get_methods", usedMethod },
+    .{ "transfer_get_methods", usedMethod },         .{ "transfer_get_mismatches", mismatches },
+    .{ "transfer_get_checksums", computedChecksums },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
@@ -94,6 +95,7 @@ fn options(s: *Step) Fault!kvmem.TransferOptions {
 fn submitOptions(s: *Step) Fault!kvmem.SubmitOptions {
     return .{
         .pairs = try readPairs(s),
+        .flags = try s.flags(constants.SubmitFlags, "submit_flags"),
         .source_table = try readTable(s, "source"),
         .destination_table = try readTable(s, "destination"),
         .num_tokens = try s.number("num_tokens"),
@@ -154,6 +156,16 @@ fn transferWaitLayers(s: *Step) Outcome!void {
 
 fn transferInfo(s: *Step) Outcome!void {
     try s.putAll(try (try transfer(s)).info(&s.diagnostics));
+}
+
+fn mismatches(s: *Step) Outcome!void {
+    var buffer: [64]u64 = undefined;
+    try calls.putNumbers(s, "mismatches", try (try transfer(s)).mismatches(&buffer, &s.diagnostics));
+}
+
+fn computedChecksums(s: *Step) Outcome!void {
+    var buffer: [64]u32 = undefined;
+    try calls.putNumbers(s, "checksums", try (try transfer(s)).checksums(&buffer, &s.diagnostics));
 }
 
 fn usedMethod(s: *Step) Outcome!void {

@@ -41,9 +41,17 @@ fn choice([remote, local]: [Arrangement; 2], piece: u64) -> Choice {
     let fresh = Arc::<RequestRates>::default;
     let rates = Rates { direct: fresh(), staged: fresh(), served: fresh(), is_slow: false };
     let (local, remote, plan, rates) = (&local, &remote, &plan, &rates);
-    Choosing { local, remote, reads: true, plan, preferences: &Preferences::default(), rates }
-        .choose()
-        .unwrap()
+    Choosing {
+        local,
+        remote,
+        reads: true,
+        plan,
+        preferences: &Preferences::default(),
+        verifies: false,
+        rates,
+    }
+    .choose()
+    .unwrap()
 }
 
 #[test]

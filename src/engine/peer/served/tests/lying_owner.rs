@@ -132,6 +132,16 @@ impl Owner {
         reads: bool,
         serve: impl FnOnce(&Self, SessionKey),
     ) -> Result<()> {
+        self.run_step(preferences, Step::default(), reads, serve)
+    }
+
+    fn run_step(
+        &self,
+        preferences: Preferences,
+        step: Step<'_>,
+        reads: bool,
+        serve: impl FnOnce(&Self, SessionKey),
+    ) -> Result<()> {
         let pairs: Vec<_> = (0..BLOCKS as u32).map(|id| BlockPair { source: id, destination: id }).collect();
         let method = TransferMethod::NixlServed;
         let preferences = Preferences { method: Some(method), ..preferences };
@@ -139,7 +149,7 @@ impl Owner {
         let [source, destination] =
             if reads { [&self.remote, &self.local] } else { [&self.local, &self.remote] };
         let transfer = Transfer::create(source, destination, request).unwrap();
-        transfer.prepare(Step { pairs: &pairs, ..Step::default() }).unwrap();
+        transfer.prepare(Step { pairs: &pairs, ..step }).unwrap();
         submit(&transfer);
         serve(self, self.await_request());
         transfer.wait(Some(DEADLINE))
@@ -289,22 +299,26 @@ fn chunks_whose_checksums_differ_are_no_data() {
     let Some(owner) = Owner::new() else { return };
     let slots = GrantedSlots::new(&[2, 0]);
     let read = |verifies, checksums: &dyn Fn(SessionKey) -> [u32; 2]| {
-        let preferences = Preferences { verifies, ..Preferences::default() };
-        owner.run_with(preferences, true, |owner, key| {
+        let step = Step { verifies, ..Step::default() };
+        // The owner does not serve the blocks a second time, so those that differ are not found.
+        let stall_timeout = Some(Duration::from_secs(2));
+        let preferences = Preferences { stall_timeout, ..Preferences::default() };
+        owner.run_step(preferences, step, true, |owner, key| {
             let mut all = [0; MAX_SLOTS];
             all[..2].copy_from_slice(&checksums(key));
             owner.write(1, &SessionState::Open { slots, chunks: 2, checksums: all }.entry(key));
         })
     };
-    for verifies in [false, true] {
-        let is_corrupt = |checksums: &dyn Fn(SessionKey) -> [u32; 2]| {
-            expect(&read(verifies, checksums).unwrap_err(), Status::Corrupt, "damaged on the way");
-        };
-        is_corrupt(&|key| [empty(key, 0), empty(key, 1) ^ 1]);
-        // Of another session, and of the round before.
-        is_corrupt(&|key| [empty(SessionKey([7; 16]), 0), empty(key, 1)]);
-        is_corrupt(&|key| [empty(key, 0), empty(key, 3)]);
-    }
+    let is_corrupt = |checksums: &dyn Fn(SessionKey) -> [u32; 2]| {
+        expect(&read(false, checksums).unwrap_err(), Status::Corrupt, "damaged on the way");
+    };
+    is_corrupt(&|key| [empty(key, 0), empty(key, 1) ^ 1]);
+    // Of another session, and of the round before.
+    is_corrupt(&|key| [empty(SessionKey([7; 16]), 0), empty(key, 1)]);
+    is_corrupt(&|key| [empty(key, 0), empty(key, 3)]);
+    let error = read(true, &|key| [empty(key, 0), empty(key, 1) ^ 1]).unwrap_err();
+    expect(&error, Status::Corrupt, "damaged on the way");
+    expect(&error, Status::Corrupt, "the blocks that differ were not found");
 }
 
 #[test]

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the check of a run has found.
+
+use crate::base::error::{Error, Result, Status, fail};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::pointer::{check_items, out};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::transfer::kvmem_transfer;
+
+/// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY or
+/// `checksums` of kvmem_submit_options. Never waits.
+///
+///     uint64_t different[64];
+///     size_t count = 0;
+///     if (status == KVMEM_STATUS_CORRUPT)
+///         status = kvmem_transfer_get_mismatches(transfer, different, 64, &count, &error);
+///
+/// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
+/// They are in ascending order, and all others have arrived. After a run that was not compared, or has ended
+/// with KVMEM_STATUS_OK, there are none. After a served run that found a damaged chunk, pairs that had not
+/// moved by then are mismatches, too. There are none if the peer does not let the blocks be read once more;
+/// then the message of the run says so.
+///
+/// @param transfer a transfer
+/// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of indices; the number of pairs or tokens is always enough
+/// @param count receives the number of mismatches, which may be more than `capacity`
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
+    transfer: *const kvmem_transfer,
+    indices: *mut u64,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let count = out(count, "count")?;
+            if capacity > 0 {
+                check_items(indices, capacity, "indices")?;
+            }
+            let found =
+                borrow(scope, transfer)?.findings(|findings| copy(&findings.mismatches, indices, capacity));
+            count.write(ended(found)?);
+            Ok(())
+        })
+    }
+}
+
+/// Returns the checksums that the last run has computed, with KVMEM_SUBMIT_CHECKSUM. Never waits.
+///
+///     const kvmem_submit_options offload = {.struct_size = sizeof offload, .pairs = pairs, .num_pairs = 2,
+///                                           .flags = KVMEM_SUBMIT_CHECKSUM};
+///     // after the run
+///     status = kvmem_transfer_get_checksums(transfer, checksums, 2, &count, &error);
+///
+/// They are those of the blocks in the order of the pairs, and can be given to the run that moves the blocks
+/// back, as `checksums` of kvmem_submit_options. After a run that has ended with KVMEM_STATUS_CORRUPT because
+/// of its comparison, they are those of the destination.
+///
+/// @param transfer a transfer
+/// @param checksums receives the checksums, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of checksums; the number of pairs is enough
+/// @param count receives the number of checksums, which may be more than `capacity`
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the last run has computed no
+///           checksums: it was submitted without KVMEM_SUBMIT_CHECKSUM, or a damaged chunk has ended it
+///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_get_checksums(
+    transfer: *const kvmem_transfer,
+    checksums: *mut u32,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let count = out(count, "count")?;
+            if capacity > 0 {
+                check_items(checksums, capacity, "checksums")?;
+            }
+            let found = borrow(scope, transfer)?.findings(|findings| {
+                findings.checksums.as_ref().map(|computed| copy(computed, checksums, capacity))
+            });
+            let Some(computed) = ended(found)? else {
+                fail!(
+                    InvalidState,
+                    "the last run has computed no checksums; submit it with KVMEM_SUBMIT_CHECKSUM"
+                )
+            };
+            count.write(computed);
+            Ok(())
+        })
+    }
+}
+
+fn ended<T>(found: Result<Option<T>>) -> Result<T> {
+    let in_flight = || Error::new(Status::Busy, "the run is in flight; wait for its end first");
+    found?.ok_or_else(in_flight)
+}
+
+/// Copies what fits, and returns the length of the list.
+///
+/// # Safety
+/// `capacity` elements at `to` must be writable.
+unsafe fn copy<T: Copy>(list: &[T], to: *mut T, capacity: usize) -> usize {
+    for (index, each) in list.iter().take(capacity).enumerate() {
+        // SAFETY: within the capacity.
+        unsafe { to.add(index).write(*each) };
+    }
+    list.len()
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which pairs or tokens differ, and the error that says so.
+#![forbid(unsafe_code)]
+
+use super::moved_list::MovedList;
+use crate::base::error::{Result, fail};
+use crate::base::lists;
+use crate::run::completion::Outcome;
+use crate::run::findings::Findings;
+
+/// What differs of all that was compared.
+#[derive(Default)]
+pub struct Differences {
+    /// In ascending order.
+    indices: Vec<u64>,
+    /// The expected and the found checksum of the first.
+    first: [u32; 2],
+}
+
+impl Differences {
+    /// Between lists of checksums.
+    pub fn between(expected: &[u32], found: &[u32]) -> Result<Self> {
+        let mut this = Self::default();
+        for (index, (expected, found)) in (0..).zip(expected.iter().zip(found)) {
+            this.compare(index, [*expected, *found])?;
+        }
+        Ok(this)
+    }
+
+    /// Compares the expected and the found checksum of a part of a pair, or of a token. None has a higher index than the next.
+    pub fn compare(&mut self, index: u64, [expected, found]: [u32; 2]) -> Result<()> {
+        if expected == found || self.indices.last() == Some(&index) {
+            return Ok(());
+        }
+        if self.indices.is_empty() {
+            self.first = [expected, found];
+        }
+        lists::push(&mut self.indices, index)
+    }
+
+    /// Fails if there are any, whose indices are added to `findings`. They are entries of `list`.
+    pub fn outcome(self, list: &MovedList, findings: &mut Findings) -> Outcome {
+        let Self { indices, first: [expected, found] } = self;
+        let (number, Some(first)) = (indices.len(), indices.first().copied()) else { return Ok(()) };
+        // Another part of the layouts may have found the same.
+        lists::extend(&mut findings.mismatches, indices)?;
+        findings.mismatches.sort_unstable();
+        findings.mismatches.dedup();
+        let ([all, entry], [source, destination]) = (list.nouns(), list.blocks_of(first));
+        fail!(
+            Corrupt,
+            "{number} of {} moved {all} are corrupt: the first is {entry} {first}, source block {source} and destination block \
+             {destination}, with CRC32C {found:#010x}; expected {expected:#010x}",
+            list.len()
+        )
+    }
+}
