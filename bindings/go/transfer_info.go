@@ -115,8 +115,12 @@ func (t *Transfer) Checksums() ([]uint32, error) {
 func found[T any](get func(items *T, capacity int, count *C.size_t) error) ([]T, error) {
 	var items []T
 	for {
+		var first *T
+		if len(items) > 0 {
+			first = &items[0]
+		}
 		var count C.size_t
-		if err := get(unsafe.SliceData(items), len(items), &count); err != nil {
+		if err := get(first, len(items), &count); err != nil {
 			return nil, err
 		}
 		if int(count) <= len(items) {
