@@ -14,12 +14,12 @@ static const kvmem_block_pair pairs[PAIRS] = {{9, 3}, {2, 15}, {14, 0}, {5, 7}, 
 static const uint32_t sources[PAIRS] = {9, 2, 14, 5, 0, 7}, destinations[PAIRS] = {3, 15, 0, 7, 11, 1};
 
 static kvmem_layout_config config_of(void) {
-    return OPTIONS(kvmem_layout_config, it.num_blocks = NUM_BLOCKS, it.num_layers = 2, it.outer_dim = 2, it.page_size = TOKENS,
-                   it.num_heads = 2, it.inner_dim = 16, it.dtype_width = 2, it.order = "L/BONHC");
+    return OPTIONS(kvmem_layout_config, it.num_blocks = NUM_BLOCKS, it.num_layers = 2, it.outer_dim = 2,
+                   it.page_size = TOKENS, it.num_heads = 2, it.inner_dim = 16, it.dtype_width = 2, it.order = "L/BONHC");
 }
 
-/* A destination that can't be right: both layers are the same memory, mapped twice. A token arrives only if it is the same in both layers
-   of the source. */
+/* A destination that can't be right: both layers are the same memory, mapped twice. A token arrives only if it
+   is the same in both layers of the source. */
 typedef struct aliased {
     void *mappings[2];
     size_t size;
@@ -41,7 +41,8 @@ static void aliased_open(aliased *aliased) {
     const int fd = memfd_create("aliased", MFD_CLOEXEC);
     CHECK_EQ(ftruncate(fd, (off_t)aliased->size), 0);
     for (int layer = 0; layer < 2; layer++)
-        CHECK(mmap(aliased->mappings[layer], aliased->size, protection, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED);
+        CHECK(mmap(aliased->mappings[layer], aliased->size, protection, MAP_SHARED | MAP_FIXED, fd, 0) !=
+              MAP_FAILED);
     close(fd);
 }
 
@@ -100,7 +101,8 @@ static const uint64_t cases[] = {0, 1, 4, 32, 0x2D, 0x3F, 0x21, 0};
 /* To the blocks of the same ids, if it is another layout that blocks are moved from. */
 static void copy_sources(const kv_side *source, const kvmem_layout *filled) {
     kvmem_block_pair same[PAIRS];
-    for (uint32_t pair = 0; pair < PAIRS; pair++) same[pair] = (kvmem_block_pair){sources[pair], sources[pair]};
+    for (uint32_t pair = 0; pair < PAIRS; pair++)
+        same[pair] = (kvmem_block_pair){sources[pair], sources[pair]};
     const kv_move move = {same, PAIRS, 0, 0, 2};
     if (filled != NULL) kv_run(source->layout, filled, &move);
 }
@@ -113,10 +115,12 @@ static void check_pairs(const kvmem_layout *from, const kv_side *source, const k
     for (size_t i = 0; i < NUM(cases); i++) {
         for (uint32_t pair = 0; pair < PAIRS; pair++)
             for (uint32_t token = 0; token < TOKENS; token++)
-                set_token(source, sources[pair], token, token != pair % TOKENS || (cases[i] >> pair & 1) == 0);
+                set_token(source, sources[pair], token,
+                          token != pair % TOKENS || (cases[i] >> pair & 1) == 0);
         copy_sources(source, filled);
-        const char *const part = TEXT("%d of %d moved blocks are corrupt: the first is pair", __builtin_popcountll(cases[i]), PAIRS);
-        RUN_ENDS(cases[i] == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, cases[i] == 0 ? "" : part, transfer);
+        const int number = __builtin_popcountll(cases[i]);
+        const char *const part = TEXT("%d of %d moved blocks are corrupt: the first is pair", number, PAIRS);
+        RUN_ENDS(number == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, number == 0 ? "" : part, transfer);
         expect_bits(transfer, cases[i]);
     }
 }
@@ -125,19 +129,21 @@ TEST(pairs_in_memory_that_differ_are_listed) {
     OPENED(kv_side, source, REF(config_of()), NULL, 1);
     check_pairs(source.layout, &source, NULL, JOB(it.run.flags = KVMEM_SUBMIT_VERIFY));
     /* Both heads, and the last one, in which the bytes differ. */
-    check_pairs(source.layout, &source, NULL, JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.num_heads = 2));
     check_pairs(source.layout, &source, NULL,
-                JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.source_head = 1, it.transfer.destination_head = 1,
-                    it.transfer.num_heads = 1));
+                JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.num_heads = 2));
+    check_pairs(source.layout, &source, NULL,
+                JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.source_head = 1,
+                    it.transfer.destination_head = 1, it.transfer.num_heads = 1));
 }
 
 TEST(pairs_of_a_file_that_differ_are_listed) {
     OPENED(kv_side, source, REF(config_of()), NULL, 1);
     OWNED(kvmem_layout) file = temporary_disk_layout(REF(config_of()), NULL, KVMEM_DISK_BUFFERED);
-    check_pairs(file, &source, file, JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.method = KVMEM_METHOD_PREAD));
     check_pairs(file, &source, file,
-                JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.source_head = 1, it.transfer.destination_head = 1,
-                    it.transfer.num_heads = 1));
+                JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.method = KVMEM_METHOD_PREAD));
+    check_pairs(file, &source, file,
+                JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.transfer.source_head = 1,
+                    it.transfer.destination_head = 1, it.transfer.num_heads = 1));
 }
 
 /* Tokens 3, 5, 7, ... of the source. */
@@ -145,7 +151,8 @@ TEST(pairs_of_a_file_that_differ_are_listed) {
 static const uint64_t token_cases[] = {0, 1, 0x10, 0x100, 0x155, 0x1FF};
 
 static void check_tokens(const kvmem_layout *from, const kv_side *source, const kvmem_layout *filled) {
-    const kvmem_block_table source_table = {sources, PAIRS, 3, 2}, destination_table = {destinations, PAIRS, 1, 1};
+    const kvmem_block_table source_table = {sources, PAIRS, 3, 2};
+    const kvmem_block_table destination_table = {destinations, PAIRS, 1, 1};
     OPENED(aliased, aliased);
     OWN(kvmem_transfer, transfer, kv_prepare, from, aliased.layout,
         REF(JOB(it.run.flags = KVMEM_SUBMIT_VERIFY, it.run.source_table = &source_table,
@@ -193,7 +200,8 @@ static void expect_no_checksums(const kvmem_transfer *transfer) {
 }
 
 static kvmem_submit_options step_of(uint64_t flags, const uint32_t *checksums) {
-    return OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = PAIRS, it.flags = flags, it.checksums = checksums);
+    return OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = PAIRS, it.flags = flags,
+                   it.checksums = checksums);
 }
 
 /* One transfer, whose runs have other options: each has its own findings. */
@@ -207,8 +215,10 @@ TEST(the_checks_belong_to_the_run) {
     wrong[5] ^= 1;
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, NULL);
     size_t count = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "submit", kvmem_transfer_get_mismatches(transfer, NULL, 0, &count, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "submit", kvmem_transfer_get_checksums(transfer, NULL, 0, &count, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "submit",
+                   kvmem_transfer_get_mismatches(transfer, NULL, 0, &count, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "submit",
+                   kvmem_transfer_get_checksums(transfer, NULL, 0, &count, ERR));
     for (int round = 0; round < 2; round++) {
         RUN_WITH(transfer, REF(step_of(KVMEM_SUBMIT_VERIFY, NULL)));
         expect_bits(transfer, 0);
@@ -248,8 +258,8 @@ TEST(checksums_of_blocks_from_and_to_a_file_are_returned) {
     kvmem_block_pair same[PAIRS];
     for (uint32_t i = 0; i < PAIRS; i++) same[i] = (kvmem_block_pair){destinations[i], destinations[i]};
     OWN(kvmem_transfer, restore, kvmem_transfer_create, file, back.layout, NULL);
-    RUN_WITH(restore, REF(OPTIONS(kvmem_submit_options, it.pairs = same, it.num_pairs = PAIRS, it.checksums = expected,
-                                  it.flags = KVMEM_SUBMIT_CHECKSUM)));
+    RUN_WITH(restore, REF(OPTIONS(kvmem_submit_options, it.pairs = same, it.num_pairs = PAIRS,
+                                  it.checksums = expected, it.flags = KVMEM_SUBMIT_CHECKSUM)));
     expect_checksums(restore, expected);
 }
 
@@ -265,11 +275,13 @@ TEST(a_run_by_layer_returns_checksums) {
     expect_checksums(transfer, expected);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "by layer",
                    kvmem_transfer_submit(transfer, REF(step_of(KVMEM_SUBMIT_VERIFY, NULL)), ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "by layer", kvmem_transfer_submit(transfer, REF(step_of(0, expected)), ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "by layer",
+                   kvmem_transfer_submit(transfer, REF(step_of(0, expected)), ERR));
 }
 
 TEST(checksums_of_parts_of_blocks_are_refused) {
-    const kvmem_block_table source_table = {sources, PAIRS, 0, 1}, destination_table = {destinations, PAIRS, 1, 1};
+    const kvmem_block_table source_table = {sources, PAIRS, 0, 1};
+    const kvmem_block_table destination_table = {destinations, PAIRS, 1, 1};
     OPENED(kv_side, source, REF(config_of()), NULL, 1);
     OPENED(kv_side, destination, REF(config_of()), NULL, 2);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "whole blocks", kv_prepare, source.layout, destination.layout,
@@ -288,8 +300,8 @@ TEST(a_run_without_an_end_of_its_own_has_no_findings) {
     for (int cancelled = 0; cancelled < 2; cancelled++) {
         OPENED(flight, flight, &move, 0);
         const kvmem_submit_options checked =
-            OPTIONS(kvmem_submit_options, it.pairs = some, it.num_pairs = NUM(some), it.user_data = FLIGHT_USER_DATA,
-                    it.flags = KVMEM_SUBMIT_CHECKSUM, it.checksums = wrong);
+            OPTIONS(kvmem_submit_options, it.pairs = some, it.num_pairs = NUM(some),
+                    it.user_data = FLIGHT_USER_DATA, it.flags = KVMEM_SUBMIT_CHECKSUM, it.checksums = wrong);
         EXPECT_OK(kvmem_transfer_submit(flight.transfer, &checked, ERR));
         flight_expect_end(&flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_CORRUPT);
         expect_bits(flight.transfer, 3);

@@ -84,8 +84,6 @@ typedef struct kvmem_block_table {
 /// end. Everything is copied.
 typedef struct kvmem_submit_options {
     size_t struct_size;
-    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
-    uint64_t flags;
     /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
     const kvmem_block_pair *pairs;
     /// Number of pairs, at least 1; 0 if block tables are given.
@@ -104,6 +102,8 @@ typedef struct kvmem_submit_options {
     const void *notification;
     /// Bytes of the notification.
     size_t notification_size;
+    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
+    uint64_t flags;
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
     /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
     /// are read and compared; nothing may write to them until the run has ended. The run ends with

@@ -95,6 +95,12 @@ def test_checksums_are_compared(cache, copy):
         transfer.submit(PAIRS, checksums=sums).wait()
         with pytest.raises(kvmem.Corrupt):
             transfer.submit(PAIRS, checksums=[sums[0], 1, 2]).wait()
+        assert transfer.mismatches() == [1, 2]
+        with pytest.raises(kvmem.InvalidState):
+            transfer.checksums()
+        transfer.submit(PAIRS, flags=kvmem.SubmitFlags.VERIFY | kvmem.SubmitFlags.CHECKSUM).wait()
+        assert transfer.mismatches() == []
+        assert transfer.checksums() == list(sums)
         with pytest.raises(kvmem.InvalidArgument, match="2 checksums for 3 pairs"):
             transfer.submit(PAIRS, checksums=sums[:2])
 

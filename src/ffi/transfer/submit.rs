@@ -77,8 +77,6 @@ pub const KVMEM_SUBMIT_CHECKSUM: u64 = 2;
 pub struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     pub struct_size: usize,
-    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
-    pub flags: u64,
     /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
     pub pairs: *const kvmem_block_pair,
     /// Number of pairs, at least 1; 0 if block tables are given.
@@ -97,6 +95,8 @@ pub struct kvmem_submit_options {
     pub notification: *const c_void,
     /// Bytes of the notification.
     pub notification_size: usize,
+    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
+    pub flags: u64,
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
     /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
     /// are read and compared; nothing may write to them until the run has ended. The run ends with

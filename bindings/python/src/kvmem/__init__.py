@@ -38,6 +38,7 @@ from kvmem._constants import (
     SharedObject,
     ShareFlags,
     Status,
+    SubmitFlags,
     SyncMode,
     SystemFlags,
     Tier,
@@ -93,7 +94,7 @@ __all__ = [
     "NixlError", "NixlUnavailable", "NotFound", "Notification", "OpenFlags", "Order", "Origin", "OutOfMemory", "OutOfRange", "Panic",
     "PeerLost", "PermissionDenied", "PinnedFlags", "PublishFlags", "Queue", "Range", "Region", "RegionFlags", "RegionInfo",
     "Registration", "RegistrationInfo", "Requirements", "Residency", "ServeFlags", "Shape", "Share", "ShareFlags", "ShareInfo",
-    "SharedObject", "Stale", "Status", "SyncMode", "SystemFlags", "Table", "Tensor", "Tier", "TimedOut", "Transfer", "TransferFlags",
+    "SharedObject", "Stale", "Status", "SubmitFlags", "SyncMode", "SystemFlags", "Table", "Tensor", "Tier", "TimedOut", "Transfer", "TransferFlags",
     "TransferInfo", "Transport", "Unsupported", "VersionMismatch", "cuda", "library_path", "load_nixl", "log_to", "move",
 ]  # fmt: skip
 

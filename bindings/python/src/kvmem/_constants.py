@@ -250,6 +250,28 @@ class Locality(_Open):
     """It belongs to another process and is mapped here: this process can access it like its own memory."""
 
 
+class SubmitFlags(enum.IntFlag):
+    """Flags of SubmitOptions."""
+
+    VERIFY = 1
+    """After all blocks have moved, compare the CRC32C of each destination block with that of its source block. The run
+    ends after the comparison, with Status.CORRUPT if they differ; kvmem_transfer_get_mismatches returns which do.
+    Until the end nothing may write to the blocks. With a range of heads or block tables, only what has moved is
+    compared, token by token; then files with direct I/O are not supported.  Both sides are read: host memory in place
+    by several threads, GPU memory by a kernel on its GPU, and files, objects and blocks of peers once more, to memory
+    that has random bytes before: a read that reports success and moves nothing is found, too. If a peer serves its
+    layout (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other side
+    compares what has arrived and what its blocks then have, and nothing is read twice over the network. Such a run
+    ends at the first chunk that differs; only then the blocks are read once more, to find those that differ."""
+    CHECKSUM = 2
+    """Compute the CRC32C of the moved layers and outer slots of each block, as kvmem_layout_checksum does;
+    kvmem_transfer_get_checksums returns them after the run. Until the end nothing may write to the blocks.  If the run
+    compares whole blocks, these are the checksums of the destination that it has compared, and nothing is read for
+    them. Otherwise one side is read in place after all blocks have moved, by threads or by a kernel on its GPU: the
+    destination, if it is host or GPU memory of this process, or else the source. No file and no peer is read for them.
+    Not supported in a graph, and together with a range of heads or block tables."""
+
+
 class TransferFlags(enum.IntFlag):
     """Flags of TransferOptions."""
 
@@ -265,16 +287,7 @@ class TransferFlags(enum.IntFlag):
     kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are then
     moved layer by layer, which makes transfers of small fully contiguous blocks slower; kvmem_transfer_explain reports
     by how much."""
-    VERIFY = 8
-    """After all blocks have moved, compare the CRC32C of each destination block with that of its source block. The run
-    ends after the comparison, with Status.CORRUPT if they differ. Until then nothing may write to the blocks. With a
-    range of heads or block tables, only what has moved is compared, token by token; then files with direct I/O are not
-    supported. If a peer serves its layout (kvmem_layout_serve), the transfer is served: the owner of the source sends
-    checksums, the other side compares what has arrived and what its blocks then have, and nothing is read twice over
-    the network. Blocks of other peers, or with another method, are read once more, to memory that has random bytes
-    before: a read that reports success and moves nothing is found, too. Set `checksums` of SubmitOptions instead to
-    compare with checksums that were computed before."""
-    REPORT_RELEASE = 16
+    REPORT_RELEASE = 8
     """The queue gets a CompletionKind.MEMORY_RELEASED for each run that ends before its memory is released, as at its
     `timeout_ns`. Requires a queue."""
 

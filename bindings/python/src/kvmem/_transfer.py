@@ -167,6 +167,7 @@ class Transfer(Handle):
         source_table: Table | None = None,
         destination_table: Table | None = None,
         num_tokens: int = 0,
+        flags: k.SubmitFlags = k.SubmitFlags(0),
         checksums: Any = None,
         notification: bytes | None = None,
         timeout: float | None = None,
@@ -178,6 +179,8 @@ class Transfer(Handle):
         pairs         (source, destination) block ids: an array of uint32 of the shape (n, 2) is passed without a copy
         source_table, destination_table, num_tokens
                       instead of pairs: the tokens move from the blocks of one table to those of the other, also between block sizes
+        flags         VERIFY compares the blocks with those of the source, and CHECKSUM computes their checksums: `mismatches` and
+                      `checksums` return what the run has found
         checksums     expected CRC32C of each block; the run ends with Corrupt if one differs
         notification  sent to the remote agent after the last byte
         timeout       seconds that the run may take
@@ -185,7 +188,7 @@ class Transfer(Handle):
         stream        a CUDA stream, as an integer: the run is ordered with its other work, and may be captured
 
         Without blocks, those that were prepared or submitted last are moved again."""
-        options = self._run(pairs, source_table, destination_table, num_tokens, checksums, notification, timeout)
+        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, timeout)
         queue = self._queue
         token = 0
         if queue is not None:
@@ -214,12 +217,13 @@ class Transfer(Handle):
         source_table: Table | None = None,
         destination_table: Table | None = None,
         num_tokens: int = 0,
+        flags: k.SubmitFlags = k.SubmitFlags(0),
         checksums: Any = None,
         notification: bytes | None = None,
         timeout: float | None = None,
     ) -> Transfer:
         """Prepares the blocks of the next run, which `submit()` starts. Moves nothing."""
-        options = self._run(pairs, source_table, destination_table, num_tokens, checksums, notification, timeout)
+        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, timeout)
         if options is None:
             raise _errors.InvalidArgument("there are neither pairs nor tables")
         _errors.call(lib.kvmem_transfer_prepare, self._handle, options.c)
@@ -232,14 +236,15 @@ class Transfer(Handle):
         source_table: Table | None,
         destination_table: Table | None,
         num_tokens: int,
+        flags: k.SubmitFlags,
         checksums: Any,
         notification: bytes | None,
         timeout: float | None,
     ) -> Options | None:
         """The options of a run; None if nothing is given."""
         if pairs is None and source_table is None and destination_table is None:
-            if checksums is not None or notification is not None or timeout is not None or num_tokens:
-                raise _errors.InvalidArgument("checksums, notification and timeout belong to blocks: pass pairs or tables, too")
+            if flags or checksums is not None or notification is not None or timeout is not None or num_tokens:
+                raise _errors.InvalidArgument("flags, checksums, notification and timeout belong to blocks: pass pairs or tables, too")
             return None
         options = Options("submit_options")
         c = options.c
@@ -257,6 +262,8 @@ class Transfer(Handle):
                 setattr(c, field, made)
         if num_tokens:
             c.num_tokens = num_tokens
+        if flags:
+            c.flags = flags
         if checksums is not None:
             sums = block_ids(checksums)
             if len(sums) != c.num_pairs:
@@ -326,6 +333,24 @@ class Transfer(Handle):
     def cancel(self) -> None:
         """Cancels the parts of the last run that have not started. Never waits."""
         _errors.call(lib.kvmem_transfer_cancel, self._handle)
+
+    def mismatches(self) -> list[int]:
+        """The indices of the pairs, or of the moved tokens of block tables, that differ after the last run, which has compared
+        them."""
+        return self._found(lib.kvmem_transfer_get_mismatches, "uint64_t[]")
+
+    def checksums(self) -> list[int]:
+        """The checksums that the last run has computed, with SubmitFlags.CHECKSUM."""
+        return self._found(lib.kvmem_transfer_get_checksums, "uint32_t[]")
+
+    def _found(self, get: Callable[..., int], items: str) -> list[int]:
+        capacity, count = 0, ffi.new("size_t *")
+        while True:
+            found = ffi.new(items, capacity)
+            _errors.call(get, self._handle, found, capacity, count)
+            if count[0] <= capacity:
+                return list(found)[: count[0]]
+            capacity = count[0]  # another thread may start a run with more of them between two calls
 
     # ---- layers ----
 
