@@ -213,11 +213,7 @@ impl Request {
         };
         let post = |state: &mut AgentState| self.post_with(state, remote, options, hold);
         // All of it: what else the thread does for the agent could leave the claim, too.
-        match guarded(|| self.resource.agent.run_here(post)) {
-            Ok(Some(open)) => open,
-            Ok(None) => Some(Open::Due),
-            Err(panic) => Some(Open::Panicked(panic)),
-        }
+        left_open(|| self.resource.agent.run_here(post))
     }
 
     /// Posts the request, and polls it as long as that moves bytes: UCX copies host memory in parts, one per poll. All is done
@@ -342,6 +338,15 @@ impl Request {
             "the request was not posted; call kvmem_request_post first"
         );
         Ok(())
+    }
+}
+
+/// What a post leaves to do. `None` from `post` if it was not made.
+fn left_open(post: impl FnOnce() -> Option<Option<Open>>) -> Option<Open> {
+    match guarded(post) {
+        Ok(Some(open)) => open,
+        Ok(None) => Some(Open::Due),
+        Err(panic) => Some(Open::Panicked(panic)),
     }
 }
 
