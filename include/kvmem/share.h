@@ -131,6 +131,7 @@ kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t tim
 ///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
 ///           security policy
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
+///         KVMEM_STATUS_CORRUPT: the bytes on the socket are not a message of kvmem
 ///         KVMEM_STATUS_IO
 kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **share, kvmem_error **error);
 

@@ -58,6 +58,7 @@ pub unsafe extern "C" fn kvmem_share_send(
 ///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
 ///           security policy
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
+///         KVMEM_STATUS_CORRUPT: the bytes on the socket are not a message of kvmem
 ///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_receive(
