@@ -66,7 +66,7 @@ def faults(c, cpp, page):
     for struct, field in option_fields(c):
         name = f"{struct}.{field}"
         files = [file for file, code in cpp.items() if f"<{struct}>" in code]
-        if name not in reasons and not (files and sets(cpp[files[0]], struct, field)):
+        if name not in reasons and not any(sets(cpp[file], struct, field) for file in files):
             place = f"include/kvmem/{files[0]}" if files else "a header of include/kvmem/"
             yield (f"{name}: the C++ options do not have it. Add the field to the struct for {struct} in {place} and the "
                    f"line `c.{field} = {field};` to its c(), {where.format(name)}")

@@ -32,6 +32,7 @@ OF_PARAMETERS = [
     (r"kvmem_nixl_options \*|kvmem_prepared \*local\b",
      {"NOT_FOUND", "STALE", "PEER_LOST", "BUSY", "INVALID_STATE", "UNSUPPORTED"}),
     (r"const char \*address\b", {"INVALID_STATE", "NOT_FOUND", "TIMED_OUT", "IO", "PERMISSION_DENIED"}),
+    (r"kvmem_transfer \*transfer\b", {"INVALID_STATE"}),
     (r"kvmem_directory \*", {"CORRUPT", "IO", "PERMISSION_DENIED"}),
 ]
 

@@ -25,8 +25,10 @@ extern "C" {
 /// Moves of blocks from one layout to another: created once, submitted any number of times, with other blocks
 /// in each run or with the same. It keeps both layouts alive. One run of a transfer is in flight at a time.
 ///
-/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
-/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
+/// Functions that report the last run fail with KVMEM_STATUS_INVALID_STATE if the transfer was never
+/// submitted, and functions that report on its blocks if it has none yet.
+///
+/// Threads: of several threads that submit a transfer, one succeeds, and the others get KVMEM_STATUS_BUSY.
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
@@ -186,18 +188,17 @@ typedef struct kvmem_transfer_options {
     uint32_t compute;
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
     uint32_t max_ctas;
-    /// Bytes of staging memory; 0 for the default.
-    /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
-    /// While long kernels run, it must hold the bytes that the link moves during one of them. All transfers
-    /// of a GPU share two such buffers, one per direction; each is as large as the largest request and is
-    /// allocated on first use.
-    /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
-    /// piece; 64 MiB by default. All transfers of a GPU with files on one file system share it.
-    /// For a peer: registered memory in eight slots; 16 MiB by default, or 64 MiB in GPU memory. All
-    /// transfers of an agent with the same size share it. Slots that peers which do not respond keep are
-    /// replaced, up to eight times this size in all.
-    /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
-    /// eight objects.
+    /// Bytes of all staging memory that the method uses; 0 for the default. Transfers that
+    /// use the same staging memory share it.
+    /// On a GPU, for all its transfers in one direction: 128 MiB, or 64 MiB with KVMEM_COMPUTE_IDLE. It is as
+    /// large as the largest request, and is allocated on first use. While long kernels run, it must hold the
+    /// bytes that the link moves during one of them.
+    /// Between files and GPU memory, for a GPU and a file system: 64 MiB of page-locked host memory, in four
+    /// slots, each of which holds at least one piece.
+    /// For a peer, for transfers of an agent with the same size: 16 MiB of registered memory, or 64 MiB in
+    /// GPU memory, in eight slots. Slots that peers which do not respond keep are replaced, up to eight times
+    /// this size in all.
+    /// For objects: registered memory in eight slots, each of which holds an object; as large as eight.
     uint64_t staging_size;
     /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
     /// throughput.
@@ -225,12 +226,8 @@ typedef struct kvmem_transfer_options {
 ///
 /// The fastest method by estimation is used for the blocks of each run; kvmem_transfer_explain returns it,
 /// and docs/transfers.md lists all methods.
-/// @param source layout to read from
-/// @param destination layout to write to
 /// @param options what is moved of each block, and how; NULL for whole blocks by the fastest method
-/// @param transfer receives the transfer; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); the layouts have
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); the layouts have
 ///           different agents; or heads are selected, and a layout does not have num_heads
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such layer, outer slot or head
 ///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
@@ -245,8 +242,6 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source, const kvmem_layou
 ///
 /// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
 /// reuses the parts of the plan that depend on the layouts.
-/// @param source layout to read from
-/// @param destination layout to write to
 /// @param options as for kvmem_transfer_create; may be NULL
 /// @param first the blocks of the run
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
@@ -263,10 +258,8 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout
 /// kvmem_transfer_get_methods report what the run will do.
 ///
 /// If the call fails, the transfer keeps its previous blocks.
-/// @param transfer a transfer
 /// @param options the blocks of the next run
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
+/// @return KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
 ///           has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; direct I/O
@@ -300,7 +293,6 @@ kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit
 ///
 /// If the call fails, no run has started: the queue receives no completion, poll and wait report the previous
 /// run, and the transfer keeps its previous blocks.
-/// @param transfer a transfer
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
@@ -311,8 +303,6 @@ kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
 ///           transfer again
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
-///           started
 ///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
@@ -326,10 +316,8 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_
     kvmem_error **error);
 
 /// Returns the state of the last run. Never waits.
-/// @param transfer a transfer
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
 ///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
 ///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
@@ -346,8 +334,6 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **error);
 
 /// Waits for the end of the last run.
-/// @param transfer a transfer
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return any status of kvmem_transfer_poll, and
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, and kvmem_transfer_poll returns
 ///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
@@ -366,11 +352,9 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
 /// may have been written.
 /// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
 
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
-/// @param transfer a transfer that no other call uses; NULL does nothing
 void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /* ---- Queues of completions ---- */
@@ -445,10 +429,6 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 ///
 /// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
 /// failed run it is the number of layers that had moved.
-/// @param transfer a transfer
-/// @param num_layers receives the number
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer, uint64_t *num_layers,
     kvmem_error **error);
 
@@ -457,11 +437,8 @@ kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer, uint64_t 
 /// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
 ///         has ended
 /// @param num_layers number of layers, counted from the first that is moved; 0 for all
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
-///         KVMEM_STATUS_TIMED_OUT: the layers have not moved in time
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
 kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t num_layers,
     uint64_t timeout_ns, kvmem_error **error);
@@ -481,13 +458,10 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t
 /// with KVMEM_STATUS_OK, there are none. After a served run that found a damaged chunk, pairs that had not
 /// moved by then are mismatches, too. There are none if the peer does not let the blocks be read once more;
 /// then the message of the run says so.
-/// @param transfer a transfer
 /// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of indices; the number of pairs or tokens is always enough
 /// @param count receives the number of mismatches, which may be more than `capacity`
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: the run is in flight
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+/// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
 kvmem_status kvmem_transfer_get_mismatches(const kvmem_transfer *transfer, uint64_t *indices, size_t capacity,
     size_t *count, kvmem_error **error);
@@ -502,12 +476,10 @@ kvmem_status kvmem_transfer_get_mismatches(const kvmem_transfer *transfer, uint6
 /// They are those of the blocks in the order of the pairs, and can be given to the run that moves the blocks
 /// back, as `checksums` of kvmem_submit_options. After a run that has ended with KVMEM_STATUS_CORRUPT because
 /// of its comparison, they are those of the destination.
-/// @param transfer a transfer
 /// @param checksums receives the checksums, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of checksums; the number of pairs is enough
 /// @param count receives the number of checksums, which may be more than `capacity`
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: the run is in flight
+/// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the last run has computed no
 ///           checksums: it was submitted without KVMEM_SUBMIT_CHECKSUM, or a damaged chunk has ended it
 ///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
@@ -535,20 +507,12 @@ typedef struct kvmem_transfer_info {
 } kvmem_transfer_info;
 
 /// Returns the properties of a transfer with the blocks that were prepared or submitted last.
-/// @param transfer a transfer
-/// @param info receives the properties
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_transfer_info *info,
     kvmem_error **error);
 
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
 /// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
 /// method that was compared, as docs/transfers.md explains. Moves nothing.
-/// @param transfer a transfer
-/// @param text receives the text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
 /// the copy rate of the machine, which takes some milliseconds.
@@ -593,12 +557,9 @@ typedef struct kvmem_compared_method {
 ///     status = kvmem_transfer_get_methods(transfer, methods, 11, &count, &error);
 ///
 /// The first is the method that the transfer takes. With other blocks the methods are compared again.
-/// @param transfer a transfer
 /// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
 /// @param count receives the number of methods that were compared, which may be more than `capacity`
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer, kvmem_compared_method *methods,
     size_t capacity, size_t *count, kvmem_error **error);
 

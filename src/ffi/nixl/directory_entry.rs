@@ -232,7 +232,6 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
 ///
 /// @param name name under which the layout was published
 /// @param options as for kvmem_share_open_layout; NULL for the defaults
-/// @param timeout_ns nanoseconds to wait for the broker and NIXL; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name
 ///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
 ///         KVMEM_STATUS_STALE: another process listens at the path of the broker, or has created the share

@@ -35,11 +35,6 @@ pub struct kvmem_transfer_info {
 }
 
 /// Returns the properties of a transfer with the blocks that were prepared or submitted last.
-///
-/// @param transfer a transfer
-/// @param info receives the properties
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_info(
     transfer: *const kvmem_transfer,
@@ -69,11 +64,6 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
 /// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
 /// method that was compared, as docs/transfers.md explains. Moves nothing.
-///
-/// @param transfer a transfer
-/// @param text receives the text; the caller destroys the blob
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
 /// the copy rate of the machine, which takes some milliseconds.
@@ -136,12 +126,9 @@ pub struct kvmem_compared_method {
 ///
 /// The first is the method that the transfer takes. With other blocks the methods are compared again.
 ///
-/// @param transfer a transfer
 /// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
 /// @param count receives the number of methods that were compared, which may be more than `capacity`
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_methods(
     transfer: *const kvmem_transfer,
@@ -197,8 +184,6 @@ fn cut(text: &str) -> [c_char; REASON] {
 }
 
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
-///
-/// @param transfer a transfer that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
     // SAFETY: by contract.

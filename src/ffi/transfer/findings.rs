@@ -23,13 +23,10 @@ use crate::ffi::transfer::kvmem_transfer;
 /// moved by then are mismatches, too. There are none if the peer does not let the blocks be read once more;
 /// then the message of the run says so.
 ///
-/// @param transfer a transfer
 /// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of indices; the number of pairs or tokens is always enough
 /// @param count receives the number of mismatches, which may be more than `capacity`
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: the run is in flight
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+/// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
@@ -65,12 +62,10 @@ pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
 /// back, as `checksums` of kvmem_submit_options. After a run that has ended with KVMEM_STATUS_CORRUPT because
 /// of its comparison, they are those of the destination.
 ///
-/// @param transfer a transfer
 /// @param checksums receives the checksums, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of checksums; the number of pairs is enough
 /// @param count receives the number of checksums, which may be more than `capacity`
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: the run is in flight
+/// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the last run has computed no
 ///           checksums: it was submitted without KVMEM_SUBMIT_CHECKSUM, or a damaged chunk has ended it
 ///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed

@@ -84,18 +84,17 @@ pub struct kvmem_transfer_options {
     pub compute: u32,
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
     pub max_ctas: u32,
-    /// Bytes of staging memory; 0 for the default.
-    /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
-    /// While long kernels run, it must hold the bytes that the link moves during one of them. All transfers
-    /// of a GPU share two such buffers, one per direction; each is as large as the largest request and is
-    /// allocated on first use.
-    /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
-    /// piece; 64 MiB by default. All transfers of a GPU with files on one file system share it.
-    /// For a peer: registered memory in eight slots; 16 MiB by default, or 64 MiB in GPU memory. All
-    /// transfers of an agent with the same size share it. Slots that peers which do not respond keep are
-    /// replaced, up to eight times this size in all.
-    /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
-    /// eight objects.
+    /// Bytes of all staging memory that the method uses; 0 for the default. Transfers that
+    /// use the same staging memory share it.
+    /// On a GPU, for all its transfers in one direction: 128 MiB, or 64 MiB with KVMEM_COMPUTE_IDLE. It is as
+    /// large as the largest request, and is allocated on first use. While long kernels run, it must hold the
+    /// bytes that the link moves during one of them.
+    /// Between files and GPU memory, for a GPU and a file system: 64 MiB of page-locked host memory, in four
+    /// slots, each of which holds at least one piece.
+    /// For a peer, for transfers of an agent with the same size: 16 MiB of registered memory, or 64 MiB in
+    /// GPU memory, in eight slots. Slots that peers which do not respond keep are replaced, up to eight times
+    /// this size in all.
+    /// For objects: registered memory in eight slots, each of which holds an object; as large as eight.
     pub staging_size: u64,
     /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
     /// throughput.

@@ -14,11 +14,6 @@ use crate::ffi::transfer::kvmem_transfer;
 ///
 /// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
 /// failed run it is the number of layers that had moved.
-///
-/// @param transfer a transfer
-/// @param num_layers receives the number
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_layers(
     transfer: *const kvmem_transfer,
@@ -41,11 +36,8 @@ pub unsafe extern "C" fn kvmem_transfer_get_layers(
 /// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
 ///         has ended
 /// @param num_layers number of layers, counted from the first that is moved; 0 for all
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
-///         KVMEM_STATUS_TIMED_OUT: the layers have not moved in time
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait_layers(

@@ -29,12 +29,8 @@ use crate::transfer::Transfer;
 /// The fastest method by estimation is used for the blocks of each run; kvmem_transfer_explain returns it,
 /// and docs/transfers.md lists all methods.
 ///
-/// @param source layout to read from
-/// @param destination layout to write to
 /// @param options what is moved of each block, and how; NULL for whole blocks by the fastest method
-/// @param transfer receives the transfer; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); the layouts have
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); the layouts have
 ///           different agents; or heads are selected, and a layout does not have num_heads
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such layer, outer slot or head
 ///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
@@ -65,8 +61,6 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
 /// reuses the parts of the plan that depend on the layouts.
 ///
-/// @param source layout to read from
-/// @param destination layout to write to
 /// @param options as for kvmem_transfer_create; may be NULL
 /// @param first the blocks of the run
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
@@ -116,10 +110,8 @@ unsafe fn created(
 
 /// Returns the state of the last run. Never waits.
 ///
-/// @param transfer a transfer
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
 ///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
 ///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
@@ -149,8 +141,6 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
 
 /// Waits for the end of the last run.
 ///
-/// @param transfer a transfer
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return any status of kvmem_transfer_poll, and
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, and kvmem_transfer_poll returns
 ///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
@@ -178,7 +168,6 @@ pub unsafe extern "C" fn kvmem_transfer_wait(
 ///
 /// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
-///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_cancel(
     transfer: *mut kvmem_transfer,

@@ -123,10 +123,8 @@ options!(kvmem_submit_options);
 ///
 /// If the call fails, the transfer keeps its previous blocks.
 ///
-/// @param transfer a transfer
 /// @param options the blocks of the next run
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
+/// @return KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
 ///           has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; direct I/O
@@ -168,7 +166,6 @@ pub unsafe extern "C" fn kvmem_transfer_prepare(
 /// If the call fails, no run has started: the queue receives no completion, poll and wait report the previous
 /// run, and the transfer keeps its previous blocks.
 ///
-/// @param transfer a transfer
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
@@ -179,8 +176,6 @@ pub unsafe extern "C" fn kvmem_transfer_prepare(
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
 ///           transfer again
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
-///           started
 ///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
