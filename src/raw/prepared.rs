@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Holds;
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::lists;
 use crate::nixl::{Agent, CallOptions, Command, Descriptors, ListId, Released, RequestSide};
 
 /// A list that NIXL has resolved once, for one side of requests.
@@ -38,8 +39,9 @@ impl Prepared {
 
     /// The descriptors of some indices.
     pub(super) fn chosen(&self, indices: &[u32], name: &str) -> Result<(Descriptors, Vec<i32>)> {
-        let mut numbers = Vec::with_capacity(indices.len());
-        let mut entries = Vec::with_capacity(indices.len());
+        let (mut numbers, mut entries) = (Vec::new(), Vec::new());
+        lists::reserve(&mut numbers, indices.len())?;
+        lists::reserve(&mut entries, indices.len())?;
         let all = self.list.entries();
         for (at, index) in indices.iter().enumerate() {
             let entry = all.get(*index as usize).ok_or_else(|| {

@@ -11,6 +11,7 @@ use super::{Holds, Prepared};
 use crate::base::error::{Error, Result, ensure};
 use crate::base::guarded::guarded;
 use crate::base::leak;
+use crate::base::lists;
 use crate::base::log::{Level, enabled, log};
 use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
@@ -166,11 +167,12 @@ impl Request {
     /// Starts a run. A notification, unless it is empty, replaces that of the request, for this run and those after it.
     pub fn post(&self, notification: &[u8]) -> Result<()> {
         // NIXL drops the notification of a request that is posted with other options.
-        let options = (!notification.is_empty()).then(|| CallOptions {
-            notification: Some(notification.to_vec()),
-            backends: Vec::new(),
-            ..self.options.clone()
-        });
+        let options = if notification.is_empty() {
+            None
+        } else {
+            let notification = Some(lists::copied(notification)?);
+            Some(CallOptions { notification, backends: Vec::new(), ..self.options.clone() })
+        };
         self.begin(options.as_ref())
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::error::{Error, Result, Status};
 use crate::base::guarded::guarded;
+use crate::base::lists;
 use crate::base::log::log;
 use crate::base::process;
 use crate::ffi::common::kind::{HandleState, Kind};
@@ -192,7 +193,12 @@ pub unsafe fn borrow_each<'a, T: Opaque>(
         let value = unsafe { borrow(scope, item.cast_const()) };
         value.map_err(|error| error.context(format!("{name}[{index}] of {count}")))
     };
-    items.iter().enumerate().map(value).collect()
+    let mut values = Vec::new();
+    lists::reserve(&mut values, count)?;
+    for item in items.iter().enumerate() {
+        values.push(value(item)?);
+    }
+    Ok(values)
 }
 
 /// Returns the core object of a handle, for the few functions that cannot fail. Returns `None` if the handle is NULL,

@@ -77,7 +77,7 @@ options!(kvmem_directory_options);
 ///           password or the prefix
 ///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
 ///           reason
-///         KVMEM_STATUS_TIMED_OUT: etcd or the file system of the folder has not responded for 5 seconds
+///         KVMEM_STATUS_TIMED_OUT: the file system has not responded for 5 seconds, or etcd for 20
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
 ///
 /// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
