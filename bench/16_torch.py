@@ -2,105 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row 16: scattered blocks between caches that differ, alternately by kvmem and by PyTorch, in PyTorch's memory.
 
-    bench/16_torch.py LIBRARY [--output FILE] [--quick]
+    bench/16_torch.py [--output FILE] [--quick]
 
-LIBRARY is libkvmem.so. PyTorch's methods are those that an engine would write: advanced indexing, or index_select, permute and
+It needs the Python package of kvmem (`make wheel`). PyTorch's methods are those that an engine would write: advanced indexing, or index_select, permute and
 index_copy_ on the GPU. If one side is the host, they copy contiguous bytes between it and the GPU once. Every byte is compared
 after the first run of each method.
 """
 import argparse
-import ctypes
 import json
 import random
 import statistics
 import time
 
+import kvmem
 import torch
 
 LAYERS, OUTERS, TOKENS, HEADS, HEAD = 4, 2, 16, 8, 128  # bf16: a row of one head has 256 bytes
 BLOCK = LAYERS * OUTERS * TOKENS * HEADS * HEAD * 2
 AXES = {"B": None, "L": LAYERS, "O": OUTERS, "N": TOKENS, "H": HEADS, "C": HEAD}
-
-
-def struct(name, fields):
-    """A struct of kvmem.h: fields are "type name name ..." lines."""
-    kinds = {"u64": ctypes.c_uint64, "u32": ctypes.c_uint32, "size": ctypes.c_size_t, "pointer": ctypes.c_void_p,
-             "text": ctypes.c_char_p}
-    listed = [(field, kinds[line.split()[0]]) for line in fields for field in line.split()[1:]]
-    return type(name, (ctypes.Structure,), {"_fields_": listed})
-
-
-Adopt = struct("kvmem_adopt_options", ["size struct_size", "u64 flags", "pointer address", "u64 size",
-                                       "pointer release user_data"])
-Config = struct("kvmem_layout_config", [
-    "size struct_size", "u64 num_blocks num_layers outer_dim page_size inner_dim dtype_width alignment num_heads",
-    "text order",
-    "u64 block_stride layer_stride outer_stride token_stride head_stride element_stride",
-    "pointer identity", "size identity_size"])
-Layout = struct("kvmem_layout_options", ["size struct_size", "u64 flags",
-                                         "pointer config agent system disk pinned device elastic regions registrations",
-                                         "size count", "u32 source reserved"])
-Transfer = struct("kvmem_transfer_options", [
-    "size struct_size", "u64 flags",
-    "u64 source_layer destination_layer num_layers source_outer destination_outer num_outers",
-    "u64 source_head destination_head num_heads", "pointer parts", "size num_parts", "pointer queue",
-    "u32 compute max_ctas", "u64 staging_size", "u32 method reserved", "u64 stall_timeout_ns"])
-Submit = struct("kvmem_submit_options", [
-    "size struct_size", "pointer pairs", "size num_pairs", "pointer source_table destination_table",
-    "u64 num_tokens user_data", "pointer notification", "size notification_size", "pointer checksums",
-    "u64 timeout_ns"])
-REGIONS = 2  # KVMEM_LAYOUT_REGIONS
-
-
-class Kvmem:
-    """Functions of libkvmem.so; failures become exceptions."""
-
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-        self.library.kvmem_error_message.restype = ctypes.c_char_p
-
-    def call(self, name, *arguments):
-        error = ctypes.c_void_p()
-        if getattr(self.library, name)(*arguments, ctypes.byref(error)) != 0:
-            raise RuntimeError(f"{name}: {self.library.kvmem_error_message(error, None)}")
-
-    def make(self, name, *arguments):
-        made = ctypes.c_void_p()
-        self.call(name, *arguments, ctypes.byref(made))
-        return made
-
-    def options(self, kind, **fields):
-        made = kind()
-        made.struct_size = ctypes.sizeof(made)
-        for field, value in fields.items():
-            setattr(made, field, value)
-        return made
-
-    def layout(self, tensor, order, heads):
-        adopted = self.options(Adopt, address=tensor.data_ptr(), size=tensor.nbytes)
-        if tensor.is_cuda:
-            region = self.make("kvmem_region_adopt_device", ctypes.byref(adopted), ctypes.c_int32(0))
-        else:
-            region = self.make("kvmem_region_adopt_host", ctypes.byref(adopted))
-        config = self.options(Config, num_blocks=tensor.shape[order.index("B")], num_layers=LAYERS, outer_dim=OUTERS,
-                              page_size=TOKENS, inner_dim=heads * HEAD, dtype_width=2, num_heads=heads,
-                              order=order.encode())
-        regions = (ctypes.c_void_p * 1)(region)
-        options = self.options(Layout, config=ctypes.addressof(config), source=REGIONS, count=1,
-                               regions=ctypes.addressof(regions))
-        return self.make("kvmem_layout_build", ctypes.byref(options))
-
-    def transfer(self, source, destination, ids, heads):
-        pairs = (ctypes.c_uint32 * (2 * len(ids)))(*[each for pair in ids for each in pair])
-        options = self.options(Transfer, num_heads=heads)
-        blocks = self.options(Submit, pairs=ctypes.addressof(pairs), num_pairs=len(ids))
-        transfer = self.make("kvmem_transfer_create", source, destination, ctypes.byref(options))
-        self.call("kvmem_transfer_prepare", transfer, ctypes.byref(blocks))
-        return transfer
-
-    def run(self, transfer):
-        self.call("kvmem_transfer_submit", transfer, None)
-        self.call("kvmem_transfer_wait", transfer, ctypes.c_uint64(30_000_000_000))
 
 
 def cache(order, blocks, heads, on_gpu):
@@ -126,7 +45,6 @@ class Case:
                                          (source, destination)]
         bits(self.source).copy_(torch.randint(-30000, 30000, self.source.shape, dtype=torch.int16))
         self.orders = [source[0], destination[0]]
-        self.own_heads = [source[1], destination[1]]
         scattered = lambda seed: random.Random(seed).sample(range(pool), blocks)
         ids = [scattered(1), scattered(2)]
         for side, tensor in enumerate((self.source, self.destination)):
@@ -189,11 +107,10 @@ class Case:
             raise RuntimeError(f"{self.name}: a method moved other bytes")
 
 
-def measure(kvmem, case, rounds):
-    layouts = [kvmem.layout(tensor, order, heads) for tensor, order, heads in
-               zip((case.source, case.destination), case.orders, case.own_heads)]
-    transfer = kvmem.transfer(*layouts, case.pairs, case.heads)
-    methods = {"kvmem": lambda: kvmem.run(transfer), "index_select, permute, index_copy_": case.by_index_copy}
+def measure(case, rounds):
+    layouts = [kvmem.Layout.from_tensors(tensor, order) for tensor, order in zip((case.source, case.destination), case.orders)]
+    transfer = kvmem.Transfer(*layouts, heads=kvmem.Range(0, 0, case.heads)).prepare(case.pairs)
+    methods = {"kvmem": lambda: transfer.submit().wait(30), "index_select, permute, index_copy_": case.by_index_copy}
     if case.source.is_cuda and case.destination.is_cuda:
         methods["advanced indexing"] = case.by_indexing
     expected = case.expected()
@@ -206,20 +123,17 @@ def measure(kvmem, case, rounds):
             method()
             if turn > 0:
                 taken[name].append(case.bytes / (time.perf_counter() - start) / 1e9)
-    kvmem.library.kvmem_transfer_destroy(transfer)
-    for layout in layouts:
-        kvmem.library.kvmem_layout_destroy(layout)
+    for each in (transfer, *layouts):
+        each.close()
     return {name: {"median": statistics.median(values), "min": min(values), "max": max(values)} for name, values in
             taken.items()}
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
     parser.add_argument("--output")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    kvmem = Kvmem(options.library)
     rounds = 3 if options.quick else 11
     within, across = (16, 16) if options.quick else (2048, 1024)  # blocks of 256 KiB
     nhd, hnd, host = ("LOBNHC", HEADS, True), ("LOBHNC", HEADS, True), ("BLOHNC", HEADS, False)
@@ -235,7 +149,7 @@ def main():
     rows = []
     for name, *rest in cases:
         case = Case(name, *rest)
-        found = measure(kvmem, case, rounds)
+        found = measure(case, rounds)
         ours = found.pop("kvmem")
         best = max(found, key=lambda each: found[each]["median"])
         for method, reference in found.items():

@@ -66,7 +66,7 @@ TEST(sharing_without_file_descriptors_fails) {
             if (kind == MEMORY_ADOPTED || kind == MEMORY_MAPPED) {
                 continue; /* allocations of the engine are never freed, and have files with the stand-in */
             }
-            CHECK_EQ(count_open_files(), files);
+            AWAIT(count_open_files() == files); /* a driver may close some later */
             if (status != KVMEM_STATUS_OK) check_refused(status, kind, more);
         }
         CHECK(more > 1);
@@ -101,7 +101,7 @@ static void open_with_increasing_limits(const parcel *parcel, memory_kind kind, 
         allow(files, more);
         status = try_parcel(parcel, flags);
         allow_all();
-        CHECK_EQ(count_open_files(), files);
+        AWAIT(count_open_files() == files); /* a driver may close some later */
         if (status != KVMEM_STATUS_OK) check_refused(status, kind, more);
     }
     CHECK(more > 1);
