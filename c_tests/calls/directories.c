@@ -127,6 +127,8 @@ static void meet(fuzz *fuzz) {
         TRY(fuzz, kvmem_directory_entry_load, entry, reader);
     }
     CREATE(fuzz, LAYOUTS, kvmem_directory_entry_import_layout, entry, reader, "one");
+    const kvmem_open_options opening = OPTIONS(kvmem_open_options, it.agent = reader);
+    CREATE(fuzz, LAYOUTS, kvmem_directory_entry_open_layout, entry, "one", &opening, SECONDS(1));
     kvmem_directory_entry_info info;
     TRY(fuzz, kvmem_directory_entry_get_info, entry, &info);
     TRY(fuzz, kvmem_directory_check, directory, entry, SECONDS(1));
