@@ -28,8 +28,8 @@ int main(void)
     const kvmem_layout_options options = {
         .struct_size = sizeof options,
         .config = &config,
-        .system = &memory,
         .source = KVMEM_LAYOUT_ALLOCATE,
+        .system = &memory,
     };
     const kvmem_submit_options move = {.struct_size = sizeof move, .pairs = &pair, .num_pairs = 1};
     kvmem_layout *prefill, *decode;

@@ -60,9 +60,10 @@ static void move_all(kvmem_layout *from, kvmem_layout *to, kvmem_queue *queue, k
 
 static kvmem_layout *open_store(const kvmem_layout_config *shape, const char *path, kvmem_error **error)
 {
-    kvmem_disk_options file = {.struct_size = sizeof file, .flags = KVMEM_DISK_OPEN_OR_CREATE, .path = path};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = shape, .disk = &file,
-        .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_disk_options file = {.struct_size = sizeof file, .path = path,
+        .flags = KVMEM_DISK_OPEN_OR_CREATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = shape,
+        .source = KVMEM_LAYOUT_ALLOCATE, .disk = &file};
     kvmem_layout *store;
     check(kvmem_layout_build(&options, &store, error), error);
     return store;
@@ -81,9 +82,12 @@ int main(int argc, char **argv)
     kvmem_layout_config shape = {.struct_size = sizeof shape, .num_blocks = REQUESTS * BLOCKS_PER_REQUEST,
         .num_layers = 8, .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
         .alignment = 4096, .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
+    static const char model[] = "Llama-3.1-8B 5206a32 bf16"; /* the same on all ranks */
+    shape.identity = model;
+    shape.identity_size = strlen(model);
     kvmem_system_options memory = {.struct_size = sizeof memory};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &shape, .system = &memory,
-        .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &shape,
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_layout *cache, *store;
     kvmem_queue *queue;
     kvmem_error *error = NULL;

@@ -24,8 +24,8 @@ static void log_message(uint32_t level, const char *target, const char *message,
 
 int main(void)
 {
-    kvmem_disk_options file = {.struct_size = sizeof file, .flags = KVMEM_DISK_OPEN_EXISTING,
-        .path = "/no/such/directory/cache.kv"};
+    kvmem_disk_options file = {.struct_size = sizeof file, .path = "/no/such/directory/cache.kv",
+        .flags = KVMEM_DISK_OPEN_EXISTING};
     kvmem_region *region;
     kvmem_error *error = NULL;
 

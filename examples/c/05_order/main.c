@@ -31,8 +31,8 @@ static kvmem_layout *describe(char *cache, kvmem_error **error)
         .size = (size_t)LAYERS * BLOCKS * PAGE};
     kvmem_region *region;
     check(kvmem_region_adopt_host(&memory, &region, error), error);
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .regions = &region,
-        .count = 1, .source = KVMEM_LAYOUT_REGIONS};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
+        .source = KVMEM_LAYOUT_REGIONS, .regions = &region, .count = 1};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     kvmem_region_destroy(region);

@@ -21,8 +21,8 @@ static kvmem_layout *build(const char *order, uint64_t page_size, uint64_t num_h
         .outer_dim = 2, .page_size = page_size, .inner_dim = num_heads * DIM, .dtype_width = 2,
         .num_heads = num_heads, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .system = &memory,
-        .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;

@@ -65,7 +65,7 @@ int main(void)
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_disk_options file = {.struct_size = sizeof file};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_block_pair out = {.source = 3, .destination = 5}, in = {.source = 5, .destination = 9};
     kvmem_transfer_options by_layer = {.struct_size = sizeof by_layer, .flags = KVMEM_TRANSFER_BY_LAYER};
     kvmem_submit_options move = {.struct_size = sizeof move, .num_pairs = 1};

@@ -53,7 +53,7 @@ int main(void)
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_disk_options file = {.struct_size = sizeof file};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_layout *cache, *disk;
     kvmem_block keys;
     kvmem_error *error = NULL;

@@ -23,7 +23,7 @@ static void give(int socket)
         .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory, .flags = KVMEM_SYSTEM_SHAREABLE};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_share_options grant = {.struct_size = sizeof grant, .flags = KVMEM_SHARE_READ_ONLY};
     kvmem_layout *layout;
     kvmem_block block;

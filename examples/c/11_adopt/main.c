@@ -35,7 +35,8 @@ static char *allocate(size_t size, int *fd)
 /* A layout over the engine's memory, which can be shared. */
 static kvmem_layout *adopt(char *memory, size_t size, int fd, kvmem_error **error)
 {
-    kvmem_adopt_memfd_options file = {.struct_size = sizeof file, .size = size, .address = memory, .fd = fd};
+    kvmem_adopt_memfd_options file = {.struct_size = sizeof file, .fd = fd, .size = size,
+        .address = memory};
     kvmem_region *region;
     check(kvmem_region_adopt_memfd(&file, &region, error), error);
 
@@ -43,8 +44,8 @@ static kvmem_layout *adopt(char *memory, size_t size, int fd, kvmem_error **erro
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = BLOCKS, .num_layers = 4,
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
         .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .regions = &region,
-        .count = 1, .source = KVMEM_LAYOUT_REGIONS};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
+        .source = KVMEM_LAYOUT_REGIONS, .regions = &region, .count = 1};
     check(kvmem_layout_build(&options, &layout, error), error);
     kvmem_region_destroy(region);
     return layout;

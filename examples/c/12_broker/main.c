@@ -22,8 +22,8 @@ static kvmem_layout *build_cache(kvmem_error **error)
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
         .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory, .flags = KVMEM_SYSTEM_SHAREABLE};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .system = &memory,
-        .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_layout *layout;
     kvmem_block block;
     check(kvmem_layout_build(&options, &layout, error), error);

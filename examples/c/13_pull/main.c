@@ -59,8 +59,8 @@ static kvmem_layout *build_cache(kvmem_agent *agent, const char *order, kvmem_er
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 16, .num_layers = 4,
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .agent = agent,
-        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;

@@ -33,8 +33,8 @@ static kvmem_layout *build_cache(kvmem_agent *agent, kvmem_error **error)
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
         .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .agent = agent,
-        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;
@@ -52,9 +52,9 @@ static kvmem_directory *open_cluster(const char *password, kvmem_error **error)
 {
     const char *endpoints[] = {"https://etcd-0:2379", "https://etcd-1:2379", "https://etcd-2:2379"};
     kvmem_directory_options options = {.struct_size = sizeof options, .endpoints = endpoints,
-        .endpoint_count = 3, .prefix = "clusters/a", .ca_file = "/etc/kvmem/ca.pem",
-        .certificate_file = "/etc/kvmem/node.pem", .key_file = "/etc/kvmem/node.key", .user = "engine",
-        .password = password, .lease_seconds = 30};
+        .endpoint_count = 3, .prefix = "clusters/a", .lease_seconds = 30, .user = "engine",
+        .password = password, .ca_file = "/etc/kvmem/ca.pem", .certificate_file = "/etc/kvmem/node.pem",
+        .key_file = "/etc/kvmem/node.key"};
     kvmem_directory *directory;
     check(kvmem_directory_create(&options, &directory, error), error);
     return directory;

@@ -55,8 +55,8 @@ static kvmem_layout *describe_storage(const kvmem_layout_config *config, kvmem_a
     kvmem_region *region;
     kvmem_layout *storage;
     check(kvmem_region_create_block(&part, &region, error), error);
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = config, .agent = agent,
-        .regions = &region, .count = 1, .source = KVMEM_LAYOUT_REGIONS};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = config,
+        .source = KVMEM_LAYOUT_REGIONS, .agent = agent, .regions = &region, .count = 1};
     check(kvmem_layout_build(&options, &storage, error), error);
     kvmem_region_destroy(region);
     return storage;
@@ -67,8 +67,8 @@ static kvmem_layout *allocate_cache(const kvmem_layout_config *config, kvmem_age
     kvmem_error **error)
 {
     kvmem_system_options memory = {.struct_size = sizeof memory};
-    kvmem_layout_options options = {.struct_size = sizeof options, .config = config, .agent = agent,
-        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options options = {.struct_size = sizeof options, .config = config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
     kvmem_layout *cache;
     check(kvmem_layout_build(&options, &cache, error), error);
     return cache;

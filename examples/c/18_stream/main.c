@@ -65,10 +65,10 @@ int main(void)
         .order = KVMEM_ORDER_LAYER_SEPARATE};
     kvmem_pinned_options pinned = {.struct_size = sizeof pinned};
     kvmem_device_options device = {.struct_size = sizeof device};
-    kvmem_layout_options on_host = {.struct_size = sizeof on_host, .config = &config, .pinned = &pinned,
-        .source = KVMEM_LAYOUT_ALLOCATE};
-    kvmem_layout_options on_gpu = {.struct_size = sizeof on_gpu, .config = &config, .device = &device,
-        .source = KVMEM_LAYOUT_ALLOCATE};
+    kvmem_layout_options on_host = {.struct_size = sizeof on_host, .config = &config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .pinned = &pinned};
+    kvmem_layout_options on_gpu = {.struct_size = sizeof on_gpu, .config = &config,
+        .source = KVMEM_LAYOUT_ALLOCATE, .device = &device};
     kvmem_block_pair pairs[] = {{.source = 3, .destination = 9}, {.source = 4, .destination = 2}};
     kvmem_submit_options move = {.struct_size = sizeof move, .pairs = pairs, .num_pairs = 2};
     struct CUstream_st *stream, *other;

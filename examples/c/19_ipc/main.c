@@ -25,8 +25,8 @@ static kvmem_ipc_options export_region(const kvmem_region *region, kvmem_error *
     kvmem_ipc_handle handle;
     check(kvmem_region_get_info(region, &info, error), error);
     check(kvmem_ipc_export(info.address, &handle, error), error);
-    kvmem_ipc_options options = {.struct_size = sizeof options, .offset = handle.offset, .size = info.size,
-        .base_size = handle.base_size, .buffer_id = handle.buffer_id};
+    kvmem_ipc_options options = {.struct_size = sizeof options, .size = info.size,
+        .offset = handle.offset, .base_size = handle.base_size, .buffer_id = handle.buffer_id};
     memcpy(options.handle, handle.handle, sizeof options.handle);
     return options; /* the importer sets `device`: kvmem_cuda_find_device(handle.uuid) */
 }
