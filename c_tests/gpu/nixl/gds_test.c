@@ -48,12 +48,13 @@ static void gds_flight_close(gds_flight *gds) {
    are unchanged. */
 static bool create_if_supported(gds_flight *gds, uint32_t path, uint64_t flags) {
     flight *flight = &gds->flight;
+    /* Creation refuses that without looking for GDS: whatever reads the file, its bytes are in the page cache. */
+    const bool is_cached =
+        path == 0 && (flags & KVMEM_TRANSFER_ZERO_COPY) && !file_side_is_direct(&flight_file(flight)->file);
     const kvmem_status status = flight_try(flight, it.transfer.method = path, it.transfer.flags = flags);
     if (status != KVMEM_STATUS_OK) {
         CHECK_EQ(status, KVMEM_STATUS_UNSUPPORTED);
         CHECK(flight->transfer == NULL);
-        /* Creation finds that without looking for GDS: whatever the file is read by, its bytes are in the page cache. */
-        const bool is_cached = path == 0 && (flags & KVMEM_TRANSFER_ZERO_COPY) && !file_side_is_direct(&flight_file(flight)->file);
         CHECK_HAS(test_last_message(), path != 0 ? kvmem_method_name(path) : is_cached ? "page cache" : "host memory");
         if (gds->agent == NULL && !is_cached)
             CHECK_HAS(test_last_message(), "no agent with a GDS backend knows both layouts");
