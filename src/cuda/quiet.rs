@@ -9,7 +9,7 @@
 //! loads kernels by [`super::module`], and frees by [`super::deferred`].
 //!
 //! Only cuCtxRecordEvent reports the work of all streams. It invalidates each capture of the context, whatever the mode of the
-//! thread and of the capture. The legacy stream reports captures of blocking streams; no call reports others: streams are queried
+//! thread and of the capture. The legacy stream reports captures of blocking streams; no call reports the rest: streams are queried
 //! one by one, and kvmem does not know those of the engine. So the query is rare: its result is an event, which is queried without
 //! harm to captures, and all users of a context share it. The next query is made after the event has completed, and not while a
 //! [`Capture`] is known.

@@ -188,6 +188,20 @@ def test_many_transfers_are_awaited_at_once(cache):
     asyncio.run(main())  # another loop
 
 
+def test_runs_that_no_task_awaits_are_forgotten(cache, copy):
+    from kvmem._queue import queue_of_loop
+
+    async def main():
+        for _ in range(50):
+            kvmem.move(cache[1], copy, PAIRS)
+        queue = queue_of_loop()
+        while queue._runs:
+            await asyncio.sleep(0)
+        assert not queue._ready
+
+    asyncio.run(main())
+
+
 def test_async_for(cache, copy):
     async def main():
         queue = kvmem.Queue()

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, c_string, create, read
+from kvmem._handle import Handle, Options, c_string, create, read, take
 from kvmem._layout import Layout
 from kvmem._library import ffi, lib, text
 from kvmem._nixl import Agent
@@ -129,19 +130,12 @@ class Directory(Handle):
 
     def wait_for(self, agent: str, timeout: float | None = None) -> Entry:
         """Waits until an agent is published, and returns its entry."""
-        return self._awaited(lib.kvmem_directory_wait_for, (c_string(agent),), agent, timeout)
-
-    def connect(self, agent: Agent, peer: str, timeout: float | None = None) -> Entry:
-        """Waits until a peer is published, makes it known to the agent, and returns its entry."""
-        return self._awaited(lib.kvmem_directory_connect, (agent._handle, c_string(peer)), peer, timeout)
-
-    def _awaited(self, function: Any, arguments: tuple[Any, ...], name: str, timeout: float | None) -> Entry:
         found: list[Entry] = []
         last: list[_errors.Error] = []
 
         def wait(limit: int) -> bool:
             error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_directory_entry **")
-            status = function(self._handle, *arguments, limit, out, error)
+            status = lib.kvmem_directory_wait_for(self._handle, c_string(agent), limit, out, error)
             if status < 0:
                 failure = _errors.taken(status, error)
                 if status != k.Status.TIMED_OUT:
@@ -152,8 +146,17 @@ class Directory(Handle):
             return True
 
         if not interruptible(wait, timeout):
-            raise last[0] if last else _errors.TimedOut(f"agent {name!r} was not published within {timeout} s")
+            raise last[0] if last else _errors.TimedOut(f"agent {agent!r} was not published within {timeout} s")
         return found[0]
+
+    def connect(self, agent: Agent, peer: str, timeout: float | None = None) -> Entry:
+        """Waits until a peer is published, makes it known to the agent, and returns its entry."""
+        begun = time.monotonic()
+        self.wait_for(peer, timeout).close()
+        # In one call: a shorter one could never end, because it begins to load the metadata again each time.
+        left = None if timeout is None else max(timeout - (time.monotonic() - begun), 0)
+        made = create(lib.kvmem_directory_connect, "directory_entry", self._handle, agent._handle, c_string(peer), nanoseconds(left))
+        return Entry._owning(made)
 
     def check(self, entry: Entry, timeout: float | None = 10.0) -> None:
         """Raises Stale if the agent has published since, or another took its name, and NotFound if it has ended."""
@@ -173,36 +176,17 @@ class Directory(Handle):
 
     def take_events(self, timeout: float | None = 0) -> list[Event]:
         """Removes all events. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""
-        found: list[Event] = []
-
-        def take(limit: int) -> bool:
-            error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_directory_events **")
-            status = lib.kvmem_directory_take_events(self._handle, limit, out, error)
-            if status < 0:
-                failure = _errors.taken(status, error)
-                if status == k.Status.TIMED_OUT:
-                    return False
-                raise failure
-            try:
-                count = ffi.new("size_t *")
-                items = lib.kvmem_directory_events_items(out[0], count)
-                for c in items[0 : count[0]]:
-                    kind, status = k.DirectoryChange(c.kind), k.Status(c.status)
-                    found.append(Event(text(c.agent), c.incarnation, c.version, kind, status, text(c.message)))
-            finally:
-                lib.kvmem_directory_events_destroy(out[0])
-            return True
-
-        interruptible(take, timeout)
-        return found
+        return take(
+            self._handle, lib.kvmem_directory_take_events, "directory_events", lib.kvmem_directory_events_items, timeout,
+            lambda c: Event(
+                text(c.agent), c.incarnation, c.version, k.DirectoryChange(c.kind), k.Status(c.status), text(c.message)
+            ),
+        )  # fmt: skip
 
     def report_events(self, queue: Queue | None, user_data: Any = None) -> None:
         """Has a queue report that events have arrived: take them then. None ends that."""
-        token = queue._expect(self, user_data, None) if queue is not None else 0
-        try:
-            _errors.call(lib.kvmem_directory_report_events, self._handle, queue._handle if queue is not None else ffi.NULL, token)
-        except BaseException:
-            if queue is not None:
-                queue._forget(token)
-            raise
+        if queue is None:
+            _errors.call(lib.kvmem_directory_report_events, self._handle, ffi.NULL, 0)
+        else:
+            queue._report(self, lib.kvmem_directory_report_events, user_data)
         self._queue = queue

@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 from kvmem import _errors, _release
+from kvmem._constants import Status
 from kvmem._library import ffi, lib
+from kvmem._time import interruptible
+
+T = TypeVar("T")
 
 try:
     from typing import Self
@@ -187,3 +192,27 @@ def read(function: Any, struct: str, *arguments: Any) -> Any:
 def blob(function: Any, *arguments: Any) -> Any:
     """Calls a function whose last parameter but one receives a blob, and returns the blob."""
     return create(function, "blob", *arguments)
+
+
+def take(handle: Any, function: Any, kind: str, items: Any, timeout: float | None, made: Callable[[Any], T]) -> list[T]:
+    """Takes a list that arrives, such as messages. Waits up to `timeout` seconds for it; none is an empty list."""
+    found: list[T] = []
+
+    def look(limit: int) -> bool:
+        error, out = ffi.new("kvmem_error **"), ffi.new(f"kvmem_{kind} **")
+        status = function(handle, limit, out, error)
+        if status < 0:
+            failure = _errors.taken(status, error)
+            if status == Status.TIMED_OUT:
+                return False
+            raise failure
+        try:
+            count = ffi.new("size_t *")
+            first = items(out[0], count)
+            found.extend(made(c) for c in first[0 : count[0]])
+        finally:
+            getattr(lib, f"kvmem_{kind}_destroy")(out[0])
+        return True
+
+    interruptible(look, timeout)
+    return found

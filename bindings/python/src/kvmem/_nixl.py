@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, blob, c_string, create, read
+from kvmem._handle import Handle, Options, blob, c_string, create, read, take
 from kvmem._layout import Layout
 from kvmem._library import blob_bytes, blob_text, ffi, lib, text
 from kvmem._queue import Queue
 from kvmem._region import Region
-from kvmem._time import interruptible, nanoseconds
+from kvmem._time import nanoseconds
 
 _load_lock = threading.Lock()
 _loaded = False
@@ -186,39 +186,17 @@ class Agent(Handle):
 
     def take_notifications(self, timeout: float | None = 0) -> list[Notification]:
         """Removes the messages that have arrived. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""
-        found: list[Notification] = []
-
-        def take(limit: int) -> bool:
-            error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_notifications **")
-            status = lib.kvmem_agent_take_notifications(self._handle, limit, out, error)
-            if status < 0:
-                failure = _errors.taken(status, error)
-                if status == k.Status.TIMED_OUT:
-                    return False
-                raise failure
-            try:
-                count = ffi.new("size_t *")
-                items = lib.kvmem_notifications_items(out[0], count)
-                for c in items[0 : count[0]]:
-                    found.append(Notification(text(c.agent), bytes(ffi.buffer(c.data, c.size)) if c.size else b""))
-            finally:
-                lib.kvmem_notifications_destroy(out[0])
-            return True
-
-        interruptible(take, timeout)
-        return found
+        return take(
+            self._handle, lib.kvmem_agent_take_notifications, "notifications", lib.kvmem_notifications_items, timeout,
+            lambda c: Notification(text(c.agent), bytes(ffi.buffer(c.data, c.size)) if c.size else b""),
+        )  # fmt: skip
 
     def report_notifications(self, queue: Queue | None, user_data: Any = None) -> None:
         """Has a queue report that messages have arrived: take them then. None ends that."""
-        token = queue._expect(self, user_data, None) if queue is not None else 0
-        try:
-            _errors.call(
-                lib.kvmem_agent_report_notifications, self._handle, queue._handle if queue is not None else ffi.NULL, token
-            )
-        except BaseException:
-            if queue is not None:
-                queue._forget(token)
-            raise
+        if queue is None:
+            _errors.call(lib.kvmem_agent_report_notifications, self._handle, ffi.NULL, 0)
+        else:
+            queue._report(self, lib.kvmem_agent_report_notifications, user_data)
         self._queue = queue
 
     def _describe(self) -> str:

@@ -87,6 +87,15 @@ class Queue(Handle):
         self._runs[token] = (weakref.ref(source) if last is None else source, user_data, last)
         return token
 
+    def _report(self, source: Any, function: Any, user_data: Any) -> None:
+        """Has an agent or a directory report here."""
+        token = self._expect(source, user_data, None)
+        try:
+            _errors.call(function, source._handle, self._handle, token)
+        except BaseException:
+            self._forget(token)
+            raise
+
     def _forget(self, token: int) -> None:
         self._runs.pop(token, None)
 
@@ -194,8 +203,7 @@ class Queue(Handle):
                 token = self._array[index].user_data
                 completion = self._made(self._array[index])
                 if token not in awaited or completion.kind != k.CompletionKind.RUN_ENDED:
-                    with self._lock:
-                        self._ready.append(completion)
+                    self._keep(completion)
             if self._count[0] < _BATCH:
                 break
         while self._ready and self._waiters:
@@ -203,6 +211,10 @@ class Queue(Handle):
             if not waiter.done():
                 waiter.set_result(None)
                 break
+
+    def _keep(self, completion: Completion) -> None:
+        with self._lock:
+            self._ready.append(completion)
 
     def __aiter__(self) -> AsyncIterator[Completion]:
         return self._iterate()
@@ -254,9 +266,12 @@ def _drain(queue: weakref.ref[Queue]) -> None:
 
 
 class _LoopQueue(Queue):
-    """The queue of an event loop, which is closed with the loop."""
+    """The queue of an event loop, which is closed with the loop. It is for `await` only: other completions are read and dropped."""
 
     __slots__ = ()
+
+    def _keep(self, completion: Completion) -> None:
+        pass
 
     def __del__(self) -> None:
         self._c = None
@@ -277,4 +292,5 @@ def queue_of_loop() -> Queue | None:
     queue = _of_loops.get(loop)
     if queue is None or queue.closed:
         queue = _of_loops[loop] = _LoopQueue()
+        queue._attach()  # so that runs that no task awaits are forgotten, too
     return queue
