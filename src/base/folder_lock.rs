@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use super::process::LocalFd;
 use super::retried;
 
-/// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The lock, until it is dropped.

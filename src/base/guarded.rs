@@ -14,7 +14,6 @@ pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).map_err(panicked)
 }
 
-/// The error for a panic.
 #[cold]
 fn panicked(payload: Box<dyn Any + Send>) -> Error {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());

@@ -11,7 +11,6 @@ use std::time::Instant;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::yields_soon;
 
-/// The side that waits.
 pub struct Taker<T>(Arc<Shared<T>>);
 
 /// The side that has the value, sooner or later.
@@ -20,7 +19,6 @@ pub struct Giver<T>(Arc<Shared<T>>);
 /// The outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
-    /// The value.
     Value(T),
     /// The sender was dropped without a value.
     Gone,

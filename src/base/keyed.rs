@@ -46,7 +46,6 @@ impl<K: PartialEq, V> Keyed<K, V> {
         value
     }
 
-    /// All values.
     pub fn all(&self) -> Vec<Arc<V>> {
         self.0.lock().iter().map(|(_, value)| value.clone()).collect()
     }

@@ -8,19 +8,15 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// What one peer has.
 pub struct Lease<P, T> {
     pub peer: P,
-    /// Units of the resource.
     pub units: usize,
     /// Since when it has them, or has renewed the lease.
     pub since: Instant,
-    /// What they are.
     pub item: T,
 }
 
 impl<P, T> Lease<P, T> {
-    /// How old it is.
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
@@ -42,7 +38,6 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         Self { most, max_of_one, units: 0, of: HashMap::new(), held: VecDeque::new() }
     }
 
-    /// Units of the resource.
     pub fn most(&self) -> usize {
         self.most
     }
@@ -91,7 +86,6 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         ended
     }
 
-    /// Ends the oldest lease that suits.
     pub fn end(&mut self, suits: impl FnMut(&Lease<P, T>) -> bool) -> Option<Lease<P, T>> {
         let index = self.held.iter().position(suits)?;
         let lease = self.held.remove(index)?;

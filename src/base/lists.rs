@@ -10,7 +10,6 @@ pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     list.try_reserve(more).map_err(|_| no_memory(list.len().saturating_add(more), size_of::<T>()))
 }
 
-/// Adds an entry.
 #[inline]
 pub fn push<T>(list: &mut Vec<T>, entry: T) -> Result<()> {
     if list.len() == list.capacity() {
@@ -20,7 +19,6 @@ pub fn push<T>(list: &mut Vec<T>, entry: T) -> Result<()> {
     Ok(())
 }
 
-/// Adds entries.
 #[inline]
 pub fn extend<T>(list: &mut Vec<T>, entries: impl IntoIterator<Item = T>) -> Result<()> {
     let mut entries = entries.into_iter();

@@ -27,7 +27,6 @@ pub enum Level {
     Info = 3,
     /// One line per operation.
     Debug = 4,
-    /// Everything.
     Trace = 5,
 }
 
@@ -104,7 +103,6 @@ struct State {
     queued_bytes: usize,
     /// Messages dropped since the last note about it.
     dropped: u64,
-    /// The number of the next message.
     next: u64,
     /// Messages with a smaller number are discarded.
     discard_before: u64,

@@ -143,7 +143,6 @@ pub struct ForkCheckedLock {
 }
 
 impl ForkCheckedLock {
-    /// An unlocked lock.
     pub const fn new() -> Self {
         Self { turns: PerProcess::new(), begun_in: AtomicU64::new(0) }
     }

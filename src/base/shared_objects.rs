@@ -104,7 +104,6 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// The objects are numbers.
     type Numbers = SharedObjects<&'static str, u32>;
 
     fn get(numbers: &Numbers, key: &'static str, number: u32) -> Arc<u32> {

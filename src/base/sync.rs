@@ -40,7 +40,6 @@ pub struct Condvar {
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self(base::Mutex::new(value))
     }

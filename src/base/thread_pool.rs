@@ -30,7 +30,6 @@ const IDLE: Duration = Duration::from_secs(5);
 /// The maximum number of threads that copy: memory bandwidth limits them.
 const MAX_THREADS: usize = 16;
 
-/// Starts a thread with a name.
 type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> Result<()>;
 
 /// A pool for each set of file systems that is in use. Its threads hold it.
@@ -53,7 +52,6 @@ struct State {
 }
 
 impl Pool {
-    /// The threads that copy.
     pub fn get() -> &'static Arc<Self> {
         static COPIES: PerProcess<Arc<Pool>> = PerProcess::new();
         COPIES.get(|| Self::new("kvmem-copy", MAX_THREADS))

@@ -15,7 +15,6 @@ pub struct Pieces {
     pub outers: u64,
     /// Bytes from one of those to the next.
     pub outer_stride: u64,
-    /// Bytes of a piece.
     pub size: u64,
     /// Bytes from one block to the next.
     pub block_stride: u64,
@@ -79,7 +78,6 @@ impl Pieces {
         pieces
     }
 
-    /// Size of a block in bytes.
     pub fn block_size(&self) -> u64 {
         self.layers.len() as u64 * self.outers * self.size
     }

@@ -58,7 +58,6 @@ impl DeviceBuffer {
         }
     }
 
-    /// Its bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::Mapped(mapping) => mapping.size(),

@@ -9,11 +9,9 @@ use super::quiet::PATIENCE;
 use super::stream::Active;
 use crate::base::error::Result;
 
-/// Threads of a CTA.
 const THREADS: u32 = 512;
 /// Tiles that a CTA divides at a time.
 const TILES: u32 = THREADS / 32;
-/// CTAs for a multiprocessor.
 const CTAS: u32 = 3;
 /// The maximum number of layers of one launch.
 pub const MAX_LAYERS: usize = 240;
@@ -39,15 +37,12 @@ pub struct Tiles {
     pub block_stride: u64,
     /// Bytes from an outer slot to the next.
     pub outer_stride: u64,
-    /// The number of blocks.
     pub num_blocks: u32,
-    /// The number of layers.
     pub num_layers: u32,
     /// The number of outer slots.
     pub num_outers: u32,
     /// Tiles of a block's part in one layer and outer slot.
     pub tiles: u32,
-    /// Bytes of a tile.
     pub tile_size: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -61,20 +56,17 @@ pub struct Tiles {
 const _: () = assert!(size_of::<Tiles>() == 72 + 4 * 32 + 4 * ROW + 8 * MAX_LAYERS);
 
 impl Tiles {
-    /// Tiles of all blocks.
     pub fn total(&self) -> u32 {
         self.num_blocks * self.num_layers * self.num_outers * self.tiles
     }
 }
 
-/// The kernel in a context.
 pub struct ChecksumKernel {
     function: LazyFunction,
     max_ctas: u32,
 }
 
 impl ChecksumKernel {
-    /// Loads it.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
         let function = LazyFunction::new(context, PTX, c"kvmem_checksum_blocks");
         function.get(PATIENCE)?;

@@ -111,17 +111,14 @@ impl Context {
         if result.is_success() && active != 0 { Self::retain(device).ok() } else { None }
     }
 
-    /// The device.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// The driver.
     pub fn driver(&self) -> &'static Driver {
         self.device.driver()
     }
 
-    /// Identifies the context.
     pub fn identity(&self) -> ContextIdentity {
         ContextIdentity { device: self.device, raw: self.raw as usize, id: self.id }
     }
@@ -140,7 +137,6 @@ impl Context {
         self.raw
     }
 
-    /// Whether it has this handle.
     pub(super) fn is(&self, raw: CUcontext) -> bool {
         self.raw == raw
     }

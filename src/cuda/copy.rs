@@ -17,7 +17,6 @@ pub struct Copy {
     pub source: u64,
     /// The address to write to.
     pub destination: u64,
-    /// Size in bytes.
     pub size: u64,
 }
 
@@ -77,7 +76,6 @@ impl Batch {
         self.sizes.clear();
     }
 
-    /// The number of copies.
     pub fn len(&self) -> usize {
         self.sizes.len()
     }
@@ -116,7 +114,6 @@ pub struct Rows {
     pub source_stride: u64,
     /// Bytes from a row to the next in the destination.
     pub destination_stride: u64,
-    /// The number of rows.
     pub count: u64,
 }
 

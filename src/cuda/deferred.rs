@@ -37,7 +37,6 @@ pub struct Deferred<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync> Deferred<T> {
-    /// An object of this context.
     pub fn new(context: &Arc<Context>, object: T) -> Self {
         Self { object: Arc::new(object), context: context.clone() }
     }
@@ -95,7 +94,6 @@ struct State {
     waiting: VecDeque<Waiting>,
     has_thread: bool,
     is_freeing: bool,
-    /// How many objects were freed.
     freed: u64,
     /// When the thread last looked for the end of work.
     looked: Option<Instant>,

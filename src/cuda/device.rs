@@ -57,7 +57,6 @@ impl Device {
         Ok(Self { driver, ordinal, raw })
     }
 
-    /// The device with a UUID.
     pub fn by_uuid(uuid: &[u8; 16]) -> Result<Self> {
         let count = driver::get()?.device_count();
         for ordinal in 0..count {
@@ -74,12 +73,10 @@ impl Device {
         )
     }
 
-    /// Its ordinal.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
     }
 
-    /// The driver.
     pub fn driver(&self) -> &'static Driver {
         self.driver
     }
@@ -118,7 +115,6 @@ impl Device {
         self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
-    /// The number of its multiprocessors.
     pub fn multiprocessors(&self) -> u32 {
         self.count(MULTIPROCESSOR_COUNT).max(1)
     }

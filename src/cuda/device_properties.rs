@@ -24,11 +24,9 @@ pub struct DeviceProperties {
     pub name: String,
     /// Identical in every process, unlike the ordinal.
     pub uuid: [u8; 16],
-    /// Memory in bytes.
     pub total_memory: u64,
     /// Its compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// The number of multiprocessors.
     pub multiprocessors: u32,
     /// The NUMA node it is attached to, if the driver knows it.
     pub numa_node: Option<u32>,
@@ -57,7 +55,6 @@ pub struct DeviceProperties {
 }
 
 impl Device {
-    /// Returns its properties.
     pub fn properties(&self) -> Result<DeviceProperties> {
         let plain = vmm::AllocationProperties::on_device(self.ordinal());
         let vmm = self.has_vmm();

@@ -43,7 +43,6 @@ pub(super) struct RawProperties {
 }
 
 impl RawProperties {
-    /// All zeroes.
     pub fn empty() -> Self {
         Self {
             allocation_type: 0,

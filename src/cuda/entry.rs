@@ -18,12 +18,10 @@ pub(super) struct EntryPoint<F> {
 #[derive(Clone, Copy)]
 pub(super) struct CallResult {
     pub code: Code,
-    /// The name of the function.
     pub function: &'static str,
 }
 
 impl CallResult {
-    /// Whether the call succeeded.
     pub fn is_success(self) -> bool {
         self.code == 0
     }

@@ -21,7 +21,6 @@ const TIMED: u32 = 0;
 /// CU_STREAM_LEGACY: the legacy default stream of the current context.
 const LEGACY: CUstream = ptr::without_provenance_mut(1);
 
-/// An event.
 pub struct Event {
     pub(super) raw: CUevent,
     context: Arc<Context>,
@@ -29,7 +28,6 @@ pub struct Event {
 
 /// What an event of a context has recorded.
 pub(super) enum Recorded {
-    /// All work of the context.
     Work,
     /// Nothing: a stream of the context is being captured.
     Captured,

@@ -26,7 +26,6 @@ use crate::base::sync::Mutex;
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// The 64 bytes.
 pub type IpcHandle = [u8; 64];
 
 /// The properties of an allocation that another process needs.
@@ -42,7 +41,6 @@ pub struct IpcExport {
     pub offset: u64,
     /// The driver's number for the allocation, in this process.
     pub buffer_id: u64,
-    /// The device that it is located on.
     pub device: Device,
 }
 
@@ -188,7 +186,6 @@ impl IpcMapping {
         looked.map(|()| Arc::new(mapping))
     }
 
-    /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.0.identity
     }

@@ -11,7 +11,6 @@ use super::quiet::PATIENCE;
 use super::stream::Active;
 use crate::base::error::{Result, Status, ensure};
 
-/// Threads of a CTA.
 const THREADS: u32 = 512;
 /// The maximum number of layers of one launch, with the runs if those follow the layers.
 pub const MAX_LAYERS: usize = 240;
@@ -31,7 +30,6 @@ pub struct KernelRun {
     pub source: u32,
     /// First block id in the destination.
     pub destination: u32,
-    /// The number of blocks.
     pub length: u32,
     reserved: u32,
 }
@@ -81,9 +79,7 @@ pub struct Blocks {
     pub source_outer_stride: u64,
     /// The same in the destination.
     pub destination_outer_stride: u64,
-    /// The number of runs.
     pub num_runs: u32,
-    /// The number of layers.
     pub num_layers: u32,
     /// The number of outer slots.
     pub num_outers: u32,
@@ -138,7 +134,6 @@ const _: () = assert!(size_of::<Blocks>() == 144 + 16 * MAX_LAYERS && size_of::<
 /// The units of the blocks of some runs: what all launches have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
-    /// Bytes of a unit.
     pub unit_size: u64,
     /// Bytes from a block to the next, in source and destination.
     pub block_strides: [u64; 2],
@@ -194,12 +189,10 @@ impl Blocks {
         true
     }
 
-    /// Whether rows are copied.
     pub fn are_rows(&self) -> bool {
         self.word_size > 0 && !self.are_transposed()
     }
 
-    /// Whether elements are transposed.
     pub fn are_transposed(&self) -> bool {
         self.num_columns > 0
     }
@@ -209,7 +202,6 @@ impl Blocks {
         self.are_transposed() && u64::from(self.word_size) > self.unit_size
     }
 
-    /// The number of tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.max_blocks } else { 1 };
         let outers = if self.word_size > 0 { 1 } else { self.num_outers };
@@ -233,7 +225,6 @@ impl Blocks {
     }
 }
 
-/// The kernels in a context.
 pub struct CopyKernel {
     blocks: LazyFunction,
     rows: LazyFunction,

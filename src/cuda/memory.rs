@@ -54,17 +54,14 @@ impl Allocation {
         self.0.address
     }
 
-    /// Its bytes.
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// The device.
     pub fn device(&self) -> Device {
         self.0.context.device()
     }
 
-    /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.0.context.identity()
     }
@@ -118,9 +115,7 @@ pub fn free_memory(context: &Context) -> Result<(usize, usize)> {
     driver.check(result, "get the free memory").map(|()| (free, total))
 }
 
-/// A range of memory of one device.
 pub struct DeviceRange {
-    /// The device.
     pub device: Device,
     /// The number of adjacent allocations or mappings that contain it.
     pub pieces: usize,
@@ -286,9 +281,7 @@ pub fn buffer_id(address: u64) -> Result<u64> {
 /// whether it still exists.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocationStamp {
-    /// An address of it.
     address: u64,
-    /// The context it belongs to.
     context: u64,
     /// The driver's number for the allocation.
     buffer_id: u64,

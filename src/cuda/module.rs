@@ -42,7 +42,6 @@ impl Module {
         Ok(Self { raw, context: context.clone() })
     }
 
-    /// Returns a kernel by name.
     fn function(self, name: &CStr) -> Result<Function> {
         let module = Deferred::new(&self.context.clone(), self);
         let driver = module.context.driver();
@@ -103,7 +102,6 @@ struct Loading {
     failed: Option<(Error, Instant)>,
 }
 
-/// An attempt in progress.
 struct Attempt {
     /// Until when the device may be busy.
     until: Instant,
@@ -248,7 +246,6 @@ impl Exchange {
     }
 }
 
-/// A kernel.
 pub struct Function {
     raw: CUfunction,
     _module: Deferred<Module>,

@@ -71,7 +71,6 @@ impl State {
 pub struct Capture(Arc<ContextWork>);
 
 impl Capture {
-    /// In a context.
     pub(super) fn new(context: &Context) -> Self {
         let work = ContextWork::shared(context);
         work.state.lock().captures += 1;
@@ -88,7 +87,6 @@ impl Drop for Capture {
 /// How a wait for the end of work has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// All work is finished.
     Idle,
     /// All work that was older than [`PATIENCE`] is finished, but there always was newer work.
     Fed,
@@ -100,7 +98,6 @@ pub(super) enum Waited {
 
 /// What is known of the work of a context. It lives as long as its users, because an event retains the context.
 pub(super) struct ContextWork {
-    /// The id of the context.
     context: u64,
     state: Mutex<State>,
 }

@@ -15,7 +15,6 @@ use crate::base::log::log;
 /// The most agents whose state is kept: another process may write more to the directory.
 pub const MAX_AGENTS: usize = 1 << 16;
 
-/// A change.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// The agent has an entry, and had none.
@@ -40,12 +39,10 @@ pub enum Change {
     Full(Error),
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The name of the agent; empty for the directory itself.
     pub agent: String,
-    /// What has changed.
     pub change: Change,
     /// The incarnation of the entry, or 0.
     pub incarnation: u64,
@@ -53,7 +50,6 @@ pub struct Event {
     pub version: u64,
 }
 
-/// The states of agents.
 #[derive(Default)]
 pub struct Board {
     agents: HashMap<String, Agent>,
@@ -80,7 +76,6 @@ struct Agent {
 }
 
 impl Board {
-    /// Whether there are events.
     pub fn has_events(&self) -> bool {
         !self.changed.is_empty()
             || !self.superseded.is_empty()
@@ -90,7 +85,6 @@ impl Board {
             || self.is_full != self.is_full_reported
     }
 
-    /// Takes a report.
     pub fn apply(&mut self, report: Report) {
         match report {
             Report::State(name, state) => self.set(name, state),

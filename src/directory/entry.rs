@@ -16,7 +16,6 @@ use crate::base::wire::Form;
 pub const MAX_BYTES: usize = 1 << 20;
 /// The most bytes of a presence, which contains a name and two numbers.
 pub const MAX_PRESENCE_BYTES: usize = 1 << 10;
-/// The most layouts of an entry.
 pub const MAX_LAYOUTS: usize = 1 << 10;
 /// Bytes of the path of a socket, with a NUL.
 const MAX_SOCKET: usize = 108;
@@ -32,7 +31,6 @@ const ENTRY: Form = Form { magic: b"KVMEMDEN", versions: VERSION..=VERSION, name
 /// What watchers need to know of an entry. It is stored apart from the entry, because every watcher receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presence {
-    /// The name of the agent.
     pub name: String,
     /// A random number of the agent that published the entry. A restarted agent has another one. Never 0.
     pub incarnation: u64,
@@ -40,7 +38,6 @@ pub struct Presence {
     pub version: u64,
 }
 
-/// A layout of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedLayout {
     /// Its name, which is unique within the entry.
@@ -57,7 +54,6 @@ pub struct PublishedLayout {
 pub struct PublishedShare {
     /// The absolute path of the broker's socket.
     pub broker: ByteBuf,
-    /// The name of the share there.
     pub name: String,
     /// The token that grants access to it.
     #[serde(with = "serde_bytes")]
@@ -89,19 +85,16 @@ impl fmt::Debug for PublishedShare {
     }
 }
 
-/// What an agent publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The agent that published it.
     pub presence: Presence,
     /// NIXL's metadata of the agent.
     pub metadata: ByteBuf,
-    /// Its layouts.
     pub layouts: Vec<PublishedLayout>,
 }
 
 impl Presence {
-    /// Its wire form.
     pub fn write(&self) -> Result<Vec<u8>> {
         PRESENCE.write(VERSION, self)
     }
@@ -156,7 +149,6 @@ impl Entry {
     }
 }
 
-/// Checks the number of layouts.
 pub fn check_layout_count(count: usize) -> Result<()> {
     ensure!(
         count <= MAX_LAYOUTS,

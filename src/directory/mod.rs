@@ -43,13 +43,10 @@ const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
 /// Where entries are stored.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Location {
-    /// A folder of this machine.
     Folder(PathBuf),
-    /// Servers of etcd.
     Etcd(EtcdConfig),
 }
 
-/// A directory of agents.
 pub struct Directory {
     log_id: LogId,
     // Dropped before the rest: its thread reports to `watch`.
@@ -60,11 +57,8 @@ pub struct Directory {
     offers: Offers,
 }
 
-/// What an agent publishes.
 pub struct Content {
-    /// NIXL's metadata.
     pub metadata: Vec<u8>,
-    /// Its layouts.
     pub layouts: Vec<PublishedLayout>,
     /// What the layouts name, and what must exist while they are published.
     pub offers: Vec<Offer>,
@@ -79,7 +73,6 @@ struct Publisher {
 }
 
 impl Directory {
-    /// Opens a directory.
     pub fn open(location: &Location) -> Result<Self> {
         let watch = Arc::<Watch>::default();
         let reporting = watch.clone();
@@ -164,7 +157,6 @@ impl Directory {
         })
     }
 
-    /// Returns the entry of an agent.
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
         self.with_agent("look up", name, || self.find(name, responding(deadline_of(timeout)))).map_err(
             |error| match error.status() {

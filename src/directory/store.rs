@@ -28,30 +28,23 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// A request.
 pub enum Request {
     /// Stores an entry, and keeps it stored while the process lives.
     Publish(Box<Entry>),
     /// Removes an entry that this store has published.
     Withdraw(String),
-    /// Reads an entry.
     LookUp(String),
     /// Reads the presence of an agent.
     Check(String),
     /// Reports the presence of an agent, or of all, now and when it changes.
     Watch(Option<String>),
-    /// Ends the reports.
     Unwatch(Option<String>),
 }
 
-/// The reply to a request.
 #[derive(Debug)]
 pub enum Reply {
-    /// The request was executed.
     Done,
-    /// The entry.
     Entry(Box<Entry>),
-    /// The presence.
     Presence(State),
 }
 
@@ -60,13 +53,11 @@ pub enum Reply {
 pub enum State {
     /// There is no entry, or its process has ended.
     Absent,
-    /// There is an entry.
     Present(Presence),
     /// There is an entry that is not valid, for this reason.
     Invalid(String),
 }
 
-/// A report of a store.
 pub enum Report {
     /// The state of an agent, which is watched.
     State(String, State),
@@ -74,7 +65,6 @@ pub enum Report {
     States {
         /// One name; `None` for all names.
         scope: Option<String>,
-        /// The states of this part.
         states: Vec<(String, State)>,
         /// It is the first part. Earlier parts without a last one are of no use.
         is_first: bool,

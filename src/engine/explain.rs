@@ -8,7 +8,6 @@ use crate::run::method::TransferMethod;
 /// The size of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Bytes that it moves.
     pub bytes: u64,
     /// Number of (block, layer, outer slot) units.
     pub pieces: u64,
@@ -23,7 +22,6 @@ pub struct Summary {
 /// What was decided about a method that was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The transfer takes it.
     Used,
     /// It is possible, and its estimate is no better.
     Slower,
@@ -41,7 +39,6 @@ pub struct ComparedMethod {
     pub bytes_per_second: u64,
     /// No run has been timed yet, so a usual rate is assumed.
     pub assumed: bool,
-    /// The outcome.
     pub verdict: Verdict,
     /// Why it is not taken, or a remark on the method that is.
     pub reason: String,
@@ -135,7 +132,6 @@ fn rate(seconds: f64, bytes: u64) -> u64 {
     if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
 }
 
-/// What a model says.
 pub(super) fn estimate(rate: u64) -> String {
     if rate == 0 { String::new() } else { format!(", estimated {}", gigabytes(rate)) }
 }

@@ -32,7 +32,6 @@ use crate::run::method::TransferMethod;
 /// A trait object rather than an enum: a virtual call costs about a nanosecond per submission, and a new engine changes no
 /// existing file but [`select`].
 pub trait Engine: Send + Sync {
-    /// The method that it takes.
     fn method(&self) -> TransferMethod;
 
     /// Prepares the same kind of copies for other blocks between the same layouts. Reuses all state that does not depend on

@@ -11,7 +11,6 @@ use super::order::{AXES, Order};
 pub struct Strides([u64; AXES]);
 
 impl Strides {
-    /// With a stride for one more axis.
     pub fn with(mut self, axis: Axis, stride: u64) -> Self {
         self.0[axis as usize] = stride;
         self
@@ -44,7 +43,6 @@ impl Arrangement {
     pub const LAYER_SEPARATE_OUTER_FIRST: Self =
         Self::tight(Order::from_axes(&[Layer], &[Outer, Block, Token, Head, Element]));
 
-    /// An order with tight strides.
     pub const fn tight(order: Order) -> Self {
         Self { order, strides: Strides([0; AXES]) }
     }

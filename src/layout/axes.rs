@@ -10,7 +10,6 @@ use super::order::{AXES, Order};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::sorting::sort_few_by_key;
 
-/// All axes of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes {
     counts: [u64; AXES],
@@ -63,7 +62,6 @@ impl Axes {
         Ok(axes)
     }
 
-    /// The number of indices of an axis.
     pub fn count(&self, axis: Axis) -> u64 {
         self.counts[axis as usize]
     }
@@ -80,7 +78,6 @@ impl Axes {
         self.region_steps[axis as usize]
     }
 
-    /// The number of regions.
     pub fn num_regions(&self) -> u64 {
         self.num_regions
     }

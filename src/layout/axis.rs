@@ -6,20 +6,17 @@
 pub enum Axis {
     /// Blocks (pages).
     Block,
-    /// Layers of the model.
     Layer,
     /// Outer slots: keys and values.
     Outer,
     /// Tokens of a block.
     Token,
-    /// Heads of a token.
     Head,
     /// Elements of one head of one token.
     Element,
 }
 
 impl Axis {
-    /// All axes.
     pub const ALL: [Self; 6] =
         [Self::Block, Self::Layer, Self::Outer, Self::Token, Self::Head, Self::Element];
 
@@ -35,7 +32,6 @@ impl Axis {
         }
     }
 
-    /// The axis of a letter.
     pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.into_iter().find(|axis| axis.letter() == letter)
     }

@@ -21,13 +21,10 @@ use crate::region::{
 
 /// The memory to allocate for the whole layout. The layout determines the size.
 pub enum AllocationConfig {
-    /// Host memory.
     System(SystemConfig),
-    /// A file.
     Disk(DiskConfig),
     /// Page-locked host memory.
     Pinned(PinnedConfig),
-    /// Memory of a GPU.
     Device(DeviceConfig),
     /// Memory of a GPU that grows and shrinks; at first none is committed. The layout determines the extent size, so that no
     /// block crosses the end of an extent.
@@ -197,7 +194,6 @@ pub(super) fn finish(
     )
 }
 
-/// Checks regions of the caller.
 fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     let count = geometry.num_regions();
     ensure!(

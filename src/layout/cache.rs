@@ -26,7 +26,6 @@ impl<T: Send + Sync> LayoutCache<T> {
         Self(PerProcess::new())
     }
 
-    /// The value of a layout.
     pub fn get(&self, layout: &Layout) -> Option<Arc<T>> {
         self.all().get(&layout.log_id()).cloned()
     }
@@ -41,7 +40,6 @@ impl<T: Send + Sync> LayoutCache<T> {
         value
     }
 
-    /// Sets the value of a layout.
     pub fn put(&'static self, layout: &Layout, value: Arc<T>) {
         let before = self.all().insert(layout.log_id(), value);
         layout.caches.add(self);

@@ -11,7 +11,6 @@ pub(super) trait Forget: Sync {
     fn forget(&self, layout: LogId);
 }
 
-/// Those of one layout.
 #[derive(Default)]
 pub(super) struct Caches(Mutex<Vec<&'static dyn Forget>>);
 

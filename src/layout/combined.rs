@@ -148,7 +148,6 @@ pub(super) fn ensure_ranges_separate(parts: &[(&str, &Placement)]) -> Result<()>
     ensure_no_meeting(&placed, meetings_of_ranges(&ranges)?)
 }
 
-/// A region of a part.
 struct PlacedRegion<'a> {
     part: &'a str,
     geometry: &'a Geometry,

@@ -12,7 +12,6 @@ use crate::base::error::{Result, ensure};
 pub struct Dimensions {
     /// Blocks (pages) in the cache.
     pub num_blocks: u64,
-    /// Layers of the model.
     pub num_layers: u64,
     /// 2 if K and V are separate, 1 if they are combined (MLA).
     pub outer_dim: u64,

@@ -27,7 +27,6 @@ impl ContentIdentity {
         Ok(Self(bytes.to_vec()))
     }
 
-    /// The bytes of the caller.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -9,7 +9,6 @@ use std::ops::Range;
 /// Flags of a page. Most regions have fewer extents.
 const PAGE: usize = 1 << 10;
 
-/// A set of extents.
 #[derive(Default)]
 pub struct ExtentSet {
     /// A flag per extent of a page, set without a branch because there may be tens of thousands of spans. `None` if no
@@ -18,7 +17,6 @@ pub struct ExtentSet {
 }
 
 impl ExtentSet {
-    /// Adds the extents of a range.
     pub fn add(&mut self, extents: Range<usize>) {
         let mut next = extents.start;
         while next < extents.end {

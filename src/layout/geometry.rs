@@ -45,7 +45,6 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The dimensions that it was computed from.
     pub fn dimensions(&self) -> &Dimensions {
         &self.dimensions
     }
@@ -60,7 +59,6 @@ impl Geometry {
         self.axes.same_addresses(&other.axes)
     }
 
-    /// The order of the axes.
     pub fn order(&self) -> Order {
         self.arrangement.order
     }
@@ -127,17 +125,14 @@ impl Geometry {
         self.dimensions.dtype_width
     }
 
-    /// The number of its regions.
     pub fn num_regions(&self) -> usize {
         self.axes.num_regions() as usize
     }
 
-    /// Bytes per region.
     pub fn region_size(&self) -> u64 {
         self.axes.region_size()
     }
 
-    /// Bytes of all regions.
     pub fn total_size(&self) -> Result<u64> {
         product(&[self.num_regions() as u64, self.region_size()])
     }

@@ -16,7 +16,6 @@ pub enum Memory {
     Remote(RemoteMemory),
 }
 
-/// Regions of this process.
 pub struct LocalMemory {
     /// One for each part of the layout.
     pub regions: Vec<Arc<Region>>,
@@ -32,13 +31,10 @@ pub struct LocalMemory {
     pub elastic_base: Option<Arc<Region>>,
 }
 
-/// Regions of a peer.
 pub struct RemoteMemory {
     /// The agent that imported them.
     pub agent: Arc<Agent>,
-    /// The peer.
     pub peer: Arc<Remote>,
-    /// The process of the peer.
     pub process: ProcessIdentity,
     /// The NIXL descriptor of each region.
     pub descriptors: Vec<Descriptor>,
@@ -62,7 +58,6 @@ pub enum Locality {
 }
 
 impl Memory {
-    /// How it is accessed.
     pub fn locality(&self) -> Locality {
         match self {
             Self::Local(local) if local.regions.iter().any(|region| region.origin().is_some()) => {
@@ -79,7 +74,6 @@ impl Memory {
         matches!(self, Self::Remote(_))
     }
 
-    /// The tier that it is located on.
     pub fn tier(&self) -> Tier {
         match self {
             Self::Local(local) => local.tier,
@@ -111,7 +105,6 @@ impl Memory {
         }
     }
 
-    /// The agent that accesses it.
     pub fn agent(&self) -> Option<&Arc<Agent>> {
         match self {
             Self::Local(local) => local.agent.as_ref(),

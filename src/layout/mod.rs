@@ -130,7 +130,6 @@ impl Layout {
         );
     }
 
-    /// Its number in the log.
     pub fn log_id(&self) -> LogId {
         self.log_id
     }
@@ -157,7 +156,6 @@ impl Layout {
         Ok(())
     }
 
-    /// Its memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -196,7 +194,6 @@ impl Layout {
         }
     }
 
-    /// The type of its memory for NIXL.
     pub fn memory_type(&self) -> MemoryType {
         self.memory.tier().memory_type()
     }

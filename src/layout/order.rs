@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::axis::Axis;
 use crate::base::error::{Error, Result, ensure, fail};
 
-/// The number of axes.
 pub const AXES: usize = Axis::ALL.len();
 
 /// The letters of all axes, for messages.
@@ -130,7 +129,6 @@ impl Order {
         &self.axes[usize::from(self.region_axes)..usize::from(self.len)]
     }
 
-    /// Whether it names an axis.
     pub fn has(&self, axis: Axis) -> bool {
         self.axes().contains(&axis)
     }

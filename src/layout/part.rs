@@ -63,13 +63,11 @@ impl Layout {
         self.parts.len()
     }
 
-    /// The layout of one part.
     pub fn part(&self, name: &str) -> Result<&Arc<Self>> {
         let found = self.parts.iter().find(|part| part.name == name);
         found.map(|part| &part.layout).ok_or_else(|| self.no_part(name))
     }
 
-    /// The name of one part.
     pub fn part_name(&self, index: usize) -> Result<&str> {
         let count = self.parts.len();
         ensure!(index < count, OutOfRange, "index is {index}; the layout has {count} parts");

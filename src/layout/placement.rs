@@ -76,7 +76,6 @@ impl Placement {
         Ok(())
     }
 
-    /// The shape.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }

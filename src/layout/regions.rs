@@ -23,7 +23,6 @@ impl Layout {
         self.storage.places.meet(&other.storage.places)
     }
 
-    /// The places of its regions.
     pub fn places(&self) -> &Arc<Places> {
         &self.storage.places
     }

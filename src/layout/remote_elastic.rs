@@ -16,7 +16,6 @@ use crate::region::{Control, EqualPieces};
 pub struct RemoteElastic {
     /// Its first address in the peer's process.
     pub start: u64,
-    /// The size of an extent in bytes.
     pub extent_size: u64,
     /// The committed extents, in order, and how often each had changed when the layout was exported.
     pub committed: Vec<(u64, u32)>,

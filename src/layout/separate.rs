@@ -19,7 +19,6 @@ const STEPS_OF_FEW: u64 = 1 << 20;
 pub struct Steps(u64);
 
 impl Steps {
-    /// Those for so many pairs of shapes.
     pub fn new(pairs: usize) -> Self {
         Self(STEPS_OF_FEW + STEPS_OF_MANY * pairs as u64)
     }

@@ -23,27 +23,22 @@ pub struct Served {
     /// The slots, if they are in GPU memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Descriptor>,
-    /// Number of slots.
     pub slots: u32,
-    /// Bytes of a slot.
     pub slot_size: u64,
     /// Peers may write to the layout.
     pub writes: bool,
 }
 
 impl Served {
-    /// The address of a slot.
     pub fn slot(&self, index: u32) -> u64 {
         let first = self.device.map_or(self.arena.address + PAGE, |device| device.address);
         first + u64::from(index) * self.slot_size
     }
 
-    /// The memory that the slots are in.
     pub fn memory(&self) -> &Descriptor {
         self.device.as_ref().unwrap_or(&self.arena)
     }
 
-    /// What peers access.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         [Some(self.arena), self.device].into_iter().flatten().collect()
     }

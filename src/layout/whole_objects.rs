@@ -93,7 +93,6 @@ impl Layout {
         content(self.geometry(), objects.object_size()).ok()
     }
 
-    /// The key of the object at an address of a region.
     pub fn object_key(&self, region: u32, address: u64) -> String {
         let region = self.memory().regions().get(region as usize);
         let objects = region.and_then(|region| region.objects());

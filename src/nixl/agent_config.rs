@@ -13,16 +13,13 @@ pub enum SyncMode {
     /// Not at all: this library calls from one thread at a time. NIXL uses one lock instead if a thread of its own exchanges
     /// metadata. Without a progress thread UCX has no locks for its callers either.
     None,
-    /// One lock.
     Strict,
-    /// A read-write lock.
     ReadWrite,
 }
 
 /// Longer than any registration takes: page-locking 1 TiB takes about two minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How an agent runs.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// NIXL's own progress thread serves peers while the agent's thread sleeps.
@@ -31,7 +28,6 @@ pub struct AgentConfig {
     pub progress_delay: Duration,
     /// A thread of NIXL that serves peers which fetch metadata by address.
     pub listen_thread: bool,
-    /// Its TCP port.
     pub listen_port: u16,
     /// How long it sleeps between rounds.
     pub listen_delay: Duration,

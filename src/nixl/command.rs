@@ -66,11 +66,9 @@ pub type QueryResult = Vec<Option<BTreeMap<String, String>>>;
 pub struct Import {
     /// The agent that has exported it.
     pub peer: String,
-    /// The identity of that agent.
     pub identity: Option<Descriptor>,
     /// The memory of the layout and of its service.
     pub memory: Vec<Descriptor>,
-    /// The process of that agent.
     pub process: ProcessIdentity,
 }
 
@@ -80,7 +78,6 @@ pub struct FoundMetadata {
     pub peer: String,
     /// The bytes, which may be anything.
     pub metadata: Vec<u8>,
-    /// How it was found.
     pub look_up: LookUp,
     /// The process of that agent, if it is known.
     pub process: Option<ProcessIdentity>,
@@ -88,7 +85,6 @@ pub struct FoundMetadata {
 
 /// What the listen thread of a peer gets.
 pub enum ForListener {
-    /// The metadata of the agent.
     Metadata,
     /// That of some of its memory.
     PartialMetadata(Descriptors),
@@ -109,41 +105,31 @@ impl ForListener {
 
 /// What is released when nothing uses it any more.
 pub enum Released {
-    /// Prepared lists.
     Lists(Vec<ListId>),
-    /// Requests that are idle.
     Requests(Vec<RequestId>),
-    /// A memory view.
     View(ViewId),
-    /// Segments.
     Segments(SegmentsId),
     /// An object whose end follows the commands before it.
     Object(Box<dyn Any + Send>),
 }
 
-/// Messages to the thread.
 pub enum Command {
-    /// Joins the tasks.
     Start(Box<dyn AgentTask>),
     /// Ends the thread once no task is left.
     Stop,
-    /// Releases something.
     Release(Released, Option<Reply<()>>),
 
     /// Creates a backend from a plugin, with parameters.
     CreateBackend(String, Vec<(String, String)>, Reply<()>),
     /// All plugins that NIXL finds.
     Plugins(Reply<Vec<PluginInfo>>),
-    /// The backends of the agent.
     Backends(Reply<Vec<PluginInfo>>),
     /// The backend for files and GPU memory, or the names of the others.
     GdsBackend(Reply<std::result::Result<&'static str, String>>),
-    /// What the agent has measured.
     AgentTelemetry(Reply<AgentTelemetry>),
 
     /// The identity of the agent. The inner result fails if no backend reaches peers.
     Identity(Reply<Result<Option<Descriptor>>>),
-    /// The metadata of the agent.
     LocalMetadata(Reply<Vec<u8>>),
     /// The metadata of some of its memory.
     PartialMetadata(Descriptors, CallOptions, Reply<Vec<u8>>),
@@ -164,7 +150,6 @@ pub enum Command {
     InvalidateRemote(String, Reply<()>),
     /// Removes the metadata of all peers, and returns their number.
     InvalidateAll(Reply<usize>),
-    /// Connects to a peer.
     Connect(String, CallOptions, Reply<()>),
     /// Sends a notification to the peer of a name.
     Notify(String, Vec<u8>, Reply<()>),
@@ -173,7 +158,6 @@ pub enum Command {
 
     /// Registers the memory of a region: all spans, or none.
     Register(RegionMemory, Vec<Descriptor>, MemoryReply),
-    /// Deregisters the memory of a region.
     Deregister(RegionMemory, Registered, MemoryReply),
     /// Registers a list, and returns the stores that it is in, for messages.
     RegisterSegments(Descriptors, CallOptions, Reply<(SegmentsId, String)>),
@@ -197,7 +181,6 @@ pub enum Command {
     /// The plugin that executes a request.
     BackendOf(RequestId, Reply<String>),
 
-    /// A function of a test.
     #[cfg(test)]
     Test(Box<dyn FnOnce(&mut AgentState) + Send>),
 }

@@ -10,9 +10,7 @@ use super::sys;
 /// NIXL's kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemoryType {
-    /// Host memory.
     Dram,
-    /// GPU memory.
     Vram,
     /// A file; addresses are offsets in it, the device id is its fd.
     File,
@@ -43,10 +41,8 @@ impl MemoryType {
         matches!(self, Self::File | Self::Block | Self::Object)
     }
 
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Dram, Self::Vram, Self::File, Self::Block, Self::Object];
 
-    /// NIXL's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dram => "DRAM",
@@ -63,11 +59,9 @@ impl MemoryType {
 pub struct Descriptor {
     /// Host or device address; for storage the offset.
     pub address: u64,
-    /// Bytes.
     pub size: u64,
     /// 0 for host memory, the ordinal of a GPU, the fd of a file, the number of an object or block device.
     pub device_id: u64,
-    /// The kind of memory.
     pub memory_type: MemoryType,
 }
 

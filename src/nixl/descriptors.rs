@@ -21,14 +21,11 @@ pub struct Descriptors {
     entries: Vec<DescriptorEntry>,
 }
 
-/// One descriptor.
 #[derive(Clone, Default)]
 pub struct DescriptorEntry {
     /// Address, or offset in a file or object.
     pub address: u64,
-    /// Bytes.
     pub size: u64,
-    /// NIXL's device id.
     pub device_id: u64,
     /// For registration: the key of an object, the path of a file, or what the backend needs.
     pub metadata: Vec<u8>,
@@ -79,17 +76,14 @@ impl Descriptors {
         Self { memory_type, entries: Vec::new() }
     }
 
-    /// A list of one descriptor.
     pub(super) fn from_span(span: &Descriptor) -> Result<Self> {
         Self::new(span.memory_type, vec![DescriptorEntry::from_span(span)])
     }
 
-    /// The type of the memory.
     pub fn memory_type(&self) -> MemoryType {
         self.memory_type
     }
 
-    /// The descriptors.
     pub fn entries(&self) -> &[DescriptorEntry] {
         &self.entries
     }
@@ -103,7 +97,6 @@ impl Descriptors {
         })
     }
 
-    /// Each as a descriptor by itself.
     pub fn descriptors(&self) -> impl Iterator<Item = Descriptor> + '_ {
         self.spans().map(|Span { address, size, device_id }| Descriptor {
             address,

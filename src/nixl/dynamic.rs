@@ -28,7 +28,6 @@ impl Section {
         Self { base, first }
     }
 
-    /// The value of an entry.
     pub fn value(self, tag: i64) -> Option<usize> {
         let mut entry = self.first;
         // SAFETY: the promise of `new`; the section ends with such an entry.

@@ -53,7 +53,6 @@ pub struct SharedPatience {
 }
 
 impl SharedPatience {
-    /// That of this process.
     pub fn get() -> &'static Self {
         &EXIT.get(Exit::default).patience
     }

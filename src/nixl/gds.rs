@@ -13,7 +13,6 @@ use crate::base::sync::Mutex;
 /// The two ends of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GdsEndpoints {
-    /// The GPU.
     pub ordinal: i32,
     /// The major and minor number of the file system's device.
     pub file_system: (u32, u32),

@@ -11,7 +11,6 @@ use super::backend::leading_number;
 use super::descriptor::{Descriptor, MemoryType};
 use crate::base::error::{Result, ensure};
 
-/// The name of the plugin.
 pub(super) const PLUGIN: &str = "GUSLI";
 /// Ranges of host memory that are registered at a time. The plugin ends the process at the next one.
 const MAX_RANGES: usize = 16;

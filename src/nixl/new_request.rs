@@ -9,15 +9,11 @@ use super::request_handle::{ListId, Operation};
 
 /// A request on raw descriptors that is to be created.
 pub struct NewRequest {
-    /// The direction.
     pub operation: Operation,
-    /// The descriptors of the local side.
     pub local: Descriptors,
-    /// The descriptors of the remote side.
     pub remote: Descriptors,
     /// Where NIXL finds the descriptors.
     pub source: RequestSource,
-    /// Options of the caller.
     pub options: CallOptions,
     /// The storage that it uses is to be named.
     pub names_storage: bool,

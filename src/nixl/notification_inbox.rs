@@ -30,7 +30,6 @@ pub struct NotificationInbox {
     /// The number of messages that were lost before those that wait.
     lost_before: u64,
     waiting: Vec<Notification>,
-    /// The bytes of those that wait.
     bytes: usize,
     /// What each peer has of them.
     of: HashMap<String, Share>,

@@ -9,7 +9,6 @@ use super::backend::leading_number;
 use crate::base::error::{Result, ensure};
 use crate::base::thread;
 
-/// The name of the plugin.
 pub(super) const PLUGIN: &str = "OBJ";
 /// The parameter for the number of its threads.
 const THREADS: &str = "num_threads";

@@ -9,13 +9,11 @@ use std::collections::BTreeMap;
 /// How each backend of an agent is reached, by plugin. It does not change while the agent lives, and no other agent has the same.
 pub(super) type Connections = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What metadata begins with.
 const FORM: &[u8] = b"nixlSerDes|";
 const AGENT: &[u8] = b"Agent";
 
 /// The beginning of an agent's metadata.
 pub(super) struct MetadataHead {
-    /// The agent's name.
     pub agent: String,
     /// Empty in partial metadata of memory.
     pub connections: Connections,

@@ -11,9 +11,7 @@ use super::descriptor::MemoryType;
 /// A plugin of NIXL, or a backend that was created from one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginInfo {
-    /// Its name.
     pub name: String,
-    /// The memory types that it accepts.
     pub memory_types: Vec<MemoryType>,
     /// Its parameters: the defaults of a plugin, what a backend was created with.
     pub parameters: BTreeMap<String, String>,
@@ -24,7 +22,6 @@ pub struct PluginInfo {
 /// NIXL's estimate of the duration of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// The duration.
     pub duration: Duration,
     /// How far the duration may be from it.
     pub margin: Duration,
@@ -41,7 +38,6 @@ pub struct Telemetry {
     pub post: Duration,
     /// How long the transfer took.
     pub transfer: Duration,
-    /// Bytes.
     pub bytes: u64,
     /// Descriptors, after NIXL has merged neighbouring ones.
     pub descriptors: u64,
@@ -66,9 +62,7 @@ pub struct AgentTelemetry {
     pub post: Duration,
     /// Sum of the durations of the runs.
     pub transfer: Duration,
-    /// The longest of the runs.
     pub longest: Duration,
-    /// Notifications that were sent alone.
     pub notifications_sent: u64,
     /// Notifications that have arrived, also those that were lost because too many waited.
     pub notifications_received: u64,

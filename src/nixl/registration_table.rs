@@ -32,7 +32,6 @@ impl RegistrationTable {
         self.segments.get(&id)
     }
 
-    /// What a descriptor is a part of.
     pub fn find(&self, descriptor: &Descriptor) -> Option<SegmentsId> {
         self.of.get(descriptor).copied()
     }
@@ -41,7 +40,6 @@ impl RegistrationTable {
         self.segments.keys().copied().collect()
     }
 
-    /// What was registered of a memory type.
     pub fn of_type(&self, memory_type: MemoryType) -> impl Iterator<Item = &Segments> {
         self.segments.values().filter(move |segments| segments.list.memory_type() == memory_type)
     }
@@ -74,7 +72,6 @@ impl RegistrationTable {
 }
 
 impl Segments {
-    /// Whether a span begins in it.
     pub fn has(&self, span: &Span) -> bool {
         self.list.spans().any(|memory| {
             memory.device_id == span.device_id

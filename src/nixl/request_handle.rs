@@ -16,7 +16,6 @@ use super::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListId(pub(super) u64);
 
-/// A request of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(Default))]
 pub struct RequestId(pub(super) u64);
@@ -57,9 +56,7 @@ pub enum Operation {
 pub struct Span {
     /// Address, or offset in a file.
     pub address: u64,
-    /// Bytes.
     pub size: u64,
-    /// NIXL's device id.
     pub device_id: u64,
 }
 
@@ -69,7 +66,6 @@ impl From<&Descriptor> for Span {
     }
 }
 
-/// Memory of one type.
 pub(super) type RawSpans = (MemoryType, Vec<Span>);
 
 /// Whose memory a list describes.
@@ -79,7 +75,6 @@ pub enum RequestSide {
     Local,
     /// The agent's own, as the remote side: storage.
     Own,
-    /// A peer's.
     Peer(Arc<Remote>),
 }
 
@@ -104,7 +99,6 @@ impl PreparedList {
     }
 }
 
-/// A request and its state.
 pub struct RequestHandle {
     pub(super) raw: sys::nixl_capi_xfer_req_t,
     pub(super) remote: RequestSide,

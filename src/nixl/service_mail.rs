@@ -21,7 +21,6 @@ const SHORT: usize = 1 << 10;
 /// Short messages that wait for a service, of all peers and of one. Peers send again what they need.
 const MAX_SHORT: usize = 512;
 const MAX_SHORT_OF_ONE: usize = 128;
-/// Bytes of longer messages.
 const MAX_BYTES: usize = 4 << 20;
 const MAX_BYTES_OF_ONE: usize = 1 << 20;
 /// Short messages, and longer ones, that are taken at a time.
@@ -59,7 +58,6 @@ pub fn ensure_sendable(notification: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The messages that wait for each service.
 #[derive(Default)]
 pub struct Services(HashMap<ServiceId, Waiting>);
 
@@ -70,7 +68,6 @@ struct Waiting {
     dropped: u64,
 }
 
-/// Messages for a service.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ServiceMail {
     /// The messages, without the prefix: short ones in order of arrival, then longer ones. More may wait.

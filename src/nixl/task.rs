@@ -23,7 +23,6 @@ pub enum TaskStep {
 
 /// Something that takes many steps on the agent's thread.
 pub trait AgentTask: Send {
-    /// Takes one short step.
     fn step(&mut self, state: &mut AgentState) -> TaskStep;
 
     /// How often it needs a look for messages of peers, if it handles any. One look before the steps of a round is that of all

@@ -19,7 +19,6 @@ use crate::base::guarded::guarded;
 use crate::base::leak;
 use crate::base::log::log;
 
-/// The maximum number of commands per round.
 const COMMANDS_PER_ROUND: usize = 32;
 /// How long work in flight is polled without sleeping.
 pub const SPIN: Duration = Duration::from_micros(100);

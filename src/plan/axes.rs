@@ -8,7 +8,6 @@ use super::wanted::PairedRange;
 use crate::base::error::{Result, ensure};
 use crate::layout::{Axis, Geometry};
 
-/// What is moved of each block.
 #[derive(Clone, Debug)]
 pub struct PairedBlock {
     pub axes: [PairedAxis; BLOCK_AXES],
@@ -61,7 +60,6 @@ impl PairedBlock {
         self
     }
 
-    /// One of its layers.
     pub fn of_layer(mut self, layer: u64) -> Self {
         let layers = &mut self.axes[0];
         layers.is_whole &= layers.count == 1;

@@ -23,7 +23,6 @@ pub struct BlockRuns {
     blocks: u64,
     /// The blocks before each run; empty if all runs are of one block.
     before: Vec<u64>,
-    /// Memory to sort in.
     scratch: Scratch,
 }
 

@@ -39,7 +39,6 @@ impl HeadView {
         })
     }
 
-    /// The number of indices of an axis.
     pub fn count(&self, side: &Geometry, axis: Axis) -> u64 {
         match axis {
             Axis::Head => self.heads,

@@ -32,7 +32,6 @@ pub struct OneSide {
     pub start: (u32, u64),
     /// Of each axis: number of indices, bytes and regions from one to the next.
     pub axes: [(u64, u64, u32); BLOCK_AXES],
-    /// Bytes of an element.
     pub element_size: u64,
     /// The spans: their distance from the first, in steps of the side.
     pub ids: Vec<u32>,

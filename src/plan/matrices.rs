@@ -13,7 +13,6 @@ pub struct Matrices<'a> {
     max_pitch: u64,
 }
 
-/// What the rows of a matrix are.
 enum Rows {
     /// Blocks, or runs of blocks, of one lane and row of the grid.
     Blocks,
@@ -107,7 +106,6 @@ impl<'a> Matrices<'a> {
         (fit && self.grid.rows > 2).then_some(strides)
     }
 
-    /// Whether adjacent blocks are rows.
     fn blocks_are_rows(&self) -> bool {
         !self.grid.blocks_together && self.grid.strides.iter().all(|stride| *stride <= self.max_pitch)
     }

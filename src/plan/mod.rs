@@ -208,7 +208,6 @@ impl Plan {
         self.parts().map(|part| part.blocks.blocks() * slots(part.block)).sum()
     }
 
-    /// Bytes that are moved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -332,7 +331,6 @@ impl<'a> Iterator for Parts<'a> {
 pub struct TileCount {
     /// Bytes of most of them.
     pub size: u64,
-    /// Number of them.
     pub count: u64,
 }
 
@@ -398,7 +396,6 @@ impl<'a> PlanPart<'a> {
         spans * self.shape.units_of_block()
     }
 
-    /// The bytes that it moves.
     pub fn bytes(&self) -> u64 {
         self.blocks() * self.shape.block_size()
     }

@@ -4,15 +4,10 @@
 /// A span of bytes that is contiguous on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Address in the source.
     pub source: u64,
-    /// Address in the destination.
     pub destination: u64,
-    /// Bytes.
     pub size: u64,
-    /// Region of the source layout.
     pub source_region: u32,
-    /// Region of the destination layout.
     pub destination_region: u32,
 }
 
@@ -60,7 +55,6 @@ impl Matrix {
         Self { first, strides: [self.strides[1], self.strides[0]], ..self }
     }
 
-    /// Its rows.
     pub fn moves(self) -> impl Iterator<Item = Move> {
         let [here, there] = self.strides;
         (0..self.rows).map(move |row| self.first.further([row * here, row * there]))

@@ -27,7 +27,6 @@ pub struct PairedAxis {
 /// A loop with constant strides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loop {
-    /// Number of iterations.
     pub count: u64,
     /// Bytes from an iteration to the next, in source and destination.
     pub strides: [u64; 2],
@@ -254,7 +253,6 @@ impl ContiguousUnit {
     }
 }
 
-/// A set of axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct AxisSet(u8);
 

@@ -36,7 +36,6 @@ pub struct PartOutline {
     pub(super) layers: Vec<LayerOutline>,
     /// Bytes of what is moved of a block.
     block_size: u64,
-    /// Source and destination.
     geometries: [Geometry; 2],
     /// The first byte of each side.
     starts: [Side; 2],

@@ -8,7 +8,6 @@ use crate::base::lists;
 use crate::layout::Layout;
 use crate::region::Places;
 
-/// Bytes of some regions.
 #[derive(Clone, Copy)]
 pub enum Bytes<'a> {
     /// One side of a plan: 0 for what it reads, 1 for what it writes.
@@ -21,7 +20,6 @@ pub enum Bytes<'a> {
 #[derive(Clone, Copy)]
 pub struct Placed<'a> {
     pub bytes: Bytes<'a>,
-    /// The places of the regions.
     pub places: &'a Places,
 }
 

@@ -20,7 +20,6 @@ pub struct PlannedBlocks {
 }
 
 impl PlannedBlocks {
-    /// Whole blocks.
     pub(super) fn fill(&mut self, outline: &Outline, pairs: &[BlockPair]) -> Result<()> {
         self.are_sections = false;
         outline.fill(&mut self.runs, pairs)

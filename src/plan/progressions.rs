@@ -11,7 +11,6 @@ const FEWEST: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progression {
     pub first: BlockRun,
-    /// Number of runs.
     pub count: u64,
     /// Blocks from a run to the next, in source and destination.
     pub steps: [u64; 2],

@@ -12,7 +12,6 @@ use crate::layout::{Axis, Geometry};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
     pub layers: PairedRange,
-    /// Outer slots.
     pub outers: PairedRange,
     pub heads: PairedRange,
 }
@@ -21,7 +20,6 @@ pub struct Selection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
     pub layers: Range<u64>,
-    /// Outer slots of each.
     pub outers: Range<u64>,
 }
 
@@ -35,7 +33,6 @@ impl Selection {
         })
     }
 
-    /// One of the layers.
     pub fn layer(self, layer: u64) -> Self {
         let PairedRange { source, destination, .. } = self.layers;
         let layers = PairedRange { source: source + layer, destination: destination + layer, count: 1 };
@@ -57,7 +54,6 @@ impl Selection {
 }
 
 impl Slots {
-    /// All of a block.
     pub fn all(geometry: &Geometry) -> Self {
         Self { layers: 0..geometry.count(Axis::Layer), outers: 0..geometry.count(Axis::Outer) }
     }
@@ -71,7 +67,6 @@ impl Slots {
 
 /// What errors call an axis and its indices.
 struct Kind {
-    /// The field of the dimensions.
     field: &'static str,
     /// The end of the fields of a transfer: the first index of each side, and the number of indices.
     range: &'static str,

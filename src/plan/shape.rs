@@ -13,7 +13,6 @@ pub struct Shape {
     pub nest: Nest,
     /// Blocks with consecutive ids are contiguous on both sides, unit by unit.
     pub blocks_together: bool,
-    /// Source and destination.
     pub sides: [Side; 2],
     /// Units of a block that come before those of the next block.
     pub units_inside: u64,
@@ -22,7 +21,6 @@ pub struct Shape {
 /// A part of a block as a kernel or the driver copies it: units by lane, row and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Bytes of a unit.
     pub unit_size: u64,
     /// Iterations of all loops but the innermost: each starts at an address of its own.
     pub lanes: u64,

@@ -42,7 +42,6 @@ struct Section {
     part: String,
     /// The letters of all axes, from the one that is counted last to the one that is counted first.
     order: String,
-    /// Bytes of an element.
     element_size: u64,
     layers: [u64; 2],
     outers: [u64; 2],
@@ -82,7 +81,6 @@ impl SpanRun {
 /// Where one side has the spans of a part of a plan.
 pub(super) struct SpanPlaces<'a> {
     geometry: &'a Geometry,
-    /// Heads of the layout.
     of_heads: u64,
     /// Bytes from a token to the next.
     token_stride: u64,

@@ -40,7 +40,6 @@ pub struct Section {
     pub layers: Vec<Shape>,
     /// The spans, as blocks whose ids are distances.
     pub spans: BlockRuns,
-    /// Bytes of all layers.
     pub bytes: u64,
 }
 
@@ -161,7 +160,6 @@ struct Cells {
     first: u64,
     /// Tokens of a span.
     tokens: u64,
-    /// Number of spans.
     count: u64,
 }
 

@@ -14,7 +14,6 @@ pub struct BlockPair {
 /// The blocks of a sequence on one side, in the order of its tokens, and the tokens that are moved.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable<'a> {
-    /// Block ids.
     pub blocks: &'a [u32],
     /// The first token that is moved, counted from the start of the table.
     pub first_token: u64,
@@ -25,7 +24,6 @@ pub struct BlockTable<'a> {
 /// Tokens to move, by the block table of each side. Block sizes may differ.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTables<'a> {
-    /// Source and destination.
     pub sides: [BlockTable<'a>; 2],
     /// Number of tokens that are moved.
     pub tokens: u64,
@@ -38,7 +36,6 @@ pub struct PairedRange {
     pub source: u64,
     /// First index in the destination.
     pub destination: u64,
-    /// Number of indices.
     pub count: u64,
 }
 
@@ -46,13 +43,11 @@ pub struct PairedRange {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     pub layers: Option<PairedRange>,
-    /// Outer slots.
     pub outers: Option<PairedRange>,
     pub heads: Option<PairedRange>,
 }
 
 impl Wanted {
-    /// Whether all is moved.
     pub fn is_all(&self) -> bool {
         self.layers.is_none() && self.outers.is_none() && self.heads.is_none()
     }

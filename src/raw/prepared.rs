@@ -37,7 +37,6 @@ impl Prepared {
         matches!(self.side, RequestSide::Local)
     }
 
-    /// The descriptors of some indices.
     pub(super) fn chosen(&self, indices: &[u32], name: &str) -> Result<(Descriptors, Vec<i32>)> {
         let (mut numbers, mut entries) = (Vec::new(), Vec::new());
         lists::reserve(&mut numbers, indices.len())?;

@@ -25,12 +25,10 @@ pub(super) struct RequestRun {
     run: Option<Run>,
 }
 
-/// Whether the request was posted.
 pub(super) enum Posting {
     /// Not yet; with options for this run, if they differ from those of the request.
     Due(Option<CallOptions>),
     Done,
-    /// The call failed.
     Failed(Error),
 }
 

@@ -26,7 +26,6 @@ use crate::run::unreleased::{Unreleased, Written};
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
 pub struct RunOptions {
-    /// The completions.
     pub reports: Reports,
     /// The value of the completion.
     pub user_data: u64,
@@ -38,7 +37,6 @@ pub struct RunOptions {
 enum Open {
     /// The agent's thread has to post it.
     Due,
-    /// It is in flight.
     InFlight,
     /// It cannot be posted.
     Refused(Error),

@@ -17,7 +17,6 @@ pub(super) struct Resource {
     /// The prepared lists that it was made from.
     #[expect(dead_code, reason = "kept until the request is released")]
     pub prepared: Option<[Arc<Prepared>; 2]>,
-    /// What owns the memory.
     #[expect(dead_code, reason = "kept until the request is released")]
     pub holds: Holds,
 }

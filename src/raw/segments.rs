@@ -45,7 +45,6 @@ impl Drop for Segments {
     }
 }
 
-/// A memory view.
 pub struct View {
     agent: Arc<Agent>,
     id: ViewId,

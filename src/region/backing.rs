@@ -14,13 +14,11 @@ use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::RetainedRange;
 use crate::nixl::{Descriptors, HostPages, Span};
 
-/// Which memory it is.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryRange {
     pub tier: Tier,
     /// Of its first byte: on a host or a device, or an offset in storage.
     pub address: u64,
-    /// In bytes.
     pub size: u64,
 }
 
@@ -161,7 +159,6 @@ pub enum Source {
     /// kvmem, in this process.
     #[default]
     Allocated,
-    /// The caller.
     Adopted,
     /// Another process.
     Imported,
@@ -170,13 +167,11 @@ pub enum Source {
 /// What a caller can learn of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Properties {
-    /// Who has allocated it.
     pub source: Source,
     /// The size of its pages, extents or objects; `None` for that of the system's pages.
     pub page_size: Option<u64>,
     /// The NUMA node that it is bound to.
     pub numa_node: Option<u32>,
-    /// The device that it is page-locked for.
     pub page_locked_for: Option<i32>,
     /// It has smaller pages than requested.
     pub fell_back: bool,

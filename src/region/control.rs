@@ -25,7 +25,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
 const VERSION: u32 = 1;
 /// Bytes before the word of the first extent.
 const HEAD: usize = size_of::<Head>();
-/// The owner's lock.
 const OWNER: u64 = 0;
 /// The first byte that importers lock. A lock may be past the end of its file.
 const FIRST_IMPORTER: u64 = 1 << 20;
@@ -130,7 +129,6 @@ impl Control {
         Ok(this)
     }
 
-    /// Identifies the region.
     pub fn id(&self) -> [u8; 16] {
         self.id
     }
@@ -140,12 +138,10 @@ impl Control {
         self.readable.as_fd()
     }
 
-    /// Identifies the file.
     pub fn file_id(&self) -> FileId {
         self.file_id
     }
 
-    /// Its NIXL descriptor.
     pub fn descriptor(&self) -> Descriptor {
         Descriptor {
             address: self.memory.address() as u64,

@@ -20,7 +20,6 @@ impl EqualPieces {
         self.size - (address - self.start) % self.size
     }
 
-    /// The parts that a range touches.
     pub fn touched(self, address: u64, size: u64) -> Range<u64> {
         let offset = address - self.start;
         offset / self.size..(offset + size).div_ceil(self.size)

@@ -194,7 +194,6 @@ impl Region {
 }
 
 pub struct RegionExtents {
-    /// The elastic region.
     pub region: Arc<Region>,
     /// The extents, in order.
     pub indices: Vec<usize>,

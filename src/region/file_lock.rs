@@ -45,7 +45,6 @@ impl FileLock {
         Ok(Self { file, byte })
     }
 
-    /// The open file.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

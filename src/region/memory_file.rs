@@ -31,7 +31,6 @@ use crate::base::retried;
 /// The unit of st_blocks.
 const STAT_BLOCK: u64 = 512;
 
-/// A memory file of a fixed size.
 pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     let doing = |errno| Error::errno(format!("create a memory file of {size} bytes"), errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages.memfd_flags();
@@ -109,12 +108,10 @@ impl MemoryFile {
         Ok(Self { is_adopted: true, ..Self::new(file, offset)? })
     }
 
-    /// For a mapping.
     pub fn part(&self) -> FilePart<'_> {
         FilePart { file: self.file.as_fd(), offset: self.offset }
     }
 
-    /// Identifies the file.
     pub fn id(&self) -> FileId {
         self.id
     }
@@ -165,7 +162,6 @@ impl MemoryFile {
 /// The properties that determine how a memory file can be mapped, and whether that is safe.
 #[derive(Clone, Copy, Debug)]
 pub struct Inspected {
-    /// Its bytes.
     pub size: u64,
     /// The size of its pages, if they are of the reserved pool.
     pub huge_page: Option<usize>,

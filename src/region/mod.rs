@@ -76,7 +76,6 @@ struct View {
     root: Arc<Region>,
     /// Where in the root it starts.
     offset: u64,
-    /// Its size in bytes.
     size: u64,
 }
 
@@ -118,7 +117,6 @@ impl Region {
         self.view.as_ref().map_or(0, |view| view.offset)
     }
 
-    /// The tier that it is located on.
     pub fn tier(&self) -> Tier {
         self.memory.tier()
     }
@@ -133,7 +131,6 @@ impl Region {
         self.memory.address() + self.offset_in_root()
     }
 
-    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.view.as_ref().map_or_else(|| self.memory.size(), |view| view.size)
     }
@@ -280,7 +277,6 @@ impl Region {
         self.registrations.agents()
     }
 
-    /// The number of these agents.
     pub fn registration_count(&self) -> usize {
         self.registrations.count()
     }

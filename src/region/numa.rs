@@ -72,7 +72,6 @@ pub fn place(address: usize, size: usize, placement: NumaPlacement) -> Result<Op
     Err(if kernel_without_numa { error.with_status(Status::Unsupported) } else { error })
 }
 
-/// Whether this machine has a node.
 pub fn node_exists(node: u32) -> bool {
     let present = std::path::Path::new("/sys/devices/system/node");
     // A kernel without NUMA has one node and no folder for it.

@@ -21,7 +21,6 @@ pub enum Access {
 pub struct Origin {
     /// The process that owns the memory.
     pub process: ProcessIdentity,
-    /// The access of this process.
     pub access: Access,
 }
 

@@ -50,7 +50,6 @@ pub struct Residency {
     pub resident: u64,
     /// In memory, on transparent huge pages.
     pub transparent_huge: u64,
-    /// Swapped out.
     pub swapped: u64,
 }
 

@@ -70,7 +70,6 @@ impl Place {
 }
 
 impl Region {
-    /// All places of its bytes.
     pub fn places(&self) -> Vec<Place> {
         let memory = &self.memory;
         let whole = |space, start| Place::new(space, start, memory.size());

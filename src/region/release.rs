@@ -8,7 +8,6 @@ use crate::base::error::Result;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
 
-/// The caller's callback.
 pub type ReleaseCallback = Box<dyn FnOnce() + Send + Sync>;
 
 /// Has the callback run when it is dropped. The last holder of adopted memory may be an agent's thread or the thread of an

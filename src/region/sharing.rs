@@ -22,11 +22,9 @@ pub struct Holders {
     pub views: u64,
     /// Agents it is registered with.
     pub registrations: u64,
-    /// Shares of it that exist.
     pub shares: u64,
     /// How often other processes have it open.
     pub importers: u64,
-    /// Handles of the caller.
     pub handles: u64,
 }
 

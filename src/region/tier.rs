@@ -10,17 +10,13 @@ use crate::nixl::MemoryType;
 /// Where memory is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Tier {
-    /// Host memory.
     System,
-    /// A file.
     Disk,
     /// Host memory that devices reach by DMA.
     Pinned,
-    /// Memory of a GPU.
     Device,
     /// Memory of a GPU that grows and shrinks at fixed addresses.
     Elastic,
-    /// Objects of an object store.
     Object,
     /// Block storage, which a backend of NIXL accesses.
     Block,

@@ -19,7 +19,6 @@ use crate::base::log::{Microseconds, Milliseconds, log};
 use crate::base::log_id::LogId;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 
-/// How a run ended.
 pub type Outcome = Result<()>;
 
 /// The state of a transfer's last run. The transfer and the engine that executes the run share it.
@@ -41,7 +40,6 @@ pub struct Completion {
 /// The data that the end of a run reports together with its outcome. It may differ between runs of a transfer.
 #[derive(Clone, Default)]
 pub struct Account {
-    /// Bytes that it moves.
     pub bytes: u64,
     /// The caller's value that is returned with the completion.
     pub user_data: u64,

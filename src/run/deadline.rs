@@ -23,7 +23,6 @@ pub trait Expires: Send + Sync {
     fn expire(&self, deadline: Deadline);
 }
 
-/// The deadlines of this process.
 #[derive(Default)]
 pub struct Deadlines {
     state: Mutex<State>,
@@ -37,7 +36,6 @@ pub struct Deadlines {
 struct State {
     pending: BTreeMap<Deadline, Arc<dyn Expires>>,
     last_number: u64,
-    /// The thread is running.
     is_watched: bool,
     /// When the thread wakes up; `None` unless it waits.
     wakes: Option<Instant>,
@@ -57,7 +55,6 @@ impl Drop for Reservation {
 const STAY: Duration = Duration::from_secs(1);
 
 impl Deadlines {
-    /// Those of this process.
     pub fn get() -> &'static Arc<Self> {
         static DEADLINES: PerProcess<Arc<Deadlines>> = PerProcess::new();
         DEADLINES.get(Arc::default)

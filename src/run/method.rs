@@ -4,7 +4,6 @@
 /// The method by which bytes move between two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferMethod {
-    /// Copied by the CPU.
     Memcpy,
     /// Copied by the CUDA driver, one call per copy.
     CudaCopy,
@@ -12,7 +11,6 @@ pub enum TransferMethod {
     CudaBatch,
     /// Copied by the CUDA driver, as rows with a constant stride.
     Cuda2d,
-    /// Copied by a kernel.
     CudaKernel,
     /// Gathered or scattered by a kernel in staging memory, which the CUDA driver copies to or from the host.
     CudaStaged,
@@ -35,7 +33,6 @@ impl std::fmt::Display for TransferMethod {
 }
 
 impl TransferMethod {
-    /// Its name in messages.
     pub fn name(self) -> &'static std::ffi::CStr {
         match self {
             Self::Memcpy => c"memcpy",

@@ -39,7 +39,6 @@ pub struct Run {
     completion: Arc<Completion>,
     life: Life,
     started: Instant,
-    /// The outcome was reported.
     is_reported: bool,
     /// It has a deadline, whose message says how many bytes have moved.
     is_limited: bool,
@@ -63,7 +62,6 @@ enum Life {
 
 /// The parts of a run, one per layer. Each begins when the one before has ended.
 pub trait Steps: Send + Sync {
-    /// Number of parts.
     fn count(&self) -> u64;
     /// Starts a part. Drops these parts before, because the run may end on another thread before this returns, and the caller
     /// may free its memory then.
@@ -185,7 +183,6 @@ impl Run {
         }
     }
 
-    /// When it began.
     pub fn started(&self) -> Instant {
         self.started
     }
@@ -200,7 +197,6 @@ impl Run {
         self.is_reported || !self.completion.is_running()
     }
 
-    /// Whether it has a deadline.
     pub fn is_limited(&self) -> bool {
         self.is_limited
     }

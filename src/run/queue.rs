@@ -16,10 +16,8 @@ use crate::base::log_id::LogId;
 use crate::base::retried;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 
-/// What a completion reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A run has ended.
     RunEnded,
     /// Layers of the run in flight have moved.
     LayersMoved,
@@ -31,7 +29,6 @@ pub enum EntryKind {
     Events,
 }
 
-/// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
     pub kind: EntryKind,
@@ -115,7 +112,6 @@ impl State {
 }
 
 impl Queue {
-    /// An empty queue.
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("create an event fd", errno))?;
@@ -192,7 +188,6 @@ impl Queue {
         Ok(count)
     }
 
-    /// Waits for a completion.
     #[cold]
     fn sleep(&self, timeout: Option<Duration>) -> Result<MutexGuard<'_, State>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

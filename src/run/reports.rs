@@ -11,7 +11,6 @@ use crate::base::error::Status;
 /// Where the runs of a transfer are reported, and what is.
 #[derive(Clone, Default)]
 pub struct Reports {
-    /// Receives the completions.
     pub queue: Option<Arc<Queue>>,
     /// A completion whenever this many more layers have moved; `None` for none.
     pub layers: Option<NonZeroU64>,
@@ -22,7 +21,6 @@ pub struct Reports {
 /// Those of the last run.
 #[derive(Default)]
 pub(super) struct Reported {
-    /// The layers that were reported.
     layers: u64,
     /// Where their completion was added. One that was not taken yet is replaced, so that a run has at most one in the queue.
     place: Option<Place>,

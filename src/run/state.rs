@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub enum Phase {
     /// There was none.
     NeverRun,
-    /// It is in flight.
     Running,
     /// It has failed, or was cancelled.
     Failed,

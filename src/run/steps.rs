@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::{Run, Start, Steps};
 use crate::base::error::{Error, Status};
 
-/// A prepared part.
 pub trait RunPart: Send + Sync + 'static {
     /// Starts it, if it is the only one.
     fn start(&self, run: Run) {

@@ -15,9 +15,7 @@ use crate::plan::Plan;
 use crate::plan::overlap::{Bytes, Placed, common};
 use crate::region::{Contexts, Places};
 
-/// What a run writes.
 pub enum Written {
-    /// Blocks of a layout.
     Blocks {
         plan: Plan,
         /// Where the memory of the layout is.
@@ -30,7 +28,6 @@ pub enum Written {
 }
 
 impl Written {
-    /// The bytes.
     pub fn placed(&self) -> Placed<'_> {
         match self {
             Self::Blocks { plan, places, .. } => Placed { bytes: Bytes::Side(plan, 1), places },
@@ -62,7 +59,6 @@ struct EndedRun {
 }
 
 impl Unreleased {
-    /// Those of this process.
     pub fn get() -> &'static Self {
         static UNRELEASED: PerProcess<Unreleased> = PerProcess::new();
         UNRELEASED.get(Self::default)

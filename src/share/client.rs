@@ -26,12 +26,10 @@ use crate::base::process::{LocalFd, ProcessIdentity, pid_has_ended};
 use crate::base::retried;
 use crate::region::Access;
 
-/// The share to fetch.
 #[derive(Clone, Debug)]
 pub struct Fetch {
     /// The path of the broker's socket.
     pub path: PathBuf,
-    /// The name that it was published with.
     pub name: String,
     /// The token that grants access to it.
     pub token: Token,

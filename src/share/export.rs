@@ -26,7 +26,6 @@ impl Share {
         pack_region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
     }
 
-    /// Shares a layout.
     pub fn from_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Self> {
         pack_layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
     }
@@ -109,7 +108,6 @@ fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Opti
 /// What messages call memory that may be in a memory file.
 const HOST_MEMORY: &str = "host memory";
 
-/// Builds a share.
 struct ShareBuilder {
     grant: ShareOptions,
     regions: Vec<RegionEntry>,

@@ -22,7 +22,6 @@ const VERSION: u16 = 1;
 /// The type of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
-    /// A share.
     Share = 1,
     /// The request of a client to a broker.
     Request = 2,
@@ -39,18 +38,14 @@ impl MessageKind {
 /// The fields that are equal in all messages of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParcelInfo {
-    /// Its type.
     pub kind: MessageKind,
-    /// Its bytes.
     pub bytes: u32,
-    /// Its file descriptors.
     pub fds: u32,
 }
 
 /// The header of one message of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The parcel.
     pub whole: ParcelInfo,
     /// The index of the message, from 0.
     pub chunk: u32,
@@ -78,7 +73,6 @@ impl ParcelInfo {
         Ok(Self { kind, bytes: bytes as u32, fds: fds as u32 })
     }
 
-    /// The number of its messages.
     pub fn chunks(&self) -> u32 {
         let bytes = self.bytes.div_ceil(CHUNK as u32);
         bytes.max(self.fds.div_ceil(FDS_A_MESSAGE as u32)).max(1)
@@ -96,7 +90,6 @@ impl ParcelInfo {
 }
 
 impl Header {
-    /// Its bytes.
     pub fn write(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         let words = [self.whole.bytes, self.whole.fds, self.chunk, self.bytes, self.fds, self.checksum];

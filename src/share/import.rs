@@ -20,7 +20,6 @@ use crate::nixl::Command;
 use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
 
 impl Share {
-    /// The shared region.
     pub fn open_region(&self, opening: &OpenOptions) -> Result<Arc<Region>> {
         match &self.manifest.object {
             Object::Region(part) => self.open_part(part, opening).inspect(|region| {
@@ -33,7 +32,6 @@ impl Share {
         }
     }
 
-    /// The shared layout.
     pub fn open_layout(&self, opening: &OpenOptions) -> Result<Arc<Layout>> {
         let Some(layout) = self.manifest.object.layout() else {
             fail!(InvalidArgument, "the share is of a region, not of a layout");

@@ -25,24 +25,19 @@ pub enum Boundaries {
 /// The limits of what a reader accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct ParcelLimits {
-    /// Maximum number of bytes.
     pub bytes: usize,
     /// Maximum number of file descriptors.
     pub fds: usize,
 }
 
 impl ParcelLimits {
-    /// The limits of a share.
     pub const SHARE: Self = Self { bytes: MAX_BYTES, fds: MAX_FDS };
 }
 
-/// The result of one step.
 pub enum ReceiveStep {
-    /// All of it.
     All(MessageKind, Parcel),
     /// Some of it; there may be more.
     Some,
-    /// Nothing more has arrived.
     Nothing,
 }
 
@@ -75,7 +70,6 @@ impl Incoming {
         }
     }
 
-    /// Whether anything of it is in.
     pub fn has_begun(&self) -> bool {
         self.next_chunk > 0 || self.filled > 0
     }

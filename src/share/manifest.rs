@@ -26,44 +26,35 @@ const MAX_REGIONS: usize = 1 << 16;
 pub struct Manifest {
     /// The process that created the share.
     pub process: ProcessIdentity,
-    /// The access of importers.
     pub access: Access,
     /// The number of file descriptors.
     pub fds: u32,
     /// The memory; none if only NIXL can access it.
     pub regions: Vec<RegionEntry>,
-    /// The shared object.
     pub object: Object,
 }
 
-/// The shared object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Object {
     /// A region, or a part of one.
     Region(RegionPart),
-    /// A layout.
     Layout(LayoutEntry),
     /// A layout that was combined from parts.
     Parts(PartsEntry),
 }
 
-/// A part of one of the regions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionPart {
     /// Which region.
     pub region: u32,
     /// The offset of the part.
     pub offset: u64,
-    /// Its bytes.
     pub size: u64,
 }
 
-/// A layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayoutEntry {
-    /// As configured.
     pub dimensions: Dimensions,
-    /// As configured.
     pub arrangement: Arrangement,
     /// The parts of the regions that it occupies, one per region of the layout; none if only NIXL can access it.
     pub parts: Vec<RegionPart>,
@@ -91,15 +82,12 @@ pub struct SharedLayout<'a> {
 /// The data that NIXL needs to access a layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteEntry {
-    /// The metadata of its agent.
     #[serde(with = "serde_bytes")]
     pub metadata: Vec<u8>,
-    /// Its descriptor.
     #[serde(with = "serde_bytes")]
     pub descriptor: Vec<u8>,
 }
 
-/// A region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionEntry {
     /// The id in its control block.
@@ -107,11 +95,8 @@ pub struct RegionEntry {
     pub id: [u8; 16],
     /// The index of the file descriptor of its control block.
     pub control: u32,
-    /// The tier that it is located on.
     pub tier: Tier,
-    /// Its bytes.
     pub size: u64,
-    /// The handle of its memory.
     pub carried: MemoryHandle,
 }
 
@@ -124,7 +109,6 @@ impl Manifest {
         if ways.all(|way| way == first) { first } else { Transport::Auto }
     }
 
-    /// The bytes.
     pub fn write(&self) -> Result<Vec<u8>> {
         FORM.write(VERSION, self)
     }

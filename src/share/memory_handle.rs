@@ -12,7 +12,6 @@ use crate::region::Tier;
 /// The handle of a region's memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MemoryHandle {
-    /// A memory file.
     Memory {
         /// Which of the file descriptors.
         fd: u32,
@@ -20,14 +19,12 @@ pub enum MemoryHandle {
         #[serde(default, skip_serializing_if = "is_zero")]
         offset: u64,
     },
-    /// A file on disk.
     Disk {
         /// Which of the file descriptors.
         fd: u32,
     },
     /// The driver's IPC handle of the allocation.
     Ipc {
-        /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
         /// The driver's 64 bytes.
@@ -42,27 +39,22 @@ pub enum MemoryHandle {
     },
     /// Elastic memory, with a file descriptor per extent.
     Extents {
-        /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
-        /// The size of an extent in bytes.
         extent_size: u64,
         /// The committed extents, in order.
         extents: Vec<Extent>,
     },
     /// Elastic memory, with a fabric handle per extent. Since version 2.
     Fabric {
-        /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
-        /// The size of an extent in bytes.
         extent_size: u64,
         /// The committed extents, in order.
         extents: Vec<FabricExtent>,
     },
     /// The adjacent VMM mappings of a region. Since version 2.
     Mappings {
-        /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
         /// The offset of the region in the first mapping.
@@ -72,7 +64,6 @@ pub enum MemoryHandle {
     },
 }
 
-/// A committed extent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
     /// Which extent of the region.
@@ -95,12 +86,9 @@ pub struct FabricExtent {
     pub changes: u32,
 }
 
-/// The memory of one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedMapping {
-    /// Its size in bytes.
     pub size: u64,
-    /// Its handle.
     pub handle: SharedHandle,
 }
 
@@ -109,12 +97,10 @@ pub struct SharedMapping {
 pub enum SharedHandle {
     /// Which of the file descriptors.
     Fd(u32),
-    /// The driver's 64 bytes.
     Fabric(#[serde(with = "serde_bytes")] [u8; 64]),
 }
 
 impl MemoryHandle {
-    /// The transport that it belongs to.
     pub fn way(&self) -> Transport {
         match self {
             Self::Memory { .. } | Self::Disk { .. } | Self::Extents { .. } | Self::Mappings { .. } => {

@@ -85,12 +85,10 @@ impl Share {
         &self.parcel
     }
 
-    /// Its manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.parcel.bytes
     }

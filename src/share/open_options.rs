@@ -20,7 +20,6 @@ pub enum Reach {
     Remote,
 }
 
-/// How to open a share.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
     /// The requested access; `None` requests all that is granted.

@@ -14,9 +14,7 @@ use crate::base::error::{Error, Result, Status};
 
 /// The bytes and file descriptors to send, which the sender owns.
 pub struct ParcelRef<'a, F> {
-    /// The bytes.
     pub bytes: &'a [u8],
-    /// The file descriptors.
     pub fds: &'a [F],
 }
 
@@ -27,10 +25,8 @@ impl Parcel {
     }
 }
 
-/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// All is sent.
     All,
     /// A part is sent; the socket may accept more.
     Some,

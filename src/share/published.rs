@@ -20,7 +20,6 @@ pub struct Published {
 }
 
 impl Published {
-    /// Publishes a share.
     pub fn new(share: &Arc<Share>) -> Self {
         Self { share: share.clone(), read_only: OnceCell::new() }
     }

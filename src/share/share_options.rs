@@ -24,7 +24,6 @@ pub enum Transport {
 /// The access to grant, and the transport of the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareOptions {
-    /// The access of importers.
     pub access: Access,
     /// How the memory is passed.
     pub way: Transport,

@@ -51,7 +51,6 @@ pub struct Transfer {
     prepared: Mutex<Option<Arc<PreparedPairs>>>,
     /// Held by the thread that submits.
     submitting: Mutex<()>,
-    /// The pairs that graphs were captured from.
     captured: Mutex<Vec<Arc<PreparedPairs>>>,
     /// Memory for the blocks of the next list of pairs.
     spare: Mutex<Option<Arc<PlannedBlocks>>>,

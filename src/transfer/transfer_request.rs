@@ -18,14 +18,12 @@ pub struct TransferRequest<'a> {
     pub parts: Vec<&'a str>,
     /// The completions of its runs.
     pub reports: Reports,
-    /// Constraints on the method.
     pub preferences: Preferences,
 }
 
 /// What belongs to one run: the blocks of a step of an engine.
 #[derive(Default)]
 pub struct Step<'a> {
-    /// Blocks to move.
     pub pairs: &'a [BlockPair],
     /// Tokens to move, instead of blocks.
     pub tables: Option<TokenTables<'a>>,

@@ -23,7 +23,6 @@ use crate::region::{PinnedConfig, PinnedMemory};
 const TILE: u64 = 4096;
 /// Maximum number of tiles per block in one launch.
 const MAX_TILES: u64 = 1 << 16;
-/// Maximum number of blocks in one launch.
 pub const MAX_BLOCKS: u64 = 1 << 18;
 /// Maximum number of tiles in one launch: the kernel counts them in 32 bits.
 pub const MAX_IN_ALL: u64 = 1 << 30;

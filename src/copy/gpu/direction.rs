@@ -4,11 +4,8 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyDirection {
-    /// From host memory.
     ToDevice,
-    /// To host memory.
     ToHost,
-    /// Within one device.
     OnDevice,
     /// From a peer to the device that executes the copy.
     FromPeer,

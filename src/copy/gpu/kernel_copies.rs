@@ -11,9 +11,7 @@ use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer};
 use crate::cuda::stream::Active;
 use crate::plan::{self, Loop, Move, Plan, PlanPart};
 
-/// A prepared copy by the kernel.
 pub struct KernelCopy {
-    /// Runs of blocks.
     pub runs: PreparedRuns,
     /// Without the address of the runs, unless they are part of the launch.
     launches: Vec<Blocks>,

@@ -28,9 +28,7 @@ pub enum AxisKind {
 /// An axis of blocks with the same loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagedAxis {
-    /// What it goes through.
     pub kind: AxisKind,
-    /// Number of indices.
     pub count: u64,
     /// Regions from an index to the next, on host and device.
     pub regions: [u32; 2],

@@ -9,7 +9,6 @@ use super::launch::TILE;
 use crate::cuda::kernel::{Blocks, JOINED_COLUMNS, JOINED_ROWS, Layer, MAX_LAYERS, Units};
 use crate::plan::Loop;
 
-/// The largest element.
 const LARGEST: u64 = 16;
 /// What memory reads and writes at once. Elements that are further apart are not close together.
 const SECTOR: u64 = 32;

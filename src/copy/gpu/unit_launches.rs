@@ -21,7 +21,6 @@ pub struct UnitLoops<'a> {
 }
 
 impl<'a> UnitLoops<'a> {
-    /// Those of a part of a plan.
     pub fn from_part(part: &PlanPart<'a>) -> Self {
         let Grid { unit_size, strides: block_strides, .. } = part.grid();
         let max_blocks = typical_length(part.runs().len(), part.blocks());

@@ -13,7 +13,6 @@ const MAX_LEVELS: usize = 2;
 pub enum Group<'a> {
     /// Rows as they are in the list.
     Rows(&'a [Matrix]),
-    /// Elements that are transposed.
     Transposed(Tile),
 }
 

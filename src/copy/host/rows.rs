@@ -8,10 +8,8 @@ use super::vector::{VECTOR, Vector, is_available, prefetch};
 /// The maximum size of rows that are copied here outside of tiles.
 const MAX: usize = 1024;
 
-/// A loop over rows.
 #[derive(Clone, Copy, Debug)]
 pub struct RowLoop {
-    /// Number of iterations.
     pub count: usize,
     /// Bytes from an iteration to the next, in source and destination.
     pub strides: [usize; 2],
@@ -22,12 +20,10 @@ impl RowLoop {
     pub const ONCE: Self = Self { count: 1, strides: [0; 2] };
 }
 
-/// Rows in host memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRows {
     pub from: *const u8,
     pub to: *mut u8,
-    /// Bytes of a row.
     pub size: usize,
     pub outer: RowLoop,
     pub inner: RowLoop,
@@ -132,7 +128,6 @@ impl HostRows {
         });
     }
 
-    /// Rows of one word.
     unsafe fn copy_words<T: Copy>(&self) {
         // SAFETY: the caller's promise; words may be unaligned.
         self.each(|from, to| unsafe { to.cast::<T>().write_unaligned(from.cast::<T>().read_unaligned()) });

@@ -7,7 +7,6 @@ use super::rows::{LINE, store};
 use super::transpose::Transposed;
 use super::vector::{LANE, VECTOR, is_available, load_rows, prefetch, transposed};
 
-/// Number of rows of the source.
 const ROWS: usize = 16;
 /// Bytes of each row that are read before the bytes that were prefetched.
 const AHEAD: usize = 1 << 10;

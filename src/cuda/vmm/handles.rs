@@ -33,7 +33,6 @@ pub fn can_export(properties: AllocationProperties) -> bool {
 }
 
 impl PhysicalMemory {
-    /// Exports it as a fabric handle.
     pub fn export_fabric(&self) -> Result<[u8; 64]> {
         self.check_export(self.properties().fabric, "a fabric handle", "KVMEM_VMM_FABRIC")?;
         let mut handle = [0u8; 64];

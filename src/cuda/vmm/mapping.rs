@@ -18,9 +18,7 @@ use crate::cuda::ending::released;
 pub enum DeviceAccess {
     /// No access.
     None,
-    /// Read.
     Read,
-    /// Read and write.
     ReadWrite,
 }
 
@@ -83,12 +81,10 @@ impl DeviceMapping {
         self.range.address + self.offset
     }
 
-    /// Its bytes.
     pub fn size(&self) -> u64 {
         self.memory.size()
     }
 
-    /// Its physical memory.
     pub fn memory(&self) -> &Arc<PhysicalMemory> {
         &self.memory
     }
@@ -98,7 +94,6 @@ impl DeviceMapping {
         self.offset
     }
 
-    /// Sets the access of a device.
     pub fn set_access(&self, ordinal: i32, access: DeviceAccess) -> Result<()> {
         let device = Device::get(ordinal)?;
         if let (Location::Device(owner), true) =
@@ -140,7 +135,6 @@ impl DeviceMapping {
         Ok(())
     }
 
-    /// The access of a device.
     pub fn access(&self, ordinal: i32) -> Result<DeviceAccess> {
         let location = RawLocation::device(Device::get(ordinal)?.ordinal());
         let driver = self.range.driver;

@@ -78,7 +78,6 @@ impl PhysicalMemory {
         self.size
     }
 
-    /// Its properties.
     pub fn properties(&self) -> AllocationProperties {
         self.properties
     }

@@ -16,14 +16,12 @@ pub(super) const HANDLE_FABRIC: u32 = 8;
 pub enum Location {
     /// On a device, by ordinal.
     Device(i32),
-    /// On a NUMA node of the host.
     HostNuma(i32),
 }
 
 /// Properties of physical memory, which are fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationProperties {
-    /// Where it is located.
     pub location: Location,
     /// It can be exported as a file descriptor.
     pub posix_fd: bool,
@@ -33,7 +31,6 @@ pub struct AllocationProperties {
     pub rdma: bool,
 }
 
-/// Which granularity to query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
     /// Sizes and offsets must be multiples of it.

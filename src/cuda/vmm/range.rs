@@ -50,7 +50,6 @@ impl AddressRange {
         self.address
     }
 
-    /// Its bytes.
     pub fn size(&self) -> u64 {
         self.size
     }

@@ -11,16 +11,13 @@ use super::properties::{AllocationProperties, Location};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::cuda::codes::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 
-/// A type of handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleType {
-    /// A file descriptor.
     Fd,
     /// 64 bytes, which other machines of the fabric can import too.
     Fabric,
 }
 
-/// A handle that memory was exported as.
 pub enum ExportedHandle {
     /// It keeps the memory while any process has it open.
     Fd(OwnedFd),
@@ -33,7 +30,6 @@ pub enum ExportedHandle {
 pub enum Shareable<'a> {
     /// Borrowed: importing does not close it.
     Fd(BorrowedFd<'a>),
-    /// The 64 bytes.
     Fabric(&'a [u8; 64]),
 }
 

@@ -23,7 +23,6 @@ const MIN_LEASE: u32 = 2;
 const DEFAULT_LEASE: u32 = 10;
 const DEFAULT_PREFIX: &str = "kvmem";
 
-/// How to reach etcd.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EtcdConfig {
     /// URLs: http://host:port or https://host:port.
@@ -34,7 +33,6 @@ pub struct EtcdConfig {
     pub authority: Option<PathBuf>,
     /// Files with the certificate of this client and its key, in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// User and password.
     pub user: Option<(String, String)>,
     /// Seconds; 0 for the default.
     pub lease_seconds: u32,

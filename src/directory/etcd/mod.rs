@@ -68,7 +68,6 @@ enum Expects {
 }
 
 impl EtcdStore {
-    /// Connects to etcd.
     pub fn open(config: &EtcdConfig, sink: Sink) -> Result<Self> {
         let location = config.location();
         let (opened, result) = handoff();

@@ -38,7 +38,6 @@ pub struct Api {
     pub close: unsafe extern "C" fn(client: *mut std::ffi::c_void),
 }
 
-/// How to reach etcd.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Options {
     /// URLs.
@@ -60,11 +59,9 @@ pub struct Options {
 /// A request, whose reply is [`Message::Done`].
 #[derive(Serialize, Deserialize)]
 pub struct Command {
-    /// The number of the reply.
     pub id: u64,
     /// Milliseconds until the reply is of no use.
     pub timeout_ms: Option<u64>,
-    /// What is requested.
     pub request: Request,
 }
 
@@ -73,7 +70,6 @@ pub struct Command {
 pub enum Request {
     /// Stores a presence and an entry.
     Publish {
-        /// The name.
         name: String,
         /// Bytes of the presence.
         presence: ByteBuf,
@@ -82,9 +78,7 @@ pub enum Request {
     },
     /// Removes an entry that was published.
     Withdraw(String),
-    /// Reads an entry.
     Entry(String),
-    /// Reads a presence.
     Presence(String),
     /// Watches one name, or all.
     Watch(Option<String>),
@@ -92,12 +86,10 @@ pub enum Request {
     Unwatch(Option<String>),
 }
 
-/// A value.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum Value {
     /// There is none.
     Absent,
-    /// Its bytes.
     Bytes(ByteBuf),
     /// It has this many bytes, which are more than are passed on; 0 if their number is not known.
     TooLarge(usize),
@@ -108,18 +100,15 @@ pub enum Value {
 pub struct Failure {
     /// A status of the C ABI.
     pub status: i32,
-    /// The reason.
     pub message: String,
 }
 
-/// What the client reports.
 #[derive(Serialize, Deserialize)]
 pub enum Message {
     /// etcd was reached for the first time, or not.
     Opened(Result<(), Failure>),
     /// The reply to a request.
     Done {
-        /// Its number.
         id: u64,
         /// The value that was read, or [`Value::Absent`].
         result: Result<Value, Failure>,
@@ -139,7 +128,6 @@ pub enum Message {
     },
     /// Another value is stored under a name that was published. A decision is returned.
     Foreign {
-        /// The name.
         name: String,
         /// The presence that was published.
         own: ByteBuf,
@@ -152,7 +140,6 @@ pub enum Message {
     Interrupted(Failure),
     /// It is reached again, and all snapshots were sent.
     Resumed,
-    /// A line for the log.
     Log(String),
     /// The client has ended by a bug: no request will get a reply.
     Ended,

@@ -53,7 +53,6 @@ pub struct Turn {
     _lock: Option<FolderLock>,
 }
 
-/// A folder.
 pub struct Folder {
     pub path: PathBuf,
     folder: OwnedFd,
@@ -204,7 +203,6 @@ impl Folder {
         }
     }
 
-    /// The names of all entries.
     pub fn names(&self) -> Result<Vec<String>> {
         let failed = |errno| Error::errno(format!("read folder {}", self.path.display()), errno);
         let mut names = Vec::new();

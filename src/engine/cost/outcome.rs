@@ -22,7 +22,6 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A possible method.
     pub fn new(method: TransferMethod, seconds: f64) -> Self {
         Self { method, seconds, reason: None, is_impossible: false }
     }

@@ -59,7 +59,6 @@ enum Between {
 }
 
 impl Between {
-    /// Number of kinds.
     const COUNT: usize = Self::ThroughHost as usize + 1;
 
     /// Of two memories, each with its type and whether it is VMM memory.
@@ -101,7 +100,6 @@ impl Between {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub descriptors: u64,
-    /// Bytes of its requests.
     pub transferred: u64,
     /// Seconds with a request in flight.
     pub seconds: f64,
@@ -140,13 +138,11 @@ impl Estimate {
 /// What a served transfer moves, and asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedSize {
-    /// Bytes that it moves.
     pub bytes: u64,
     /// Requests to the owner, one after the other.
     pub sessions: u64,
     /// Runs of blocks, or of spans of tokens, that the requests list.
     pub spans: u64,
-    /// Separate places in memory.
     pub places: u64,
 }
 
@@ -281,7 +277,6 @@ impl RequestRates {
         Self(Mutex::new(Shown { assumed: between.assumed(), requests, copies, served }))
     }
 
-    /// Adds a served run.
     pub fn add_served(&self, size: &ServedSize, seconds: f64) {
         let mut shown = self.0.lock();
         let (bytes, waiting) = (size.bytes as f64 * shown.assumed.per_served_byte, size.waiting());
@@ -299,7 +294,6 @@ impl RequestRates {
         size.waiting() + shown.served.seconds([bytes], Instant::now())
     }
 
-    /// Adds a run.
     pub fn add(&self, sample: &Sample) {
         let (mut shown, now) = (self.0.lock(), Instant::now());
         let mut bytes = sample.transferred as f64;

@@ -14,12 +14,9 @@ const MAX_SPANS: usize = 1024;
 /// Bytes that are contiguous in a file and in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The open file.
     pub file: RawFd,
     pub offset: u64,
-    /// Address in memory.
     pub address: u64,
-    /// Size in bytes.
     pub size: u64,
 }
 
@@ -32,19 +29,15 @@ pub struct IoSpan {
 }
 const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
 
-/// One read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRequest {
-    /// The open file.
     pub file: RawFd,
     pub offset: u64,
-    /// Bytes of all spans.
     pub size: u64,
     first: usize,
     count: usize,
 }
 
-/// Reads or writes.
 #[derive(Debug, Default)]
 pub struct FileRequests {
     writes: bool,
@@ -111,7 +104,6 @@ impl FileRequests {
     }
 }
 
-/// Divides a large piece.
 fn cut(piece: Piece) -> impl Iterator<Item = Piece> {
     (0..piece.size).step_by(MAX_BYTES as usize).map(move |done| Piece {
         offset: piece.offset + done,

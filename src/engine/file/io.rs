@@ -15,9 +15,7 @@ use crate::run::method::TransferMethod;
 /// A method, ready for use.
 #[derive(Clone)]
 pub enum Io {
-    /// A ring.
     Uring(Arc<Uring>),
-    /// Threads.
     Calls(Arc<Callers>),
 }
 
@@ -80,7 +78,6 @@ impl Io {
         }
     }
 
-    /// The name of the method.
     pub fn method(&self) -> TransferMethod {
         match self {
             Self::Uring(_) => TransferMethod::Uring,

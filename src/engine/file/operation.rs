@@ -25,14 +25,11 @@ pub struct FileOperation {
 
 /// The arguments of a system call.
 pub struct IoCall<'a> {
-    /// The open file.
     pub file: i32,
     pub offset: u64,
-    /// Buffers in memory.
     pub spans: &'a [IoSpan],
 }
 
-/// The next step.
 #[derive(Debug)]
 pub enum IoStep {
     Done,
@@ -59,7 +56,6 @@ impl FileOperation {
         self.delays > 0
     }
 
-    /// Size of the request in bytes.
     pub fn size(&self, requests: &FileRequests) -> u64 {
         requests.get(self.request).size
     }

@@ -113,17 +113,13 @@ pub struct PlannedRequests {
     counts: OnceLock<Counts>,
 }
 
-/// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Contiguous spans.
     pub moves: u64,
-    /// Reads or writes.
     pub requests: u64,
 }
 
 impl Counts {
-    /// With those of one more list.
     pub fn with(self, list: &FileRequests) -> Self {
         Self { moves: self.moves + list.pieces(), requests: self.requests + list.len() as u64 }
     }

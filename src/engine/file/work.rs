@@ -26,7 +26,6 @@ pub enum Ending {
     OfRun(Run),
     /// It is a part of a run, in a slot.
     OfSlot {
-        /// Receives the outcome.
         to: Arc<dyn SlotOutcomes>,
         /// The index of the slot.
         slot: usize,
@@ -59,7 +58,6 @@ pub struct FileJob(Mutex<Option<WorkLeft>>);
 /// A request that was taken: its list and its index.
 pub type Taken = (Arc<FileRequests>, usize);
 
-/// What is left of some work.
 struct WorkLeft {
     work: Work,
     /// Number of requests that have begun and not ended.

@@ -25,7 +25,6 @@ const MIN_SPANS: u64 = 64;
 /// Another method must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
 const MIN_GAIN: f64 = 0.9;
 const MIN_SAVED: f64 = 100e-6;
-/// Any estimate is compared.
 const ANY: Tolerance = Tolerance { longer: 0.0, later: f64::INFINITY };
 
 /// The chosen method to a peer, and the others.
@@ -57,7 +56,6 @@ pub(super) struct Choosing<'a> {
     pub reads: bool,
     pub plan: &'a Plan,
     pub preferences: &'a Preferences,
-    /// The run is verified.
     pub verifies: bool,
     pub rates: &'a Rates,
 }
@@ -66,7 +64,6 @@ pub(super) struct Choosing<'a> {
 struct Rated<T> {
     division: T,
     seconds: f64,
-    /// What it does better.
     reason: String,
 }
 

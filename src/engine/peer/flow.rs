@@ -12,7 +12,6 @@ use crate::engine::peer::plain::listed_requests::ListedFlow;
 
 /// The requests of a run that are not posted yet.
 pub(super) enum Flow {
-    /// Between the layouts.
     Listed(ListedFlow),
     /// Through an arena of this process.
     Staged(StagedFlow),

@@ -50,7 +50,6 @@ use crate::run::steps::{PartSequence, RunPart};
 use crate::run::ticket::Ticket;
 use crate::run::{Run, Start};
 
-/// A prepared transfer.
 pub struct NixlMove {
     shared: Arc<PreparedRequests>,
     /// The methods that were compared, if it is a transfer with a peer.
@@ -122,7 +121,6 @@ impl NixlMove {
         Ok(this)
     }
 
-    /// The method that it takes.
     pub fn method(&self) -> TransferMethod {
         self.shared.method
     }

@@ -53,7 +53,6 @@ const WINDOW: usize = 4;
 /// How the bytes of a transfer are moved.
 #[derive(Clone)]
 pub(super) enum FlowPlan {
-    /// Between the layouts.
     Listed(Arc<ListedPlan>),
     /// Through an arena of this process.
     Staged(Arc<StagedPlan>),

@@ -10,11 +10,9 @@ use crate::base::error::{Error, Result, Status};
 use crate::base::log::Milliseconds;
 use crate::nixl::{AgentState, Remote, RequestId};
 
-/// What runs share.
 pub enum Awaited<'a> {
     /// Staging memory of this process.
     Memory(&'a Arc<Arena>),
-    /// Slots of the owner.
     Slots,
 }
 

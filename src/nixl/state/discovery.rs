@@ -35,7 +35,6 @@ impl AgentState {
         info(name, properties, failure)
     }
 
-    /// The agent's backends.
     pub fn backends(&self) -> Result<Vec<PluginInfo>> {
         let backends = self.backends.iter();
         backends

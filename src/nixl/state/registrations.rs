@@ -209,7 +209,6 @@ fn explain_vram(error: Error) -> Error {
         .fold(error.followed_by(advice), |error, text| error.followed_by(text))
 }
 
-/// Adds a later error.
 fn and(outcome: Result<()>, error: Error) -> Result<()> {
     Err(match outcome {
         Ok(()) => error,

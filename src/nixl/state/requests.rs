@@ -169,7 +169,6 @@ impl AgentState {
         self.requests.get_mut(&id).ok_or_else(gone)
     }
 
-    /// The name of the agent that a request is to.
     pub(super) fn agent_name(&self, side: &RequestSide) -> Result<Arc<CStr>> {
         match side {
             RequestSide::Local | RequestSide::Own => Ok(self.name.clone()),

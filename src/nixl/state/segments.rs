@@ -124,7 +124,6 @@ impl AgentState {
         Ok((id, view.expose_provenance()))
     }
 
-    /// Releases a memory view.
     pub fn release_view(&mut self, id: ViewId) {
         let Some(view) = self.views.remove(&id) else { return };
         // SAFETY: a live handle of this agent, which was removed from the map and is not used again.

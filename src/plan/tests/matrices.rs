@@ -77,7 +77,6 @@ fn matrices_of(list: &[(u32, u32)], kinds: [Arrangement; 2], wanted: Wanted) -> 
     list.iter().map(|matrix| (matrix.rows, matrix.first.size)).collect()
 }
 
-/// Bytes of a piece.
 const PIECE: u64 = 12;
 
 #[test]

@@ -134,7 +134,6 @@ impl Registration {
         &self.registrar.agent
     }
 
-    /// Whether it is still registered.
     pub fn is_registered(&self) -> bool {
         self.registered().is_some()
     }

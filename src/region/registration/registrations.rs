@@ -144,7 +144,6 @@ impl Registrations {
         self.state().registered().map(|entry| entry.agent_name.clone()).collect()
     }
 
-    /// Their number.
     pub fn count(&self) -> usize {
         self.state().registered().count()
     }
@@ -153,7 +152,6 @@ impl Registrations {
         self.state().entry(agent).and_then(|entry| entry.registration.upgrade())
     }
 
-    /// The registrations with holders.
     pub fn held(&self) -> Vec<Arc<Registration>> {
         self.upgraded().into_iter().flatten().collect()
     }

@@ -21,13 +21,11 @@ pub struct UsedMemory {
 }
 
 impl UsedMemory {
-    /// All of a region.
     pub fn all_of(region: &Arc<Region>) -> Self {
         let extents = region.elastic_memory().map(|memory| memory.mappings()).unwrap_or_default();
         Self::of_extents(region, &extents)
     }
 
-    /// Some extents.
     pub fn of_extents(region: &Arc<Region>, extents: &[Arc<DeviceMapping>]) -> Self {
         if let Some(memory) = region.elastic_memory() {
             memory.note_use(extents);

@@ -21,14 +21,11 @@ use crate::region::memory_file::{Inspected, MemoryFile};
 use crate::region::proc_maps::{self, MapsEntry};
 use crate::region::{Access, FileId, reopened};
 
-/// The memory to adopt.
 #[derive(Clone, Copy, Debug)]
 pub struct AdoptedFileConfig<'a> {
-    /// The memory file.
     pub file: BorrowedFd<'a>,
     /// Where in it the memory starts.
     pub offset: u64,
-    /// Bytes.
     pub size: u64,
     /// Where the caller has mapped the memory; 0 to have it mapped here.
     pub address: usize,
@@ -91,7 +88,6 @@ impl AdoptedFile {
         sealed.map_err(adopting)
     }
 
-    /// The part of the file.
     pub fn file(&self) -> &MemoryFile {
         &self.file
     }
@@ -114,7 +110,6 @@ fn own_open(config: &AdoptedFileConfig<'_>) -> Result<OwnedFd> {
     }
 }
 
-/// Returns how the file is open.
 fn ensure_readable(file: BorrowedFd<'_>) -> Result<OFlags> {
     let flags =
         retried::fcntl_getfl(file).map_err(|errno| Error::errno("get the flags of the open file", errno))?;

@@ -13,7 +13,6 @@ pub struct BlockStorageConfig {
     pub device_id: u64,
     /// Where the part begins, in bytes.
     pub offset: u64,
-    /// Bytes.
     pub size: u64,
     /// Offsets and sizes of transfers are multiples of it.
     pub alignment: u64,
@@ -25,7 +24,6 @@ pub struct BlockStorageConfig {
 pub struct BlockStorage(BlockStorageConfig);
 
 impl BlockStorage {
-    /// Checks the configuration.
     pub fn new(config: BlockStorageConfig) -> Result<Self> {
         let BlockStorageConfig { offset, size, alignment, .. } = config;
         ensure!(size > 0, InvalidArgument, "size is 0 bytes; it must be at least 1");

@@ -9,10 +9,8 @@ use crate::cuda::memory::Allocation;
 use crate::region::deferred_free::sweep;
 use crate::region::{Backing, Contexts, Export, MemoryRange, PeerMemory, Tier};
 
-/// How to allocate.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceConfig {
-    /// Size in bytes.
     pub size: u64,
     /// The device, in the order of CUDA_VISIBLE_DEVICES.
     pub ordinal: i32,
@@ -26,7 +24,6 @@ impl OwnedDevice {
     /// guarantees no larger alignment.
     pub const START_ALIGNMENT: u64 = 256;
 
-    /// Allocates memory.
     pub fn allocate(config: &DeviceConfig) -> Result<Self> {
         sweep();
         Allocation::new(config.ordinal, config.size).map(Self)

@@ -68,9 +68,7 @@ struct Extent {
 /// The addresses of memory that another process has shared.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportedShape {
-    /// Bytes.
     pub size: u64,
-    /// The size of an extent in bytes.
     pub extent_size: u64,
     /// Alignment of the first address, a power of two.
     pub alignment: u64,
@@ -184,7 +182,6 @@ impl ElasticMemory {
         self.properties.allow(kind)
     }
 
-    /// The size of an extent in bytes.
     pub fn extent_size(&self) -> u64 {
         self.extent_size
     }

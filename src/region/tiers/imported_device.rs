@@ -16,11 +16,9 @@ use crate::region::{
 pub struct IpcConfig {
     /// The device that it is located on, and the device that will use it, in the order of CUDA_VISIBLE_DEVICES here.
     pub place: DevicePair,
-    /// Identifies the allocation.
     pub handle: IpcHandle,
     /// Its offset in the allocation.
     pub offset: u64,
-    /// Its bytes.
     pub size: u64,
     /// The size of the allocation in bytes, if the exporter reported it.
     pub base_size: Option<u64>,

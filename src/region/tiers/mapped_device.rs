@@ -29,13 +29,11 @@ pub struct MappedDevice {
 pub struct MappedPart {
     /// Where in the first of them it starts.
     pub offset: u64,
-    /// Its bytes.
     pub size: u64,
     /// Alignment of its address, a power of two.
     pub alignment: u64,
 }
 
-/// The memory of one mapping.
 pub struct ImportedMapping<'a> {
     /// Its size in bytes, as the exporter reported.
     pub size: u64,

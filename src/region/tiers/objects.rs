@@ -11,7 +11,6 @@ use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 use crate::region::available_memory::ensure_available;
 use crate::region::{AddressSpace, Backing, EqualPieces, MemoryRange, Properties, Tier};
 
-/// The objects of a region.
 #[derive(Clone, Debug)]
 pub struct ObjectConfig {
     /// What all keys begin with.

@@ -18,7 +18,6 @@ pub enum DeviceUsers {
     /// None until a transfer needs one.
     #[default]
     Owner,
-    /// This one.
     Device(i32),
     /// All that reach the memory.
     All,

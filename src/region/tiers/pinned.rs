@@ -37,10 +37,8 @@ const MAX_THREADS: usize = 8;
 /// cancels.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// The memory to allocate.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedConfig {
-    /// Bytes.
     pub size: u64,
     /// The device that it is page-locked for.
     pub ordinal: i32,
@@ -131,7 +129,6 @@ impl PinnedMemory {
         self.locked.lock.identity()
     }
 
-    /// The host memory.
     pub fn memory(&self) -> &SystemMemory {
         &self.locked.memory
     }

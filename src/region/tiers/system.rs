@@ -34,12 +34,10 @@ pub enum HugePages {
     Reserved(u64),
 }
 
-/// The memory to map.
 #[derive(Clone, Debug, Default)]
 pub struct SystemConfig {
     /// Size in bytes; the mapping is rounded up to whole pages.
     pub size: u64,
-    /// Which pages to request.
     pub huge_pages: HugePages,
     /// Fail rather than use smaller pages than requested.
     pub huge_pages_required: bool,
@@ -58,7 +56,6 @@ pub struct SystemConfig {
 pub struct SharedPart {
     /// Where in the file it starts.
     pub offset: u64,
-    /// Its bytes.
     pub size: u64,
     /// Alignment of its address, a power of two.
     pub alignment: u64,
@@ -84,7 +81,6 @@ impl SharedPart {
     }
 }
 
-/// Mapped host memory.
 pub struct SystemMemory {
     mapping: Mapping,
     size: usize,

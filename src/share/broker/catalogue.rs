@@ -12,10 +12,8 @@ use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::region::Access;
 
-/// The rights of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTerms {
-    /// The access that it grants.
     pub access: Access,
     /// The number of times that it can be used; 0 means no limit.
     pub max_uses: u64,
@@ -32,7 +30,6 @@ struct Entry {
     grants: Vec<Grant>,
 }
 
-/// A valid token.
 struct Grant {
     token: Token,
     access: Access,
@@ -81,7 +78,6 @@ impl Entry {
 }
 
 impl Catalogue {
-    /// Adds a name.
     pub fn publish(
         &self,
         name: &str,
@@ -105,7 +101,6 @@ impl Catalogue {
         }
     }
 
-    /// Removes a name.
     pub fn unpublish(&self, name: &str) -> Result<()> {
         // The object is dropped without the lock.
         let removed = self.lock().remove(name);
@@ -113,7 +108,6 @@ impl Catalogue {
         Ok(())
     }
 
-    /// The number of names.
     pub fn len(&self) -> usize {
         self.lock().len()
     }

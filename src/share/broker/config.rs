@@ -7,10 +7,8 @@ use std::time::Duration;
 use crate::base::error::{Result, Status, ensure};
 use crate::share::user::ensure_unambiguous;
 
-/// How a broker runs.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
-    /// The path of its socket.
     pub path: PathBuf,
     /// Permission bits of the socket.
     pub mode: u32,

@@ -22,7 +22,6 @@ const MESSAGES_A_TURN: usize = 16;
 /// The interval of checks whether a slow client has read its reply.
 const UNREAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// A client.
 pub struct Connection {
     socket: LocalFd,
     user: u32,
@@ -55,7 +54,6 @@ pub enum ClientEvent {
     Request(FetchRequest),
     /// The request is invalid: send the error to the client.
     Invalid(Error),
-    /// The client is finished.
     Done,
 }
 
@@ -66,7 +64,6 @@ impl Connection {
         Self { socket, user, deadline, stage: Stage::Receiving(Incoming::new(Boundaries::None, limits)) }
     }
 
-    /// The user of its process.
     pub fn user(&self) -> u32 {
         self.user
     }
@@ -134,7 +131,6 @@ impl Connection {
         }
     }
 
-    /// Queues its request.
     pub fn queue(&mut self, request: FetchRequest) {
         self.stage = Stage::Queued(request);
     }

@@ -6,26 +6,20 @@ use super::token::{TOKEN_BYTES, Token};
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 
-/// The most bytes of a name.
 const MAX_NAME: usize = 255;
-/// The most bytes of a request.
 pub const MAX_REQUEST: usize = TOKEN_BYTES + 1 + MAX_NAME;
 /// Maximum size of the message of an error reply, in bytes.
 const MAX_MESSAGE: usize = 4096;
 
-/// The request of a client.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
-    /// The name of the publication.
     pub name: String,
-    /// The token.
     pub token: Token,
     /// The requested access; `None` for all that the token grants.
     pub access: Option<Access>,
 }
 
 impl FetchRequest {
-    /// Its bytes.
     pub fn write(&self) -> Vec<u8> {
         let access: u8 = match self.access {
             None => 0,
@@ -35,7 +29,6 @@ impl FetchRequest {
         [&self.token.0, &[access][..], self.name.as_bytes()].concat()
     }
 
-    /// The request of these bytes.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let Some((token, [access, name @ ..])) = bytes.split_first_chunk::<TOKEN_BYTES>() else {
             fail!(Corrupt, "a request of {} bytes is too short", bytes.len());
@@ -67,7 +60,6 @@ pub fn check_name(name: &str) -> Result<()> {
 pub struct Refusal(pub Error);
 
 impl Refusal {
-    /// Its bytes.
     pub fn write(&self) -> Vec<u8> {
         let text = self.0.message().as_bytes();
         [&(self.0.status() as i32).to_le_bytes(), &text[..text.len().min(MAX_MESSAGE)]].concat()

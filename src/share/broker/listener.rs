@@ -68,7 +68,6 @@ impl Listener {
         Ok(Self { name, socket })
     }
 
-    /// The absolute path.
     pub fn path(&self) -> &Path {
         &self.name.path
     }

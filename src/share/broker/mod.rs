@@ -40,16 +40,12 @@ use broker_thread::Service;
 use catalogue::Catalogue;
 use listener::Listener;
 
-/// The counts of a broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerInfo {
     /// Names published now.
     pub publications: u64,
-    /// Clients connected now.
     pub clients: u64,
-    /// Shares that were sent.
     pub granted: u64,
-    /// Requests that were refused.
     pub refused: u64,
 }
 
@@ -61,7 +57,6 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts to listen.
     pub fn start(config: BrokerConfig) -> Result<Self> {
         let config = config.check()?;
         let shown = config.path.display().to_string();
@@ -122,7 +117,6 @@ impl Broker {
         Ok(())
     }
 
-    /// Returns its counts.
     pub fn info(&self) -> BrokerInfo {
         let BrokerCounts { clients, granted, refused } = &self.shared.counts;
         BrokerInfo {

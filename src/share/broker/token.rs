@@ -6,7 +6,6 @@ use std::fmt;
 use crate::base::error::Result;
 use crate::base::random::random;
 
-/// Bytes of a token.
 pub const TOKEN_BYTES: usize = 32;
 
 /// 256 random bits.
@@ -14,7 +13,6 @@ pub const TOKEN_BYTES: usize = 32;
 pub struct Token(pub [u8; TOKEN_BYTES]);
 
 impl Token {
-    /// Generates a token.
     pub fn generate() -> Result<Self> {
         random().map(Self).map_err(|error| error.context("generate a token"))
     }

@@ -18,7 +18,6 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Between lists of checksums.
     pub fn between(expected: &[u32], found: &[u32]) -> Result<Self> {
         let mut this = Self::default();
         for (index, (expected, found)) in (0..).zip(expected.iter().zip(found)) {

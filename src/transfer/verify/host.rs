@@ -189,7 +189,6 @@ impl Shared for Reading {
     }
 }
 
-/// Prefetches bytes.
 fn prefetch(bytes: Range<usize>) {
     bytes.step_by(LINE).for_each(|line| prefetch_into_first_level(line as *const u8));
 }

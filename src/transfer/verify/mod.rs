@@ -35,7 +35,6 @@ pub struct Verification {
     moved: Moved,
     /// The expected checksums of whole blocks; otherwise the source has what is expected.
     given: Option<Vec<u32>>,
-    /// The blocks are compared.
     compares: bool,
     /// The engine compares them while it moves them. What differs is looked for after it has found damage.
     by_engine: bool,
@@ -208,7 +207,6 @@ impl WholeBlocks {
         Ok(Self { list: MovedList::new(step, sides)?, parts })
     }
 
-    /// The checksums of one side.
     fn checksums(&self, side: usize, layouts: &[Arc<Layout>; 2], limits: &WaitLimits) -> Result<Vec<u32>> {
         let slots = [Selection::source, Selection::destination][side];
         let mut parts = Vec::with_capacity(self.parts.len());

@@ -50,7 +50,6 @@ impl MovedList {
         })
     }
 
-    /// Number of entries.
     pub fn len(&self) -> u64 {
         self.tokens / self.each
     }
@@ -60,7 +59,6 @@ impl MovedList {
         self.tokens
     }
 
-    /// The entry of a token.
     pub fn entry(&self, token: u64) -> u64 {
         token / self.each
     }

@@ -98,7 +98,6 @@ impl Tokens {
         built.map_err(|error| error.context("allocate memory for tokens to verify"))
     }
 
-    /// What is copied of a side.
     fn outline(&self, side: usize, layout: &Layout, buffer: &Layout) -> Result<Arc<Outline>> {
         let from = |range: PairedRange| {
             let source = if side == 0 { range.source } else { range.destination };

@@ -37,10 +37,8 @@ pub fn device_size(cache: u64, free: u64) -> u64 {
     (wanted / MIB * MIB).max(MIN_DEVICE_SIZE)
 }
 
-/// A task that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// One copy by the driver.
     Copy(CopyDirection),
     /// One copy by the driver from memory that is not page-locked.
     Pageable,

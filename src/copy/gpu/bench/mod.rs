@@ -73,7 +73,6 @@ impl Peer {
 }
 
 impl<'a> Bench<'a> {
-    /// For copies of one device.
     pub fn open(device: &'a DeviceState) -> Result<Self> {
         let context = device.context();
         let free = free_memory(context).map_or(0, |(free, _)| free as u64);

@@ -11,7 +11,6 @@ use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::kernel::KernelRun;
 use crate::region::{PinnedConfig, PinnedMemory};
 
-/// Bytes of a ring.
 const SIZE: u64 = 8 << 20;
 /// The maximum for one transfer, so that several fit.
 const MAX_RUNS: usize = (SIZE as usize / 4) / size_of::<KernelRun>();

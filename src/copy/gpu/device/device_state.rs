@@ -42,7 +42,6 @@ pub struct DeviceState {
     stagings: [Arc<ResourcePool<Staging>>; 2],
     /// Submitted runs that wait for one of the resources above.
     pub waiting: WaitCounts,
-    /// Runs in flight.
     pub run_counter: Arc<RunCounter>,
     /// Page-locked memory of measurements. It is kept, because unlocking it would wait for all work on the device.
     pub bench_memory: Mutex<Vec<PinnedMemory>>,
@@ -99,7 +98,6 @@ impl DeviceState {
         Ok(state)
     }
 
-    /// The device's context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -173,7 +171,6 @@ impl DeviceState {
         self.streams.take_one_more(|_| true, || Stream::new(&self.context))
     }
 
-    /// An event for one run.
     pub fn event(&self) -> Result<Option<Pooled<Event>>> {
         self.events.take(|_| true, || Event::new(&self.context))
     }

@@ -68,7 +68,6 @@ impl RunResources {
         self.slot.as_deref()
     }
 
-    /// The staging memory.
     pub fn staging(&self) -> Option<&Staging> {
         self.staging.as_deref()
     }
@@ -83,7 +82,6 @@ impl RunResources {
         self.event.as_deref()
     }
 
-    /// The completion event of a layer.
     pub fn layer(&self, layer: usize) -> Option<&Event> {
         self.layers.get(layer).map(|event| &**event)
     }

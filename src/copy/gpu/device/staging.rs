@@ -29,9 +29,7 @@ pub struct Staging {
 
 /// The events of a part of the staging memory.
 pub struct StagingPart {
-    /// The part is full.
     pub filled: Event,
-    /// The part is empty.
     pub drained: Event,
 }
 
@@ -46,7 +44,6 @@ impl Staging {
         Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
     }
 
-    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.memory.size()
     }

@@ -29,7 +29,6 @@ const ROUNDS: usize = 5;
 const COLD: f64 = 1.5;
 use CopyDirection::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
 
-/// The tasks for one device.
 const TASKS: [Task; 14] = [
     Task::Copy(ToDevice),
     Task::Copy(ToHost),

@@ -32,7 +32,6 @@ pub enum Source {
     Loaded,
 }
 
-/// What rates belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A device, and host memory.
@@ -53,7 +52,6 @@ pub struct Rates {
     pub to_device: DirectionRates,
     /// To page-locked host memory.
     pub to_host: DirectionRates,
-    /// Within the device.
     pub on_device: DirectionRates,
     pub from_peer: DirectionRates,
     pub to_peer: DirectionRates,

@@ -15,7 +15,6 @@ use crate::cuda::device::UuidText;
 const VERSIONS: RangeInclusive<u16> = 1..=1;
 const FORM: Form = Form { magic: b"KVMEMRAT", versions: VERSIONS, name: "blob of copy rates" };
 
-/// A GPU's UUID.
 pub type Uuid = [u8; 16];
 
 /// Copy rates, and the GPUs that they belong to.
@@ -44,7 +43,6 @@ impl Saved {
         if self.peer.is_some() { Scope::Pair } else { Scope::Device }
     }
 
-    /// Serializes the rates.
     pub fn write(&self) -> Result<Vec<u8>> {
         let bytes = |uuid: &Uuid| ByteBuf::from(uuid.as_slice());
         let mut rates = self.rates;

@@ -20,7 +20,6 @@ pub use machine::{Vector, can_stream, is_available, prefetch, prefetch_into_firs
 
 /// Bytes of a lane: of a row of a square that is transposed.
 pub const LANE: usize = 16;
-/// Bytes of a vector.
 pub const VECTOR: usize = 2 * LANE;
 
 /// Loads a lane of `2 * N` rows: that of row `i` is the low lane of a vector, that of row `i + N` its high lane.

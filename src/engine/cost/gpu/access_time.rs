@@ -27,7 +27,6 @@ const CTA_TO_HOST: f64 = 3.07;
 /// The rates that limit a kernel, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRates {
-    /// With enough CTAs.
     pub most: f64,
     /// The sum of what each CTA reaches.
     pub ctas: f64,

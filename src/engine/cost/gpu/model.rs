@@ -27,7 +27,6 @@ use crate::run::method::TransferMethod;
 #[derive(Clone, Copy, Debug)]
 pub struct CopyCase {
     pub direction: CopyDirection,
-    /// Size in bytes.
     pub bytes: u64,
     /// Number of spans that are contiguous on both sides.
     pub moves: u64,
@@ -39,7 +38,6 @@ pub struct CopyCase {
     pub computes: bool,
     /// How busy compute keeps the device: 0 if a kernel starts at once, 1 if it waits as it does for large kernels.
     pub busy: f64,
-    /// Number of CTAs of the kernel.
     pub ctas: u32,
     /// Number of calls if it is copied as rows.
     pub row_calls: u64,
@@ -50,7 +48,6 @@ pub struct CopyCase {
 /// The division of a copy into chunks that pass through staging memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged {
-    /// Bytes of a chunk.
     pub chunk: u64,
     /// Number of chunks that fit the staging memory.
     pub parts: u64,
@@ -322,7 +319,6 @@ fn kernel_rates_beside(case: &CopyCase, rates: &Rates) -> KernelRates {
     }
 }
 
-/// Whether one side is host memory.
 pub fn host_is_a_side(direction: CopyDirection) -> bool {
     matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost)
 }

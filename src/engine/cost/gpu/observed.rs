@@ -37,7 +37,6 @@ static BUSY: Learning = Learning {
     half_life: Some(Duration::from_secs(30)),
 };
 
-/// The observed costs of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedCosts {
     to_device: Learned<1>,
@@ -87,7 +86,6 @@ impl ObservedCosts {
 pub enum Measurement {
     /// The CPU time of a batch.
     Batch {
-        /// The direction of the copies.
         direction: CopyDirection,
         /// Seconds of its calls, without the time per copy.
         calls: f64,

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The limits of copies that the calling thread submits itself: waking another thread would take as long.
 
-/// Maximum number of driver calls.
 pub const QUICK_CALLS: usize = 16;
-/// Maximum number of copies in a batch.
 pub const QUICK_BATCH: usize = 128;
 /// Driver calls of a chunk of a staged copy with one launch, without those for its copies.
 const CALLS: usize = 7;

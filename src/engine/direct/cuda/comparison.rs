@@ -60,7 +60,6 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares all methods.
     pub fn new(
         sides: &'a CudaSides,
         plan: &'a Plan,

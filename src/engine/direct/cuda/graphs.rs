@@ -15,7 +15,6 @@ use crate::run::method::TransferMethod;
 #[derive(Clone, Copy, Debug)]
 pub struct GraphMethod {
     pub method: TransferMethod,
-    /// Its estimated duration.
     pub seconds: f64,
 }
 

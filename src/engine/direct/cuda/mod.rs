@@ -39,7 +39,6 @@ use crate::run::ticket::Ticket;
 /// How long a waiting thread polls before it sleeps: most runs end sooner.
 const SPIN: Duration = Duration::from_millis(20);
 
-/// A prepared copy.
 pub struct CudaCopy {
     tasks: Arc<TaskSequence>,
     method: TransferMethod,

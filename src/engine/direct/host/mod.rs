@@ -24,7 +24,6 @@ use crate::run::{Run, Stop, cancelled};
 /// A copy up to this size completes before the submitting call returns: passing it to a thread would take the caller as
 /// long, also where blocks come from far memory.
 const INLINE: u64 = 32 << 10;
-/// Size of a chunk.
 const CHUNK: u64 = 1 << 20;
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 2 << 20;
@@ -32,7 +31,6 @@ const BYTES_A_THREAD: u64 = 2 << 20;
 /// The next chunk of a copy that was cancelled; threads may still increment it.
 const NONE_LEFT: usize = usize::MAX / 2;
 
-/// A prepared copy.
 pub struct HostCopy {
     chunks: Chunks,
     moves: OnceCell<u64>,
@@ -229,7 +227,6 @@ impl Chunks {
     }
 }
 
-/// One run of the copy.
 struct HostRun {
     next: AtomicUsize,
     left: AtomicUsize,

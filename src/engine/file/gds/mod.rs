@@ -23,7 +23,6 @@ const MIN_MOVE: u64 = super::file_requests::MAX_BYTES;
 
 /// A transfer by GDS, and whether it is certain that bytes do not pass through host memory.
 pub struct Chosen {
-    /// The transfer.
     pub moved: NixlMove,
     /// Why bytes may pass through host memory.
     pub doubt: Option<String>,

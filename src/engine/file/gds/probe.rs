@@ -52,7 +52,6 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
     Ok(())
 }
 
-/// The shape of one block.
 fn block() -> Result<Geometry> {
     let dimensions = Dimensions { inner_dim: SIZE, ..Dimensions::ONE };
     Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS)

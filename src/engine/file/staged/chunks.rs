@@ -18,7 +18,6 @@ pub struct SlotPiece {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FileChunk {
     pub parts: Vec<SlotPiece>,
-    /// Its size in bytes.
     pub size: u64,
 }
 
@@ -28,7 +27,6 @@ pub struct Cutter<I> {
     pieces: I,
     rest: Option<(Piece, u32)>,
     slot: u64,
-    /// Number of pieces that were taken.
     pub taken: u64,
 }
 

@@ -30,7 +30,6 @@ static RINGS: LayoutCache<StagingRing> = LayoutCache::new();
 /// Default size of the staging memory.
 const STAGING: u64 = 64 << 20;
 
-/// A prepared transfer.
 pub struct StagedIo {
     prepared: Arc<PreparedPieces>,
     ring: Arc<StagingRing>,
@@ -39,9 +38,7 @@ pub struct StagedIo {
 /// The part of a prepared transfer that all its runs share.
 pub struct PreparedPieces {
     pieces: Arc<PlannedPieces>,
-    /// The layout in GPU memory.
     memory: Arc<Layout>,
-    /// Bytes of a slot.
     slot: u64,
     io: Io,
     counts: OnceLock<Counts>,

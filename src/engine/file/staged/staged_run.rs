@@ -15,13 +15,11 @@ use crate::engine::file::planned::{Counts, Pieces};
 use crate::run::{Run, Stop, cancelled};
 
 pub struct StagedRun {
-    /// The prepared transfer.
     pub prepared: Arc<PreparedPieces>,
     pub ring: Arc<StagingRing>,
     chunks: Cutter<Pieces>,
     /// Bytes that are not in chunks yet.
     left: u64,
-    /// Number of chunks in slots.
     pub in_slots: usize,
     /// Number of reads or writes that have begun.
     pub requests: u64,

@@ -15,7 +15,6 @@ use crate::cuda::ContextIdentity;
 use crate::region::{PinnedConfig, PinnedMemory};
 
 pub const SLOTS: usize = 4;
-/// Alignment of slots.
 const PAGE: u64 = 4096;
 
 /// Page-locked memory, and the state of the device that copies between it and the GPU. Transfers, runs and layouts of the
@@ -51,12 +50,10 @@ impl StagingRing {
         })
     }
 
-    /// The address of a slot.
     pub fn slot(&self, index: usize) -> u64 {
         self.memory.memory().address() as u64 + index as u64 * self.slot_size
     }
 
-    /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.memory.identity()
     }

@@ -33,20 +33,17 @@ pub struct StagingSession {
     /// Runs with chunks that have not begun, in order of submission.
     waiting: VecDeque<RunNumber>,
     slots: [Slot; SLOTS],
-    /// What is in each slot.
     chunks: [FileChunk; SLOTS],
     /// The copies of a chunk, while they are started.
     copies: Batch,
 }
 
-/// The state of a slot.
 #[derive(Default)]
 enum Slot {
     #[default]
     Free,
     /// The file is read to it, or written from it.
     AtFile(RunNumber, Arc<FileJob>),
-    /// The GPU copies from or to it.
     AtDevice(RunNumber, CopiesInFlight<()>),
 }
 
@@ -66,7 +63,6 @@ impl StagingSession {
         }
     }
 
-    /// Takes new runs and results.
     pub fn receive(&mut self, new: &mut Vec<StagedRun>, results: &mut VecDeque<IoResult>) {
         self.new.append(new);
         self.results.append(results);

@@ -57,7 +57,6 @@ type WorkNumber = u64;
 /// A request in the kernel, and the work that it belongs to.
 struct RingSlot {
     work: WorkNumber,
-    /// The list of the request.
     requests: Arc<FileRequests>,
     operation: FileOperation,
 }
@@ -84,7 +83,6 @@ impl UringSession {
         self.ready.is_empty() && self.free.len() == DEPTH
     }
 
-    /// Takes new work.
     pub fn receive(&mut self, new: &mut VecDeque<Arc<FileJob>>) {
         self.new.append(new);
     }
@@ -94,7 +92,6 @@ impl UringSession {
         self.new.drain(..).for_each(|job| reject(&job));
     }
 
-    /// Begins new work.
     pub fn begin(&mut self) {
         while let Some(job) = self.new.pop_front() {
             if job.end_if_over() {

@@ -23,7 +23,6 @@ fn stop() -> Stop {
     Ticket::unheld(&completion, Default::default()).start().stop()
 }
 
-/// Calls a closure.
 struct Calls<F>(F);
 
 impl<F: Fn(Result<()>) + Send + Sync> SlotOutcomes for Calls<F> {

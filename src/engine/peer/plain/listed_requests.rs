@@ -88,7 +88,6 @@ pub struct ListedFlow {
     listed: Arc<ListedPlan>,
     /// Kept requests that were begun.
     index: usize,
-    /// What was begun.
     place: Place,
     list: RequestList,
     /// Requests of this run alone, which are released when they end.

@@ -152,7 +152,6 @@ impl RequestPlan {
         (fits && scattered && worth_a_list && small_enough).then_some(unit)
     }
 
-    /// Number of units per request.
     fn units_a_request(&self, unit: Unit) -> u64 {
         (self.limits.bytes / unit.size(self.local.geometry())).clamp(1, self.limits.descriptors)
     }
@@ -246,12 +245,10 @@ impl RequestPlan {
         self.local.generation() + self.remote.generation()
     }
 
-    /// Source and destination.
     pub fn sides(&self) -> (&Layout, &Layout) {
         if self.reads { (&self.remote, &self.local) } else { (&self.local, &self.remote) }
     }
 
-    /// Lists moves as spans.
     fn list_spans(&self, mut place: Place, list: &mut RequestList) -> Result<Place> {
         for part in self.parts_from(place) {
             lists::push(&mut list.spans, self.spans(&part))?;

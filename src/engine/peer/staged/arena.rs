@@ -24,7 +24,6 @@ use crate::nixl::{self, Agent, Remote};
 use crate::region::{Region, Registration, RegistrationHold};
 
 pub const SLOTS: u64 = 8;
-/// Slots of all transfers with one peer.
 pub const SLOTS_OF_PEER: u64 = SLOTS * 3 / 4;
 /// Slots of an arena with those that replace others, including those that NIXL may use for ever.
 const MAX_SLOTS: u64 = 8 * SLOTS;
@@ -45,7 +44,6 @@ pub enum ArenaUse {
     Mailboxes,
 }
 
-/// What an arena is for.
 #[derive(PartialEq)]
 struct ArenaKey {
     /// The address. An arena keeps its agent, so no other one has it while the arena exists.
@@ -90,7 +88,6 @@ struct Slots {
     allocated: Vec<(Weak<RegistrationHold>, u64)>,
 }
 
-/// Memory of a slot.
 struct Place {
     memory: Arc<RegistrationHold>,
     address: u64,
@@ -233,12 +230,10 @@ impl Arena {
         };
     }
 
-    /// What it is.
     pub fn kind(&self) -> StagingMemory {
         self.kind
     }
 
-    /// Bytes of a slot.
     pub fn slot_size(&self) -> u64 {
         self.slot_size
     }
@@ -256,7 +251,6 @@ struct Allocated {
     places: Vec<Place>,
 }
 
-/// Allocates and registers slots.
 fn allocate(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64, slots: u64) -> Result<Allocated> {
     let make = || Registration::create(&kind.allocate(slots * slot_size)?, agent)?.hold();
     let memory = nixl::within(agent.call_deadline(), make)?;

@@ -33,7 +33,6 @@ impl PeerRange {
 /// The bytes that pass through a slot at a time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// Between the peer and the slot.
     pub ranges: Vec<PeerRange>,
     /// Between the slot and local memory.
     pub rows: Vec<Matrix>,
@@ -52,7 +51,6 @@ impl Chunk {
 pub struct ChunkLimits {
     /// From the peer to the slot, or the other direction.
     pub reads: bool,
-    /// Bytes of a slot.
     pub slot: u64,
     /// Bytes between rows that are read rather than skipped; 0 for writes.
     pub max_gap: u64,

@@ -19,7 +19,6 @@ use crate::nixl::{AgentState, RequestId};
 /// Chunks of one run at a time: half of the slots of an arena, so that several runs can share it.
 const MAX_CHUNKS: usize = 4;
 
-/// The chunks that are in slots.
 pub struct InSlots<C> {
     chunks: Vec<InSlot<C>>,
     /// A request without a slot was not released: NIXL may use the layout for ever.

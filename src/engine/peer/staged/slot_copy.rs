@@ -49,7 +49,6 @@ struct CopyWork {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EndedCopy {
-    /// Its duration.
     pub seconds: f64,
     /// Zeros, if none were requested.
     pub checksums: Checksums,

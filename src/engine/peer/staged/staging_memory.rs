@@ -34,7 +34,6 @@ impl StagingMemory {
         }
     }
 
-    /// Allocates so many bytes.
     pub fn allocate(self, size: u64) -> Result<Arc<Region>> {
         match self {
             Self::Host => Region::system(&SystemConfig { size, ..SystemConfig::default() }),
@@ -54,7 +53,6 @@ impl StagingMemory {
         }
     }
 
-    /// Its type for NIXL.
     pub fn memory_type(self) -> MemoryType {
         match self {
             Self::Host | Self::PageLocked(_) => MemoryType::Dram,
@@ -62,7 +60,6 @@ impl StagingMemory {
         }
     }
 
-    /// Its device for NIXL.
     pub fn device_id(self) -> u64 {
         match self {
             Self::Host | Self::PageLocked(_) => 0,

@@ -93,7 +93,6 @@ impl DiskFile {
         reopened(&self.fd, direct | if writable { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
-    /// The open file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

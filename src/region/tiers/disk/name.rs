@@ -31,11 +31,7 @@ pub struct NewFile(Option<Before>);
 
 /// What there was before.
 enum Before {
-    /// Nothing at this path.
-    Nothing {
-        path: PathBuf,
-        file: FileId,
-    },
+    Nothing { path: PathBuf, file: FileId },
     Empty(OwnedFd),
 }
 

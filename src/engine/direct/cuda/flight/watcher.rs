@@ -25,7 +25,6 @@ pub trait Watched: Send + Sync {
     /// Starts it unless it needs an exhausted resource. Returns whether it was started, and adds the resource
     /// that it waits for.
     fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool;
-    /// Whether it has ended.
     fn is_over(&self) -> bool;
     /// Whether its end is known, without checking it and without waiting.
     fn is_known_over(&self) -> bool;
@@ -42,7 +41,6 @@ struct Watch {
     new: Vec<Arc<dyn Watched>>,
     /// An empty list for the next thread.
     spare: Vec<Arc<dyn Watched>>,
-    /// The thread is running.
     is_watched: bool,
     /// Runs that are about to be submitted.
     reservations: usize,

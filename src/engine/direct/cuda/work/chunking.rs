@@ -19,7 +19,6 @@ use crate::plan::{Move, Plan, PlanPart};
 pub struct Chunk {
     /// The kernel's copies: one launch, or several if a block has many rows.
     pub launches: Vec<Blocks>,
-    /// The copy engine's copies.
     pub copies: Vec<Copy>,
 }
 

@@ -18,7 +18,6 @@ use crate::cuda::kernel::CopyKernel;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::engine::cost::gpu::quick::{QUICK_BATCH, QUICK_CALLS};
 
-/// A prepared copy.
 pub enum CopyTask {
     Driver(DriverCopies),
     Kernel(KernelCopy, Arc<CopyKernel>),

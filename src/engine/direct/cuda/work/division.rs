@@ -19,7 +19,6 @@ const MAX_CHUNKS: u64 = 1 << 18;
 pub struct Division {
     /// Number of parts of the staging memory.
     pub parts: usize,
-    /// Bytes of a part.
     pub part_size: u64,
     /// The blocks, for each set of loops.
     pub blocks: Vec<StagedBlocks>,
@@ -71,7 +70,6 @@ impl StagedBlocks {
         Ok(Self { order, chunks: axes.num_chunks(&counts), counts, axes })
     }
 
-    /// The maximum number of blocks in a chunk.
     pub fn blocks_per_chunk(&self) -> u64 {
         let axes = self.axes.all().iter().zip(&self.counts);
         axes.filter(|(axis, _)| axis.kind == AxisKind::Blocks).map(|(_, count)| *count).next().unwrap_or(1)

@@ -34,7 +34,6 @@ pub struct MethodLimits {
     pub ctas: u32,
     /// Number of CTAs of a kernel between device and staging memory.
     staging_ctas: u32,
-    /// Bytes of staging memory.
     staging_size: u64,
     max_parts: u64,
 }

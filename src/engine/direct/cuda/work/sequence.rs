@@ -69,7 +69,6 @@ impl TaskSequence {
         self.tasks.get(self.sharer).ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
     }
 
-    /// The number of layers with an event.
     fn layer_events(&self) -> usize {
         if self.tasks.len() > 1 { self.tasks.len() } else { 0 }
     }

@@ -21,7 +21,6 @@ use crate::engine::cost::gpu::quick;
 use crate::layout::Layout;
 use crate::plan::Plan;
 
-/// A prepared staged copy.
 pub struct StagedCopy {
     /// Runs from device blocks to indices in the staging memory, or in the opposite direction.
     pub runs: PreparedRuns,
@@ -59,7 +58,6 @@ impl StagedCopy {
         Ok(Self { runs, chunks, batch, parts, part_size, to_host, max_ctas })
     }
 
-    /// The launches of all chunks.
     pub fn launches(&self) -> impl Iterator<Item = &Blocks> {
         self.chunks.iter().flat_map(|chunk| &chunk.launches)
     }

@@ -34,7 +34,6 @@ const AWAKE: Duration = Duration::from_millis(5);
 /// The services of layouts. Each ends with its layout.
 static SERVICES: LayoutCache<Service> = LayoutCache::new();
 
-/// How an owner serves.
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
     /// Bytes of the arena; 0 for the default.

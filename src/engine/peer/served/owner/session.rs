@@ -24,7 +24,6 @@ const MAX_COPIED: u64 = 64 << 10;
 /// The minimum size of a chunk.
 pub(super) const MIN_CHUNK: u64 = 4096;
 
-/// A session that has slots.
 pub(super) struct Session {
     pub key: SessionKey,
     /// The name of the requester, as it says.
@@ -52,7 +51,6 @@ pub(super) struct Session {
     pub heard: Instant,
     /// The requester has closed it, or it has failed: nothing begins any more.
     pub is_over: bool,
-    /// The requester has closed it.
     pub is_closed: bool,
 }
 

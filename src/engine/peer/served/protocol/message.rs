@@ -29,16 +29,12 @@ pub struct SessionKey(#[serde(with = "serde_bytes")] pub [u8; 16]);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The session that it belongs to.
     pub session: SessionKey,
-    /// What it says.
     pub body: Body,
 }
 
-/// The kinds of messages.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// Begins a session.
     Open(Arc<Open>),
     /// Chunks were read from the arena, or written to it.
     Progress {
@@ -51,10 +47,8 @@ pub enum Body {
     Close,
 }
 
-/// A request.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// The process of the requester.
     pub process: ProcessIdentity,
     /// The requester writes to the layout, rather than reads from it.
     pub writes: bool,

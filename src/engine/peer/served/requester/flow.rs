@@ -105,7 +105,6 @@ impl ServedFlow {
         *self = Self { started: self.started, index, before, ..Self::new(self.plan.clone()) };
     }
 
-    /// What the session moves.
     fn moves(&self) -> &SessionPlan {
         &self.plan.sessions()[self.index]
     }

@@ -57,7 +57,6 @@ impl OpenSession {
         }))
     }
 
-    /// Sends a message.
     pub fn say(&mut self, state: &mut AgentState, plan: &ServedPlan, body: Body) -> Result<()> {
         self.said = Instant::now();
         if let Body::Open(_) = body {

@@ -32,7 +32,6 @@ pub struct ServedDivision {
     reads: bool,
     /// Chunks are compared where they come from and where they are.
     verifies: bool,
-    /// Chunks have checksums.
     is_checked: bool,
     /// NIXL accesses the local layout, in few ranges.
     is_direct: bool,
@@ -187,7 +186,6 @@ impl ServedPlan {
         self.arena.as_ref()?.take(SlotUser::peer(self.peer()))
     }
 
-    /// Whether runs are verified.
     pub fn verifies(&self) -> bool {
         self.division.verifies
     }

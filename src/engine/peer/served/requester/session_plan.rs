@@ -55,7 +55,6 @@ impl SessionPlan {
         &self.linear
     }
 
-    /// Bytes that it moves.
     pub fn bytes(&self) -> u64 {
         self.open.bytes
     }
@@ -64,7 +63,6 @@ impl SessionPlan {
         self.bytes().div_ceil(self.open.chunk_size)
     }
 
-    /// The bytes of a chunk.
     pub fn range(&self, chunk: u64) -> Range<u64> {
         let first = chunk * self.open.chunk_size;
         first..self.bytes().min(first + self.open.chunk_size)
