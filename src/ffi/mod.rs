@@ -9,6 +9,8 @@
 #![allow(non_camel_case_types)]
 // The contract of each function is its page in the header: pointers are NULL or valid as it says.
 #![allow(clippy::missing_safety_doc)]
+// For the same reason the whole body of such a function is unsafe, without a block that repeats it. `common` has blocks.
+#![allow(unsafe_op_in_unsafe_fn)]
 
 pub mod agent;
 pub mod broker;

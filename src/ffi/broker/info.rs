@@ -29,25 +29,21 @@ pub unsafe extern "C" fn kvmem_broker_get_info(
     info: *mut kvmem_broker_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            let now = borrow(scope, broker)?.info();
-            info.write(kvmem_broker_info {
-                publications: now.publications,
-                clients: now.clients,
-                granted: now.granted,
-                refused: now.refused,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let info = out(info, "info")?;
+        let now = borrow(scope, broker)?.info();
+        info.write(kvmem_broker_info {
+            publications: now.publications,
+            clients: now.clients,
+            granted: now.granted,
+            refused: now.refused,
+        });
+        Ok(())
+    })
 }
 
 /// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
-    // SAFETY: by contract.
-    unsafe { destroy(broker) };
+    destroy(broker);
 }

@@ -62,18 +62,15 @@ pub unsafe extern "C" fn kvmem_broker_publish(
     token: *mut kvmem_token,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (token, options) = (out(token, "token")?, read_nullable(options)?);
-            let (name, share) = (text::required(name, "name")?, borrow(scope, share)?);
-            let terms = terms(options, share.manifest().access)?;
-            let published = Arc::new(Published::new(share));
-            let made = borrow(scope, broker)?.publish(name, published, &terms)?;
-            token.write(kvmem_token { bytes: made.0 });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (token, options) = (out(token, "token")?, read_nullable(options)?);
+        let (name, share) = (text::required(name, "name")?, borrow(scope, share)?);
+        let terms = terms(options, share.manifest().access)?;
+        let published = Arc::new(Published::new(share));
+        let made = borrow(scope, broker)?.publish(name, published, &terms)?;
+        token.write(kvmem_token { bytes: made.0 });
+        Ok(())
+    })
 }
 
 /// Returns another token for a published share.
@@ -88,16 +85,13 @@ pub unsafe extern "C" fn kvmem_broker_grant(
     token: *mut kvmem_token,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (token, options) = (out(token, "token")?, read_nullable(options)?);
-            let name = text::required(name, "name")?;
-            let made = borrow(scope, broker)?.grant(name, &terms(options, Access::ReadWrite)?)?;
-            token.write(kvmem_token { bytes: made.0 });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (token, options) = (out(token, "token")?, read_nullable(options)?);
+        let name = text::required(name, "name")?;
+        let made = borrow(scope, broker)?.grant(name, &terms(options, Access::ReadWrite)?)?;
+        token.write(kvmem_token { bytes: made.0 });
+        Ok(())
+    })
 }
 
 /// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
@@ -110,8 +104,7 @@ pub unsafe extern "C" fn kvmem_broker_unpublish(
     name: *const c_char,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, broker)?.unpublish(text::required(name, "name")?)) }
+    call(error, |scope| borrow(scope, broker)?.unpublish(text::required(name, "name")?))
 }
 
 fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<TokenTerms> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The common parts of the C interface: statuses, errors, handles, options, text, the log.
 
+#![deny(unsafe_op_in_unsafe_fn)]
+
 pub mod array;
 pub mod blob;
 mod call_log;

@@ -65,13 +65,10 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     stream: *mut CUstream_st,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let stream = CallerStream::new(stream.cast());
-            borrow(scope, transfer)?.submit_on(step_or_prepared(options)?, stream)
-        })
-    }
+    call(error, |scope| {
+        let stream = CallerStream::new(stream.cast());
+        borrow(scope, transfer)?.submit_on(step_or_prepared(options)?, stream)
+    })
 }
 
 /// Makes a stream wait for layers of the last run.
@@ -105,8 +102,5 @@ pub unsafe extern "C" fn kvmem_transfer_wait_on_stream(
     stream: *mut CUstream_st,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| borrow(scope, transfer)?.wait_on(num_layers, CallerStream::new(stream.cast())))
-    }
+    call(error, |scope| borrow(scope, transfer)?.wait_on(num_layers, CallerStream::new(stream.cast())))
 }

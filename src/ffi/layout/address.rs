@@ -58,31 +58,28 @@ pub unsafe extern "C" fn kvmem_layout_get_strides(
     strides: *mut kvmem_layout_strides,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let strides = out(strides, "strides")?;
-            let placement = borrow(scope, layout)?.single()?;
-            let geometry = placement.geometry();
-            strides.write(kvmem_layout_strides {
-                bases: placement.bases().as_ptr(),
-                num_bases: placement.bases().len() as u64,
-                block_stride: geometry.block_stride(),
-                layer_stride: geometry.layer_stride(),
-                outer_stride: geometry.outer_stride(),
-                token_stride: geometry.stride(Axis::Token),
-                head_stride: geometry.stride(Axis::Head),
-                element_stride: geometry.stride(Axis::Element),
-                layer_step: geometry.region_step(Axis::Layer) as u64,
-                outer_step: geometry.region_step(Axis::Outer) as u64,
-                token_step: geometry.region_step(Axis::Token) as u64,
-                head_step: geometry.region_step(Axis::Head) as u64,
-                size: if geometry.has_contiguous_pieces() { geometry.piece_size() } else { 0 },
-                row_size: geometry.row_size(),
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let strides = out(strides, "strides")?;
+        let placement = borrow(scope, layout)?.single()?;
+        let geometry = placement.geometry();
+        strides.write(kvmem_layout_strides {
+            bases: placement.bases().as_ptr(),
+            num_bases: placement.bases().len() as u64,
+            block_stride: geometry.block_stride(),
+            layer_stride: geometry.layer_stride(),
+            outer_stride: geometry.outer_stride(),
+            token_stride: geometry.stride(Axis::Token),
+            head_stride: geometry.stride(Axis::Head),
+            element_stride: geometry.stride(Axis::Element),
+            layer_step: geometry.region_step(Axis::Layer) as u64,
+            outer_step: geometry.region_step(Axis::Outer) as u64,
+            token_step: geometry.region_step(Axis::Token) as u64,
+            head_step: geometry.region_step(Axis::Head) as u64,
+            size: if geometry.has_contiguous_pieces() { geometry.piece_size() } else { 0 },
+            row_size: geometry.row_size(),
+        });
+        Ok(())
+    })
 }
 
 /// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
@@ -109,15 +106,12 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
     out: *mut kvmem_block,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let span = crate::ffi::common::pointer::out(out, "out")?;
-            let (address, size) = borrow(scope, layout)?.block(block.into(), layer, outer)?;
-            span.write(kvmem_block { address, size });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let span = crate::ffi::common::pointer::out(out, "out")?;
+        let (address, size) = borrow(scope, layout)?.block(block.into(), layer, outer)?;
+        span.write(kvmem_block { address, size });
+        Ok(())
+    })
 }
 
 /// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
@@ -138,13 +132,10 @@ pub unsafe extern "C" fn kvmem_layout_get_row(
     out: *mut kvmem_block,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let span = crate::ffi::common::pointer::out(out, "out")?;
-            let (address, size) = borrow(scope, layout)?.row([block.into(), layer, outer, token, head])?;
-            span.write(kvmem_block { address, size });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let span = crate::ffi::common::pointer::out(out, "out")?;
+        let (address, size) = borrow(scope, layout)?.row([block.into(), layer, outer, token, head])?;
+        span.write(kvmem_block { address, size });
+        Ok(())
+    })
 }

@@ -92,14 +92,11 @@ pub unsafe extern "C" fn kvmem_layout_build(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (layout, options) = (Out::new(layout, "layout")?, read(options)?);
-            layout.set(build(scope, &options)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (layout, options) = (Out::new(layout, "layout")?, read(options)?);
+        layout.set(build(scope, &options)?);
+        Ok(())
+    })
 }
 
 /// Allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
@@ -117,8 +114,7 @@ pub unsafe extern "C" fn kvmem_layout_resize(
     num_blocks: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, layout)?.resize(num_blocks)) }
+    call(error, |scope| borrow(scope, layout)?.resize(num_blocks))
 }
 
 /// # Safety

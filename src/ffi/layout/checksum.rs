@@ -48,16 +48,13 @@ pub unsafe extern "C" fn kvmem_layout_checksum(
     checksums: *mut u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            ensure!(num_blocks > 0, InvalidArgument, "num_blocks is 0; there is nothing to checksum");
-            check_items(checksums, num_blocks, "checksums")?;
-            let blocks = items(blocks, num_blocks, "blocks")?;
-            let deadline = timeout(timeout_ns).and_then(|limit| Instant::now().checked_add(limit));
-            let computed = checksum::of_blocks(borrow(scope, layout)?, blocks, deadline)?;
-            std::ptr::copy_nonoverlapping(computed.as_ptr(), checksums, computed.len());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        ensure!(num_blocks > 0, InvalidArgument, "num_blocks is 0; there is nothing to checksum");
+        check_items(checksums, num_blocks, "checksums")?;
+        let blocks = items(blocks, num_blocks, "blocks")?;
+        let deadline = timeout(timeout_ns).and_then(|limit| Instant::now().checked_add(limit));
+        let computed = checksum::of_blocks(borrow(scope, layout)?, blocks, deadline)?;
+        std::ptr::copy_nonoverlapping(computed.as_ptr(), checksums, computed.len());
+        Ok(())
+    })
 }

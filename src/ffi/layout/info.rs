@@ -85,14 +85,11 @@ pub unsafe extern "C" fn kvmem_layout_get_info(
     info: *mut kvmem_layout_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            info.write(describe(borrow(scope, layout)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let info = out(info, "info")?;
+        info.write(describe(borrow(scope, layout)?));
+        Ok(())
+    })
 }
 
 /// Returns one of the regions of a layout.
@@ -106,21 +103,17 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let region = Out::new(region, "region")?;
-            region.set(borrow(scope, layout)?.region(index)?.clone().into());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let region = Out::new(region, "region")?;
+        region.set(borrow(scope, layout)?.region(index)?.clone().into());
+        Ok(())
+    })
 }
 
 /// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_destroy(layout: *mut kvmem_layout) {
-    // SAFETY: by contract.
-    unsafe { destroy(layout) };
+    destroy(layout);
 }
 
 fn describe(layout: &Layout) -> kvmem_layout_info {

@@ -51,21 +51,18 @@ pub unsafe extern "C" fn kvmem_layout_combine(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = Out::new(layout, "layout")?;
-            let part = |(index, part): (usize, &kvmem_layout_part)| {
-                let name = text::required(part.name, "name");
-                let named = name.and_then(|name| Ok((name.to_string(), borrow(scope, part.layout)?.clone())));
-                named.map_err(|error| error.context(format!("parts[{index}] of {num_parts}")))
-            };
-            let parts = items(parts, num_parts, "parts")?;
-            let parts = parts.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
-            layout.set(Layout::combine(parts)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let layout = Out::new(layout, "layout")?;
+        let part = |(index, part): (usize, &kvmem_layout_part)| {
+            let name = text::required(part.name, "name");
+            let named = name.and_then(|name| Ok((name.to_string(), borrow(scope, part.layout)?.clone())));
+            named.map_err(|error| error.context(format!("parts[{index}] of {num_parts}")))
+        };
+        let parts = items(parts, num_parts, "parts")?;
+        let parts = parts.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
+        layout.set(Layout::combine(parts)?);
+        Ok(())
+    })
 }
 
 /// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
@@ -79,14 +76,11 @@ pub unsafe extern "C" fn kvmem_layout_get_part(
     part: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let part = Out::new(part, "part")?;
-            part.set(borrow(scope, layout)?.part(text::required(name, "name")?)?.clone());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let part = Out::new(part, "part")?;
+        part.set(borrow(scope, layout)?.part(text::required(name, "name")?)?.clone());
+        Ok(())
+    })
 }
 
 /// Returns the name of one of the parts of a layout.
@@ -100,12 +94,9 @@ pub unsafe extern "C" fn kvmem_layout_get_part_name(
     name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let name = Out::new(name, "name")?;
-            name.set(blob::value(borrow(scope, layout)?.part_name(index)?.as_bytes().to_vec()));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let name = Out::new(name, "name")?;
+        name.set(blob::value(borrow(scope, layout)?.part_name(index)?.as_bytes().to_vec()));
+        Ok(())
+    })
 }

@@ -136,24 +136,20 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
     count: usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let plugin = text::required(plugin, "plugin")?.to_string();
-            let parameters = items(parameters, count, "parameters")?
-                .iter()
-                .enumerate()
-                .map(|(index, each)| {
-                    let pair = text::required(each.key, "key").and_then(|key| {
-                        Ok((key.to_string(), text::required(each.value, "value")?.to_string()))
-                    });
-                    pair.map_err(|error| error.context(format!("parameters[{index}]")))
-                })
-                .collect::<Result<Vec<_>>>()?;
-            agent.call(|reply| Command::CreateBackend(plugin, parameters, reply))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let plugin = text::required(plugin, "plugin")?.to_string();
+        let parameters = items(parameters, count, "parameters")?
+            .iter()
+            .enumerate()
+            .map(|(index, each)| {
+                let pair = text::required(each.key, "key")
+                    .and_then(|key| Ok((key.to_string(), text::required(each.value, "value")?.to_string())));
+                pair.map_err(|error| error.context(format!("parameters[{index}]")))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        agent.call(|reply| Command::CreateBackend(plugin, parameters, reply))
+    })
 }
 
 /// Destroys an agent handle. The agent ends when no registration, layout or transfer uses it.
@@ -166,8 +162,7 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
 /// after the last of them began. Other agents are not destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_destroy(agent: *mut kvmem_agent) {
-    // SAFETY: by contract.
-    unsafe { destroy(agent) };
+    destroy(agent);
 }
 
 fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {

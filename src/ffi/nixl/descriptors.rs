@@ -64,47 +64,44 @@ pub unsafe extern "C" fn kvmem_region_get_descriptors(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let handle = region;
-            let region = borrow(scope, handle)?;
-            let count = out(count, "count")?;
-            if capacity > 0 {
-                check_items(descriptors, capacity, "descriptors")?;
+    call(error, |scope| {
+        let handle = region;
+        let region = borrow(scope, handle)?;
+        let count = out(count, "count")?;
+        if capacity > 0 {
+            check_items(descriptors, capacity, "descriptors")?;
+        }
+        let memory_type = memory_type(region.tier().memory_type());
+        let mut write = |entries: &[DescriptorEntry]| {
+            ensure!(
+                descriptors.is_null() || entries.len() <= capacity,
+                OutOfRange,
+                "capacity is {capacity}, and the region has {} descriptors",
+                entries.len()
+            );
+            for (index, entry) in entries.iter().enumerate().take(capacity) {
+                let metadata =
+                    if entry.metadata.is_empty() { null() } else { entry.metadata.as_ptr().cast() };
+                descriptors.add(index).write(kvmem_nixl_descriptor {
+                    address: entry.address,
+                    size: entry.size,
+                    device_id: entry.device_id,
+                    memory_type,
+                    reserved: 0,
+                    metadata,
+                    metadata_size: entry.metadata.len(),
+                    agent: null(),
+                    region: handle,
+                });
             }
-            let memory_type = memory_type(region.tier().memory_type());
-            let mut write = |entries: &[DescriptorEntry]| {
-                ensure!(
-                    descriptors.is_null() || entries.len() <= capacity,
-                    OutOfRange,
-                    "capacity is {capacity}, and the region has {} descriptors",
-                    entries.len()
-                );
-                for (index, entry) in entries.iter().enumerate().take(capacity) {
-                    let metadata =
-                        if entry.metadata.is_empty() { null() } else { entry.metadata.as_ptr().cast() };
-                    descriptors.add(index).write(kvmem_nixl_descriptor {
-                        address: entry.address,
-                        size: entry.size,
-                        device_id: entry.device_id,
-                        memory_type,
-                        reserved: 0,
-                        metadata,
-                        metadata_size: entry.metadata.len(),
-                        agent: null(),
-                        region: handle,
-                    });
-                }
-                count.write(entries.len());
-                Ok(())
-            };
-            match region.kept_storage_list() {
-                Some(list) => write(list?.entries()),
-                None => write(&lists::collect(region.descriptors().iter().map(DescriptorEntry::from_span))?),
-            }
-        })
-    }
+            count.write(entries.len());
+            Ok(())
+        };
+        match region.kept_storage_list() {
+            Some(list) => write(list?.entries()),
+            None => write(&lists::collect(region.descriptors().iter().map(DescriptorEntry::from_span))?),
+        }
+    })
 }
 
 /// The list of descriptors in an array. An empty one is of host memory.

@@ -87,15 +87,12 @@ pub unsafe extern "C" fn kvmem_directory_create(
     directory: *mut *mut kvmem_directory,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |_| {
-            let directory = Out::new(directory, "directory")?;
-            let options = read(options)?;
-            directory.set(Directory::open(&location(&options)?)?);
-            Ok(())
-        })
-    }
+    call(error, |_| {
+        let directory = Out::new(directory, "directory")?;
+        let options = read(options)?;
+        directory.set(Directory::open(&location(&options)?)?);
+        Ok(())
+    })
 }
 
 /// # Safety
@@ -191,6 +188,5 @@ unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
 /// seconds for that. Entries and events that were returned remain valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_destroy(directory: *mut kvmem_directory) {
-    // SAFETY: by contract.
-    unsafe { destroy(directory) };
+    destroy(directory);
 }

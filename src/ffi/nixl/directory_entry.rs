@@ -142,24 +142,21 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_info(
     info: *mut kvmem_directory_entry_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let found = borrow(scope, entry)?;
-            let Entry { presence, metadata, .. } = &found.entry;
-            let (layouts, layout_count) = found.layouts.raw();
-            out(info, "info")?.write(kvmem_directory_entry_info {
-                agent: found.name.as_ptr(),
-                incarnation: presence.incarnation,
-                version: presence.version,
-                metadata: metadata.as_ptr().cast(),
-                metadata_size: metadata.len(),
-                layouts,
-                layout_count,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let found = borrow(scope, entry)?;
+        let Entry { presence, metadata, .. } = &found.entry;
+        let (layouts, layout_count) = found.layouts.raw();
+        out(info, "info")?.write(kvmem_directory_entry_info {
+            agent: found.name.as_ptr(),
+            incarnation: presence.incarnation,
+            version: presence.version,
+            metadata: metadata.as_ptr().cast(),
+            metadata_size: metadata.len(),
+            layouts,
+            layout_count,
+        });
+        Ok(())
+    })
 }
 
 /// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
@@ -182,13 +179,10 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
     agent: *mut kvmem_agent,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let found = borrow(scope, entry)?;
-            found.load(&borrow(scope, agent)?.agent, None)
-        })
-    }
+    call(error, |scope| {
+        let found = borrow(scope, entry)?;
+        found.load(&borrow(scope, agent)?.agent, None)
+    })
 }
 
 /// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
@@ -208,16 +202,13 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = Out::new(layout, "layout")?;
-            let found = borrow(scope, entry)?;
-            let published = found.published(text::required(name, "name")?)?;
-            layout.set(found.import(published, &borrow(scope, agent)?.agent)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let layout = Out::new(layout, "layout")?;
+        let found = borrow(scope, entry)?;
+        let published = found.published(text::required(name, "name")?)?;
+        layout.set(found.import(published, &borrow(scope, agent)?.agent)?);
+        Ok(())
+    })
 }
 
 /// Opens a layout of an entry: maps its memory if this process can, and otherwise accesses it through NIXL,
@@ -255,31 +246,27 @@ pub unsafe extern "C" fn kvmem_directory_entry_open_layout(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = Out::new(layout, "layout")?;
-            let found = borrow(scope, entry)?;
-            let published = found.published(text::required(name, "name")?)?;
-            let opening = opening(scope, read_nullable(options)?)?;
-            let end = deadline(timeout_ns);
-            let import = |agent: &_| match found.import(published, agent) {
-                // The metadata is not loaded, or is that of an earlier process.
-                Err(error) if matches!(error.status(), Status::NotFound) => {
-                    found.load(agent, end)?;
-                    found.import(published, agent)
-                }
-                imported => imported,
-            };
-            layout.set(within(end, || open_published(published, &opening, end, import))?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let layout = Out::new(layout, "layout")?;
+        let found = borrow(scope, entry)?;
+        let published = found.published(text::required(name, "name")?)?;
+        let opening = opening(scope, read_nullable(options)?)?;
+        let end = deadline(timeout_ns);
+        let import = |agent: &_| match found.import(published, agent) {
+            // The metadata is not loaded, or is that of an earlier process.
+            Err(error) if matches!(error.status(), Status::NotFound) => {
+                found.load(agent, end)?;
+                found.import(published, agent)
+            }
+            imported => imported,
+        };
+        layout.set(within(end, || open_published(published, &opening, end, import))?);
+        Ok(())
+    })
 }
 
 /// Destroys an entry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_destroy(entry: *mut kvmem_directory_entry) {
-    // SAFETY: by contract.
-    unsafe { destroy(entry) };
+    destroy(entry);
 }

@@ -123,13 +123,11 @@ pub unsafe extern "C" fn kvmem_directory_events_items(
     events: *const kvmem_directory_events,
     count: *mut usize,
 ) -> *const kvmem_directory_event {
-    // SAFETY: by contract.
-    unsafe { array::first(events, count) }
+    array::first(events, count)
 }
 
 /// Destroys events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_events_destroy(events: *mut kvmem_directory_events) {
-    // SAFETY: by contract.
-    unsafe { destroy(events) };
+    destroy(events);
 }

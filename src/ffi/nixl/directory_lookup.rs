@@ -29,12 +29,7 @@ pub unsafe extern "C" fn kvmem_directory_look_up(
     entry: *mut *mut kvmem_directory_entry,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        found(directory, agent, entry, error, |directory, agent| {
-            directory.look_up(agent, timeout(timeout_ns))
-        })
-    }
+    found(directory, agent, entry, error, |directory, agent| directory.look_up(agent, timeout(timeout_ns)))
 }
 
 /// # Safety
@@ -46,15 +41,12 @@ unsafe fn found(
     error: *mut *mut kvmem_error,
     find: impl FnOnce(&Directory, &str) -> Result<Entry>,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let entry = Out::new(entry, "entry")?;
-            let directory = borrow(scope, directory)?;
-            entry.set(find(directory, text::required(agent, "agent")?)?.into());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let entry = Out::new(entry, "entry")?;
+        let directory = borrow(scope, directory)?;
+        entry.set(find(directory, text::required(agent, "agent")?)?.into());
+        Ok(())
+    })
 }
 
 /// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
@@ -69,12 +61,7 @@ pub unsafe extern "C" fn kvmem_directory_wait_for(
     entry: *mut *mut kvmem_directory_entry,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        found(directory, agent, entry, error, |directory, agent| {
-            directory.wait_for(agent, timeout(timeout_ns))
-        })
-    }
+    found(directory, agent, entry, error, |directory, agent| directory.wait_for(agent, timeout(timeout_ns)))
 }
 
 /// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
@@ -95,29 +82,26 @@ pub unsafe extern "C" fn kvmem_directory_connect(
     entry: *mut *mut kvmem_directory_entry,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let entry = Out::new(entry, "entry")?;
-            let directory = borrow(scope, directory)?;
-            let agent = &borrow(scope, agent)?.agent;
-            let peer = text::required(peer, "peer")?;
-            let deadline = deadline(timeout_ns);
-            loop {
-                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                let found = FoundEntry::from(directory.wait_for(peer, left)?);
-                let loaded = found.load(agent, deadline);
-                let is_stale = loaded.as_ref().is_err_and(|error| error.status() == Status::Stale);
-                // Another thread has loaded a later entry since.
-                if is_stale && left.is_none_or(|left| !left.is_zero()) {
-                    continue;
-                }
-                loaded?;
-                entry.set(found);
-                return Ok(());
+    call(error, |scope| {
+        let entry = Out::new(entry, "entry")?;
+        let directory = borrow(scope, directory)?;
+        let agent = &borrow(scope, agent)?.agent;
+        let peer = text::required(peer, "peer")?;
+        let deadline = deadline(timeout_ns);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let found = FoundEntry::from(directory.wait_for(peer, left)?);
+            let loaded = found.load(agent, deadline);
+            let is_stale = loaded.as_ref().is_err_and(|error| error.status() == Status::Stale);
+            // Another thread has loaded a later entry since.
+            if is_stale && left.is_none_or(|left| !left.is_zero()) {
+                continue;
             }
-        })
-    }
+            loaded?;
+            entry.set(found);
+            return Ok(());
+        }
+    })
 }
 
 /// Checks that an entry is still the current one of its agent.
@@ -132,11 +116,8 @@ pub unsafe extern "C" fn kvmem_directory_check(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let presence = &borrow(scope, entry)?.entry.presence;
-            borrow(scope, directory)?.check(presence, timeout(timeout_ns))
-        })
-    }
+    call(error, |scope| {
+        let presence = &borrow(scope, entry)?.entry.presence;
+        borrow(scope, directory)?.check(presence, timeout(timeout_ns))
+    })
 }

@@ -80,23 +80,20 @@ pub unsafe extern "C" fn kvmem_directory_publish(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let directory = borrow(scope, directory)?;
-            let agent = &borrow(scope, agent)?.agent;
-            let end = deadline(timeout_ns);
-            let layouts = items(layouts, count, "layouts")?;
-            let content = || {
-                let end = agent.call_deadline_before(end);
-                let metadata = agent.call_until(end, Command::LocalMetadata)?;
-                let mut content = Content { metadata, layouts: Vec::new(), offers: Vec::new() };
-                within(end, || export(scope, agent.name(), layouts, &mut content))?;
-                Ok(content)
-            };
-            directory.publish(agent.name(), agent.log_id(), content, end)
-        })
-    }
+    call(error, |scope| {
+        let directory = borrow(scope, directory)?;
+        let agent = &borrow(scope, agent)?.agent;
+        let end = deadline(timeout_ns);
+        let layouts = items(layouts, count, "layouts")?;
+        let content = || {
+            let end = agent.call_deadline_before(end);
+            let metadata = agent.call_until(end, Command::LocalMetadata)?;
+            let mut content = Content { metadata, layouts: Vec::new(), offers: Vec::new() };
+            within(end, || export(scope, agent.name(), layouts, &mut content))?;
+            Ok(content)
+        };
+        directory.publish(agent.name(), agent.log_id(), content, end)
+    })
 }
 
 /// Adds the layouts to the content of an entry.
@@ -163,10 +160,7 @@ pub unsafe extern "C" fn kvmem_directory_withdraw(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            borrow(scope, directory)?.withdraw(text::required(agent, "agent")?, timeout(timeout_ns))
-        })
-    }
+    call(error, |scope| {
+        borrow(scope, directory)?.withdraw(text::required(agent, "agent")?, timeout(timeout_ns))
+    })
 }

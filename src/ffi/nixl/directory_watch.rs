@@ -32,8 +32,7 @@ pub unsafe extern "C" fn kvmem_directory_watch(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, directory)?.watch(nullable(agent)?, timeout(timeout_ns))) }
+    call(error, |scope| borrow(scope, directory)?.watch(nullable(agent)?, timeout(timeout_ns)))
 }
 
 /// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
@@ -50,8 +49,7 @@ pub unsafe extern "C" fn kvmem_directory_unwatch(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, directory)?.unwatch(nullable(agent)?, timeout(timeout_ns))) }
+    call(error, |scope| borrow(scope, directory)?.unwatch(nullable(agent)?, timeout(timeout_ns)))
 }
 
 /// # Safety
@@ -75,15 +73,12 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
     events: *mut *mut kvmem_directory_events,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let events = Out::new(events, "events")?;
-            let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
-            events.set(directory_events::value(taken));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let events = Out::new(events, "events")?;
+        let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
+        events.set(directory_events::value(taken));
+        Ok(())
+    })
 }
 
 /// Has a queue report that a directory has events, so that no thread needs to wait for them.
@@ -101,16 +96,13 @@ pub unsafe extern "C" fn kvmem_directory_report_events(
     user_data: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let directory = borrow(scope, directory)?;
-            let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
-            directory.ring_on_events(queue.map(|queue| {
-                let entry = QueueEntry::news(EntryKind::Events, user_data);
-                Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
-            }));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let directory = borrow(scope, directory)?;
+        let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
+        directory.ring_on_events(queue.map(|queue| {
+            let entry = QueueEntry::news(EntryKind::Events, user_data);
+            Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
+        }));
+        Ok(())
+    })
 }

@@ -26,16 +26,13 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
     name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let name = Out::new(name, "name")?;
-            let local = || Error::new(Status::NotFound, "the layout was built without an agent");
-            let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
-            name.set(blob::value(owner.as_bytes().to_vec()));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let name = Out::new(name, "name")?;
+        let local = || Error::new(Status::NotFound, "the layout was built without an agent");
+        let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
+        name.set(blob::value(owner.as_bytes().to_vec()));
+        Ok(())
+    })
 }
 
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
@@ -52,14 +49,11 @@ pub unsafe extern "C" fn kvmem_layout_export(
     descriptor: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let descriptor = Out::new(descriptor, "descriptor")?;
-            descriptor.set(blob::value(borrow(scope, layout)?.export()?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let descriptor = Out::new(descriptor, "descriptor")?;
+        descriptor.set(blob::value(borrow(scope, layout)?.export()?));
+        Ok(())
+    })
 }
 
 /// Creates a remote layout from the descriptor of a peer. The bytes are not trusted: they are checked for
@@ -81,15 +75,12 @@ pub unsafe extern "C" fn kvmem_layout_import(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = Out::new(layout, "layout")?;
-            let agent = borrow(scope, agent)?;
-            layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let layout = Out::new(layout, "layout")?;
+        let agent = borrow(scope, agent)?;
+        layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?);
+        Ok(())
+    })
 }
 
 /// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
@@ -117,16 +108,13 @@ pub unsafe extern "C" fn kvmem_layout_create_remote(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = Out::new(layout, "layout")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let owner = text::required(owner, "owner")?;
-            let config = read(config)?;
-            let list = list(scope, descriptors, count, "descriptors")?;
-            layout.set(Layout::from_raw(agent, owner, shape(&config)?, &list)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let layout = Out::new(layout, "layout")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let owner = text::required(owner, "owner")?;
+        let config = read(config)?;
+        let list = list(scope, descriptors, count, "descriptors")?;
+        layout.set(Layout::from_raw(agent, owner, shape(&config)?, &list)?);
+        Ok(())
+    })
 }

@@ -29,15 +29,12 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     metadata: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let metadata = Out::new(metadata, "metadata")?;
-            let bytes = borrow(scope, agent)?.agent.call(Command::LocalMetadata)?;
-            metadata.set(blob::value(bytes));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let metadata = Out::new(metadata, "metadata")?;
+        let bytes = borrow(scope, agent)?.agent.call(Command::LocalMetadata)?;
+        metadata.set(blob::value(bytes));
+        Ok(())
+    })
 }
 
 /// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
@@ -61,19 +58,16 @@ pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
     name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let name = Out::nullable(name);
-            let agent = &borrow(scope, agent)?.agent;
-            let bytes = lists::copied(text::bytes(data, size, "data")?)?;
-            let peer = agent.call(|reply| Command::LoadRemote(bytes, reply))?;
-            if let Some(name) = name {
-                name.set(blob::value(peer.into_bytes()));
-            }
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let name = Out::nullable(name);
+        let agent = &borrow(scope, agent)?.agent;
+        let bytes = lists::copied(text::bytes(data, size, "data")?)?;
+        let peer = agent.call(|reply| Command::LoadRemote(bytes, reply))?;
+        if let Some(name) = name {
+            name.set(blob::value(peer.into_bytes()));
+        }
+        Ok(())
+    })
 }
 
 /// Checks whether the metadata of a peer is loaded. Does not check whether the peer is alive.
@@ -85,14 +79,11 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     name: *const c_char,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let name = text::required(name, "name")?.to_string();
-            agent.call(|reply| Command::Remote(name, Vec::new(), reply)).map(drop)
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let name = text::required(name, "name")?.to_string();
+        agent.call(|reply| Command::Remote(name, Vec::new(), reply)).map(drop)
+    })
 }
 
 /// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
@@ -110,14 +101,11 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     name: *const c_char,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let name = text::required(name, "name")?.to_string();
-            agent.call(|reply| Command::InvalidateRemote(name, reply))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let name = text::required(name, "name")?.to_string();
+        agent.call(|reply| Command::InvalidateRemote(name, reply))
+    })
 }
 
 /// Requests the metadata of a peer from its listen thread.
@@ -145,14 +133,11 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let (name, address) = (text::required(name, "name")?, text::required(address, "address")?);
-            agent.fetch_remote(name, address, tcp_port("port", port)?, timeout(timeout_ns))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let (name, address) = (text::required(name, "name")?, text::required(address, "address")?);
+        agent.fetch_remote(name, address, tcp_port("port", port)?, timeout(timeout_ns))
+    })
 }
 
 /// Sends the metadata of an agent to the listen thread of a peer, which loads it.
@@ -166,13 +151,10 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     port: u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            agent.send_to(text::required(address, "address")?, tcp_port("port", port)?, ForListener::Metadata)
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        agent.send_to(text::required(address, "address")?, tcp_port("port", port)?, ForListener::Metadata)
+    })
 }
 
 /// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
@@ -193,18 +175,15 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     metadata: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let metadata = Out::new(metadata, "metadata")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let list = list(scope, descriptors, count, "descriptors")?;
-            let options = call_options(options)?;
-            let bytes = agent.call(|reply| Command::PartialMetadata(list, options, reply))?;
-            metadata.set(blob::value(bytes));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let metadata = Out::new(metadata, "metadata")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let list = list(scope, descriptors, count, "descriptors")?;
+        let options = call_options(options)?;
+        let bytes = agent.call(|reply| Command::PartialMetadata(list, options, reply))?;
+        metadata.set(blob::value(bytes));
+        Ok(())
+    })
 }
 
 /// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
@@ -224,15 +203,12 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
     port: u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let list = list(scope, descriptors, count, "descriptors")?;
-            let address = text::required(address, "address")?;
-            agent.send_to(address, tcp_port("port", port)?, ForListener::PartialMetadata(list))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let list = list(scope, descriptors, count, "descriptors")?;
+        let address = text::required(address, "address")?;
+        agent.send_to(address, tcp_port("port", port)?, ForListener::PartialMetadata(list))
+    })
 }
 
 /// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
@@ -252,14 +228,11 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
     port: u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let address = text::required(address, "address")?;
-            agent.send_to(address, tcp_port("port", port)?, ForListener::Withdrawal)
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let address = text::required(address, "address")?;
+        agent.send_to(address, tcp_port("port", port)?, ForListener::Withdrawal)
+    })
 }
 
 /// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
@@ -274,14 +247,11 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_all_remote_metadata(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let removed = borrow(scope, agent)?.agent.call(Command::InvalidateAll)?;
-            if !count.is_null() {
-                count.write(removed);
-            }
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let removed = borrow(scope, agent)?.agent.call(Command::InvalidateAll)?;
+        if !count.is_null() {
+            count.write(removed);
+        }
+        Ok(())
+    })
 }

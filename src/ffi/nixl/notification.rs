@@ -62,17 +62,14 @@ pub unsafe extern "C" fn kvmem_agent_notify(
     size: usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let remote = text::required(remote, "remote")?.to_string();
-            let message = text::bytes(data, size, "data")?;
-            ensure_sendable(message)?;
-            let message = lists::copied(message)?;
-            agent.call(|reply| Command::Notify(remote, message, reply))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let remote = text::required(remote, "remote")?.to_string();
+        let message = text::bytes(data, size, "data")?;
+        ensure_sendable(message)?;
+        let message = lists::copied(message)?;
+        agent.call(|reply| Command::Notify(remote, message, reply))
+    })
 }
 
 /// Returns all messages that an agent has received, and waits for one if there is none. Each message is
@@ -105,15 +102,12 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
     notifications: *mut *mut kvmem_notifications,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let notifications = Out::new(notifications, "notifications")?;
-            let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
-            notifications.set(value(messages));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let notifications = Out::new(notifications, "notifications")?;
+        let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
+        notifications.set(value(messages));
+        Ok(())
+    })
 }
 
 /// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
@@ -135,17 +129,14 @@ pub unsafe extern "C" fn kvmem_agent_report_notifications(
     user_data: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
-            agent.ring_on_notifications(queue.map(|queue| {
-                let entry = QueueEntry::news(EntryKind::Notifications, user_data);
-                Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
-            }))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
+        agent.ring_on_notifications(queue.map(|queue| {
+            let entry = QueueEntry::news(EntryKind::Notifications, user_data);
+            Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
+        }))
+    })
 }
 
 /// Returns the messages, in the order in which they have arrived. They are valid as long as the list.
@@ -157,15 +148,13 @@ pub unsafe extern "C" fn kvmem_notifications_items(
     notifications: *const kvmem_notifications,
     count: *mut usize,
 ) -> *const kvmem_notification {
-    // SAFETY: by contract.
-    unsafe { array::first(notifications, count) }
+    array::first(notifications, count)
 }
 
 /// Destroys messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_notifications_destroy(notifications: *mut kvmem_notifications) {
-    // SAFETY: by contract.
-    unsafe { destroy(notifications) };
+    destroy(notifications);
 }
 
 fn value(messages: Vec<Notification>) -> Messages {

@@ -134,26 +134,21 @@ pub(in crate::ffi) unsafe fn request_options(
 /// # Safety
 /// As for [`call_options`].
 unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let backends = items(options.backends, options.backend_count, "backends")?;
-        let backends =
-            backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
-        let backends = backends.collect::<Result<Vec<_>>>()?;
-        let repeated = backends.iter().enumerate().find(|(at, name)| backends[..*at].contains(name));
-        if let Some((_, name)) = repeated {
-            fail!(InvalidArgument, "backends has '{name}' twice");
-        }
-        let notification = text::bytes(options.notification, options.notification_size, "notification")?;
-        ensure_sendable(notification)?;
-        let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
-        let parameter =
-            text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;
-        Ok(CallOptions {
-            backends,
-            notification: notifies.then(|| lists::copied(notification)).transpose()?,
-            custom_parameter: (!parameter.is_empty()).then(|| lists::copied(parameter)).transpose()?,
-            skips_merge: options.flags & KVMEM_NIXL_SKIP_MERGE != 0,
-        })
+    let backends = items(options.backends, options.backend_count, "backends")?;
+    let backends = backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
+    let backends = backends.collect::<Result<Vec<_>>>()?;
+    let repeated = backends.iter().enumerate().find(|(at, name)| backends[..*at].contains(name));
+    if let Some((_, name)) = repeated {
+        fail!(InvalidArgument, "backends has '{name}' twice");
     }
+    let notification = text::bytes(options.notification, options.notification_size, "notification")?;
+    ensure_sendable(notification)?;
+    let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
+    let parameter = text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;
+    Ok(CallOptions {
+        backends,
+        notification: notifies.then(|| lists::copied(notification)).transpose()?,
+        custom_parameter: (!parameter.is_empty()).then(|| lists::copied(parameter)).transpose()?,
+        skips_merge: options.flags & KVMEM_NIXL_SKIP_MERGE != 0,
+    })
 }

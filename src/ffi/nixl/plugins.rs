@@ -60,14 +60,11 @@ pub unsafe extern "C" fn kvmem_agent_get_plugins(
     plugins: *mut *mut kvmem_plugins,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let plugins = Out::new(plugins, "plugins")?;
-            plugins.set(entries(borrow(scope, agent)?.agent.call(Command::Plugins)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let plugins = Out::new(plugins, "plugins")?;
+        plugins.set(entries(borrow(scope, agent)?.agent.call(Command::Plugins)?));
+        Ok(())
+    })
 }
 
 /// Lists the backends of an agent.
@@ -79,14 +76,11 @@ pub unsafe extern "C" fn kvmem_agent_get_backends(
     backends: *mut *mut kvmem_plugins,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let backends = Out::new(backends, "backends")?;
-            backends.set(entries(borrow(scope, agent)?.agent.call(Command::Backends)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let backends = Out::new(backends, "backends")?;
+        backends.set(entries(borrow(scope, agent)?.agent.call(Command::Backends)?));
+        Ok(())
+    })
 }
 
 /// Returns the plugins or backends of a list. They are valid as long as the list.
@@ -98,15 +92,13 @@ pub unsafe extern "C" fn kvmem_plugins_items(
     plugins: *const kvmem_plugins,
     count: *mut usize,
 ) -> *const kvmem_plugin {
-    // SAFETY: by contract.
-    unsafe { array::first(plugins, count) }
+    array::first(plugins, count)
 }
 
 /// Destroys a list of plugins or backends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
-    // SAFETY: by contract.
-    unsafe { destroy(plugins) };
+    destroy(plugins);
 }
 
 /// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
@@ -123,16 +115,13 @@ pub unsafe extern "C" fn kvmem_agent_connect(
     options: *const kvmem_nixl_options,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let remote = text::required(remote, "remote")?.to_string();
-            let (options, deadline) = timed_options(options)?;
-            let deadline = deadline.or_else(|| agent.call_deadline());
-            agent.call_until(deadline, |reply| Command::Connect(remote, options, reply))
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let remote = text::required(remote, "remote")?.to_string();
+        let (options, deadline) = timed_options(options)?;
+        let deadline = deadline.or_else(|| agent.call_deadline());
+        agent.call_until(deadline, |reply| Command::Connect(remote, options, reply))
+    })
 }
 
 fn entries(plugins: Vec<PluginInfo>) -> Plugins {

@@ -39,22 +39,18 @@ pub unsafe extern "C" fn kvmem_prepared_create(
     prepared: *mut *mut kvmem_prepared,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let prepared = Out::new(prepared, "prepared")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let owner = if owner.is_null() { None } else { Some(text::required(owner, "owner")?) };
-            let list = list(scope, descriptors, count, "descriptors")?;
-            prepared.set(Prepared::create(agent, owner, &list, call_options(options)?)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let prepared = Out::new(prepared, "prepared")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let owner = if owner.is_null() { None } else { Some(text::required(owner, "owner")?) };
+        let list = list(scope, descriptors, count, "descriptors")?;
+        prepared.set(Prepared::create(agent, owner, &list, call_options(options)?)?);
+        Ok(())
+    })
 }
 
 /// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_prepared_destroy(prepared: *mut kvmem_prepared) {
-    // SAFETY: by contract.
-    unsafe { destroy(prepared) };
+    destroy(prepared);
 }

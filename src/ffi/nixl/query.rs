@@ -59,19 +59,16 @@ pub unsafe extern "C" fn kvmem_agent_query(
     query: *mut *mut kvmem_query,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let query = Out::new(query, "query")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let list = list(scope, descriptors, count, "descriptors")?;
-            let (options, deadline) = timed_options(options)?;
-            let deadline = deadline.or_else(|| agent.call_deadline());
-            let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;
-            query.set(value(results));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let query = Out::new(query, "query")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let list = list(scope, descriptors, count, "descriptors")?;
+        let (options, deadline) = timed_options(options)?;
+        let deadline = deadline.or_else(|| agent.call_deadline());
+        let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;
+        query.set(value(results));
+        Ok(())
+    })
 }
 
 /// Returns the results, one per descriptor, in their order. They are valid as long as the query.
@@ -83,15 +80,13 @@ pub unsafe extern "C" fn kvmem_query_items(
     query: *const kvmem_query,
     count: *mut usize,
 ) -> *const kvmem_query_result {
-    // SAFETY: by contract.
-    unsafe { array::first(query, count) }
+    array::first(query, count)
 }
 
 /// Destroys results.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_query_destroy(query: *mut kvmem_query) {
-    // SAFETY: by contract.
-    unsafe { destroy(query) };
+    destroy(query);
 }
 
 fn value(results: Vec<Option<BTreeMap<String, String>>>) -> Results {

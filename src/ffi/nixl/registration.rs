@@ -29,15 +29,12 @@ pub unsafe extern "C" fn kvmem_region_register(
     registration: *mut *mut kvmem_registration,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let registration = Out::new(registration, "registration")?;
-            let (region, agent) = (borrow(scope, region)?, borrow(scope, agent)?);
-            registration.set(Registration::create(region, &agent.agent)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let registration = Out::new(registration, "registration")?;
+        let (region, agent) = (borrow(scope, region)?, borrow(scope, agent)?);
+        registration.set(Registration::create(region, &agent.agent)?);
+        Ok(())
+    })
 }
 
 /// Properties of a registration, as NIXL knows them.
@@ -64,22 +61,19 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
     info: *mut kvmem_registration_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            let registration = borrow(scope, registration)?;
-            let descriptor = registration.region().descriptor();
-            info.write(kvmem_registration_info {
-                address: descriptor.address,
-                size: descriptor.size,
-                device_id: descriptor.device_id,
-                memory_type: memory_type(descriptor.memory_type),
-                registered: registration.is_registered().into(),
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let info = out(info, "info")?;
+        let registration = borrow(scope, registration)?;
+        let descriptor = registration.region().descriptor();
+        info.write(kvmem_registration_info {
+            address: descriptor.address,
+            size: descriptor.size,
+            device_id: descriptor.device_id,
+            memory_type: memory_type(descriptor.memory_type),
+            registered: registration.is_registered().into(),
+        });
+        Ok(())
+    })
 }
 
 /// Returns the name of an agent that a region is registered with.
@@ -93,17 +87,14 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let name = Out::new(name, "name")?;
-            let mut agents = borrow(scope, region)?.agents();
-            let count = agents.len();
-            ensure!(index < count, NotFound, "index is {index}, and the region has {count} registrations");
-            name.set(blob::value(agents.swap_remove(index).into_bytes()));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let name = Out::new(name, "name")?;
+        let mut agents = borrow(scope, region)?.agents();
+        let count = agents.len();
+        ensure!(index < count, NotFound, "index is {index}, and the region has {count} registrations");
+        name.set(blob::value(agents.swap_remove(index).into_bytes()));
+        Ok(())
+    })
 }
 
 /// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters it too, but
@@ -118,14 +109,12 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
     registration: *mut kvmem_registration,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, registration)?.deregister()) }
+    call(error, |scope| borrow(scope, registration)?.deregister())
 }
 
 /// Destroys a registration handle. The region is deregistered when no layout or transfer uses the
 /// registration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_destroy(registration: *mut kvmem_registration) {
-    // SAFETY: by contract.
-    unsafe { destroy(registration) };
+    destroy(registration);
 }

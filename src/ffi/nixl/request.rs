@@ -56,20 +56,17 @@ pub unsafe extern "C" fn kvmem_request_create(
     request: *mut *mut kvmem_request,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let request = Out::new(request, "request")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let operation = operation_of(operation)?;
-            let local = list(scope, local, count, "local")?;
-            let owner = text::required(owner, "owner")?;
-            let remote = list(scope, remote, count, "remote")?;
-            let (options, of_runs) = request_options(scope, options)?;
-            request.set(Request::create(agent, operation, &local, (owner, &remote), options, of_runs)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let request = Out::new(request, "request")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let operation = operation_of(operation)?;
+        let local = list(scope, local, count, "local")?;
+        let owner = text::required(owner, "owner")?;
+        let remote = list(scope, remote, count, "remote")?;
+        let (options, of_runs) = request_options(scope, options)?;
+        request.set(Request::create(agent, operation, &local, (owner, &remote), options, of_runs)?);
+        Ok(())
+    })
 }
 
 /// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
@@ -96,21 +93,18 @@ pub unsafe extern "C" fn kvmem_request_make(
     request: *mut *mut kvmem_request,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let request = Out::new(request, "request")?;
-            let operation = operation_of(operation)?;
-            let local = borrow(scope, local).map_err(|error| error.context("local"))?;
-            let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?;
-            ensure!(count > 0, InvalidArgument, "count is 0; a request has at least one pair of indices");
-            let local = (local, items(local_indices, count, "local_indices")?);
-            let remote = (remote, items(remote_indices, count, "remote_indices")?);
-            let (options, of_runs) = request_options(scope, options)?;
-            request.set(Request::make(operation, local, remote, options, of_runs)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let request = Out::new(request, "request")?;
+        let operation = operation_of(operation)?;
+        let local = borrow(scope, local).map_err(|error| error.context("local"))?;
+        let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?;
+        ensure!(count > 0, InvalidArgument, "count is 0; a request has at least one pair of indices");
+        let local = (local, items(local_indices, count, "local_indices")?);
+        let remote = (remote, items(remote_indices, count, "remote_indices")?);
+        let (options, of_runs) = request_options(scope, options)?;
+        request.set(Request::make(operation, local, remote, options, of_runs)?);
+        Ok(())
+    })
 }
 
 /// Starts a run of a request. After the run has ended, the request can be posted again.
@@ -140,14 +134,11 @@ pub unsafe extern "C" fn kvmem_request_post(
     size: usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call_on(request, error, |request| {
-            let message = text::bytes(notification, size, "notification")?;
-            ensure_sendable(message)?;
-            request.post(message)
-        })
-    }
+    call_on(request, error, |request| {
+        let message = text::bytes(notification, size, "notification")?;
+        ensure_sendable(message)?;
+        request.post(message)
+    })
 }
 
 /// Returns the state of the last run of a request. Never waits.
@@ -163,15 +154,12 @@ pub unsafe extern "C" fn kvmem_request_poll(
     request: *const kvmem_request,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call_unless(request, error, Request::has_succeeded, |request| {
-            Ok(match request.poll()? {
-                Some(()) => KVMEM_STATUS_OK,
-                None => KVMEM_STATUS_IN_PROGRESS,
-            })
+    call_unless(request, error, Request::has_succeeded, |request| {
+        Ok(match request.poll()? {
+            Some(()) => KVMEM_STATUS_OK,
+            None => KVMEM_STATUS_IN_PROGRESS,
         })
-    }
+    })
 }
 
 /// Waits for the end of the last run of a request.
@@ -188,12 +176,9 @@ pub unsafe extern "C" fn kvmem_request_wait(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call_unless(request, error, Request::has_succeeded, |request| {
-            request.wait(timeout(timeout_ns)).map(|()| KVMEM_STATUS_OK)
-        })
-    }
+    call_unless(request, error, Request::has_succeeded, |request| {
+        request.wait(timeout(timeout_ns)).map(|()| KVMEM_STATUS_OK)
+    })
 }
 
 /// Returns the plugin of the backend that NIXL chose for a request.
@@ -206,14 +191,11 @@ pub unsafe extern "C" fn kvmem_request_get_backend(
     plugin: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let plugin = Out::new(plugin, "plugin")?;
-            plugin.set(blob::value(borrow(scope, request)?.backend()?.into_bytes()));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let plugin = Out::new(plugin, "plugin")?;
+        plugin.set(blob::value(borrow(scope, request)?.backend()?.into_bytes()));
+        Ok(())
+    })
 }
 
 /// NIXL's estimate of the duration of a request.
@@ -243,20 +225,17 @@ pub unsafe extern "C" fn kvmem_request_estimate(
     cost: *mut kvmem_request_cost,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let cost = out(cost, "cost")?;
-            let estimate = borrow(scope, request)?.estimate()?;
-            cost.write(kvmem_request_cost {
-                duration_ns: nanoseconds(estimate.duration),
-                margin_ns: nanoseconds(estimate.margin),
-                method: estimate.method,
-                reserved: 0,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let cost = out(cost, "cost")?;
+        let estimate = borrow(scope, request)?.estimate()?;
+        cost.write(kvmem_request_cost {
+            duration_ns: nanoseconds(estimate.duration),
+            margin_ns: nanoseconds(estimate.margin),
+            method: estimate.method,
+            reserved: 0,
+        });
+        Ok(())
+    })
 }
 
 /// NIXL's measurements of the last run of a request.
@@ -288,21 +267,18 @@ pub unsafe extern "C" fn kvmem_request_get_telemetry(
     telemetry: *mut kvmem_request_telemetry,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let telemetry = out(telemetry, "telemetry")?;
-            let measured = borrow(scope, request)?.telemetry()?;
-            telemetry.write(kvmem_request_telemetry {
-                start_ns: nanoseconds(measured.start),
-                post_ns: nanoseconds(measured.post),
-                duration_ns: nanoseconds(measured.transfer),
-                bytes: measured.bytes,
-                descriptors: measured.descriptors,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let telemetry = out(telemetry, "telemetry")?;
+        let measured = borrow(scope, request)?.telemetry()?;
+        telemetry.write(kvmem_request_telemetry {
+            start_ns: nanoseconds(measured.start),
+            post_ns: nanoseconds(measured.post),
+            duration_ns: nanoseconds(measured.transfer),
+            bytes: measured.bytes,
+            descriptors: measured.descriptors,
+        });
+        Ok(())
+    })
 }
 
 /// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
@@ -312,8 +288,7 @@ pub unsafe extern "C" fn kvmem_request_get_telemetry(
 /// uses the request: destroy it after both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_destroy(request: *mut kvmem_request) {
-    // SAFETY: by contract.
-    unsafe { destroy(request) };
+    destroy(request);
 }
 
 fn operation_of(value: u32) -> Result<Operation> {

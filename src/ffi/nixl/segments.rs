@@ -36,16 +36,13 @@ pub unsafe extern "C" fn kvmem_segments_register(
     segments: *mut *mut kvmem_segments,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let segments = Out::new(segments, "segments")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let list = list(scope, descriptors, count, "descriptors")?;
-            segments.set(Segments::register(agent, list, call_options(options)?)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let segments = Out::new(segments, "segments")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let list = list(scope, descriptors, count, "descriptors")?;
+        segments.set(Segments::register(agent, list, call_options(options)?)?);
+        Ok(())
+    })
 }
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
@@ -63,8 +60,7 @@ pub unsafe extern "C" fn kvmem_segments_deregister(
     segments: *mut kvmem_segments,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, segments)?.deregister()) }
+    call(error, |scope| borrow(scope, segments)?.deregister())
 }
 
 /// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
@@ -72,6 +68,5 @@ pub unsafe extern "C" fn kvmem_segments_deregister(
 /// call_timeout_ns of the agent, they stay registered: kvmem_segments_deregister reports that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_segments_destroy(segments: *mut kvmem_segments) {
-    // SAFETY: by contract.
-    unsafe { destroy(segments) };
+    destroy(segments);
 }

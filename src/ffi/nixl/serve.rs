@@ -60,17 +60,14 @@ pub unsafe extern "C" fn kvmem_layout_serve(
     options: *const kvmem_serve_options,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = borrow(scope, layout)?;
-            let options = match read_nullable(options)? {
-                Some(options) => converted(&options)?,
-                None => ServeOptions::default(),
-            };
-            serve(layout, &options)
-        })
-    }
+    call(error, |scope| {
+        let layout = borrow(scope, layout)?;
+        let options = match read_nullable(options)? {
+            Some(options) => converted(&options)?,
+            None => ServeOptions::default(),
+        };
+        serve(layout, &options)
+    })
 }
 
 fn converted(options: &kvmem_serve_options) -> Result<ServeOptions, Error> {

@@ -53,28 +53,25 @@ pub unsafe extern "C" fn kvmem_agent_get_telemetry(
     telemetry: *mut kvmem_agent_telemetry,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let telemetry = out(telemetry, "telemetry")?;
-            let sum = agent.call(Command::AgentTelemetry)?;
-            telemetry.write(kvmem_agent_telemetry {
-                succeeded: sum.succeeded,
-                failed: sum.failed,
-                in_flight: sum.in_flight,
-                bytes_read: sum.bytes_read,
-                bytes_written: sum.bytes_written,
-                descriptors: sum.descriptors,
-                post_ns: nanoseconds(sum.post),
-                duration_ns: nanoseconds(sum.transfer),
-                longest_ns: nanoseconds(sum.longest),
-                notifications_sent: sum.notifications_sent,
-                notifications_received: sum.notifications_received,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let agent = &borrow(scope, agent)?.agent;
+        let telemetry = out(telemetry, "telemetry")?;
+        let sum = agent.call(Command::AgentTelemetry)?;
+        telemetry.write(kvmem_agent_telemetry {
+            succeeded: sum.succeeded,
+            failed: sum.failed,
+            in_flight: sum.in_flight,
+            bytes_read: sum.bytes_read,
+            bytes_written: sum.bytes_written,
+            descriptors: sum.descriptors,
+            post_ns: nanoseconds(sum.post),
+            duration_ns: nanoseconds(sum.transfer),
+            longest_ns: nanoseconds(sum.longest),
+            notifications_sent: sum.notifications_sent,
+            notifications_received: sum.notifications_received,
+        });
+        Ok(())
+    })
 }
 
 /// A duration as nanoseconds of the C ABI.

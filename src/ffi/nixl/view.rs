@@ -39,16 +39,13 @@ pub unsafe extern "C" fn kvmem_memory_view_create(
     view: *mut *mut kvmem_memory_view,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let view = Out::new(view, "view")?;
-            let agent = &borrow(scope, agent)?.agent;
-            let list = list(scope, descriptors, count, "descriptors")?;
-            view.set(View::create(agent, &list, call_options(options)?)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let view = Out::new(view, "view")?;
+        let agent = &borrow(scope, agent)?.agent;
+        let list = list(scope, descriptors, count, "descriptors")?;
+        view.set(View::create(agent, &list, call_options(options)?)?);
+        Ok(())
+    })
 }
 
 /// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
@@ -64,6 +61,5 @@ pub unsafe extern "C" fn kvmem_memory_view_handle(view: *const kvmem_memory_view
 /// Destroys a memory view. No kernel may use it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_memory_view_destroy(view: *mut kvmem_memory_view) {
-    // SAFETY: by contract.
-    unsafe { destroy(view) };
+    destroy(view);
 }

@@ -93,15 +93,12 @@ pub unsafe extern "C" fn kvmem_region_get_path(
     path: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let path = Out::new(path, "path")?;
-            let found = borrow(scope, region)?.path()?;
-            path.set(blob::value(found.as_os_str().as_bytes().to_vec()));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let path = Out::new(path, "path")?;
+        let found = borrow(scope, region)?.path()?;
+        path.set(blob::value(found.as_os_str().as_bytes().to_vec()));
+        Ok(())
+    })
 }
 
 /// Waits until the written data of a disk region is durable. Does nothing for other regions.
@@ -112,8 +109,7 @@ pub unsafe extern "C" fn kvmem_region_sync(
     region: *const kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
+    call(error, |scope| borrow(scope, region)?.sync())
 }
 
 /// The options of a file as core types.

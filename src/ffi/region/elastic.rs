@@ -81,8 +81,7 @@ pub unsafe extern "C" fn kvmem_region_commit(
     size: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, region)?.commit(offset, size)) }
+    call(error, |scope| borrow(scope, region)?.commit(offset, size))
 }
 
 /// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
@@ -107,8 +106,7 @@ pub unsafe extern "C" fn kvmem_region_decommit(
     size: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, region)?.decommit(offset, size)) }
+    call(error, |scope| borrow(scope, region)?.decommit(offset, size))
 }
 
 /// State of an elastic region.
@@ -135,20 +133,17 @@ pub unsafe extern "C" fn kvmem_region_get_elastic_info(
     info: *mut kvmem_elastic_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            let memory = borrow(scope, region)?.ensure_elastic()?;
-            info.write(kvmem_elastic_info {
-                extent_size: memory.extent_size(),
-                num_extents: memory.size() / memory.extent_size(),
-                num_committed: memory.committed().len() as u64,
-                generation: memory.generation(),
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let info = out(info, "info")?;
+        let memory = borrow(scope, region)?.ensure_elastic()?;
+        info.write(kvmem_elastic_info {
+            extent_size: memory.extent_size(),
+            num_extents: memory.size() / memory.extent_size(),
+            num_committed: memory.committed().len() as u64,
+            generation: memory.generation(),
+        });
+        Ok(())
+    })
 }
 
 /// The options of elastic memory as core types.

@@ -41,22 +41,19 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
     holders: *mut kvmem_region_holders,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let holders = out(holders, "holders")?;
-            let found = borrow(scope, region)?.holders()?;
-            holders.write(kvmem_region_holders {
-                references: found.references,
-                views: found.views,
-                registrations: found.registrations,
-                shares: found.shares,
-                importers: found.importers,
-                handles: found.handles,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let holders = out(holders, "holders")?;
+        let found = borrow(scope, region)?.holders()?;
+        holders.write(kvmem_region_holders {
+            references: found.references,
+            views: found.views,
+            registrations: found.registrations,
+            shares: found.shares,
+            importers: found.importers,
+            handles: found.handles,
+        });
+        Ok(())
+    })
 }
 
 /// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
@@ -68,8 +65,7 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
     region: *const kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
+    call(error, |scope| borrow(scope, region)?.ensure_owner_lives())
 }
 
 /// Destroys a region handle. The memory is freed when nothing refers to it any more.
@@ -80,6 +76,5 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
 /// finished invalidates captures in its primary context, as cudaFree does: see docs/streams.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_destroy(region: *mut kvmem_region) {
-    // SAFETY: by contract.
-    unsafe { destroy(region) };
+    destroy(region);
 }

@@ -70,14 +70,11 @@ pub unsafe extern "C" fn kvmem_region_get_info(
     info: *mut kvmem_region_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            info.write(describe(borrow(scope, region)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let info = out(info, "info")?;
+        info.write(describe(borrow(scope, region)?));
+        Ok(())
+    })
 }
 
 /// Resident memory of a region, in bytes.
@@ -109,19 +106,16 @@ pub unsafe extern "C" fn kvmem_region_get_residency(
     residency: *mut kvmem_region_residency,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let residency = out(residency, "residency")?;
-            let found = borrow(scope, region)?.residency()?;
-            residency.write(kvmem_region_residency {
-                resident_bytes: found.resident,
-                transparent_huge_bytes: found.transparent_huge,
-                swapped_bytes: found.swapped,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let residency = out(residency, "residency")?;
+        let found = borrow(scope, region)?.residency()?;
+        residency.write(kvmem_region_residency {
+            resident_bytes: found.resident,
+            transparent_huge_bytes: found.transparent_huge,
+            swapped_bytes: found.swapped,
+        });
+        Ok(())
+    })
 }
 
 fn describe(region: &Region) -> kvmem_region_info {

@@ -22,12 +22,9 @@ pub unsafe extern "C" fn kvmem_region_create_view(
     view: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let view = Out::new(view, "view")?;
-            view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let view = Out::new(view, "view")?;
+        view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
+        Ok(())
+    })
 }

@@ -48,21 +48,18 @@ pub unsafe extern "C" fn kvmem_share_get_fd(
     fd: *mut i32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let fd = out(fd, "fd")?;
-            let fds = borrow(scope, share)?.fds();
-            ensure!(
-                index < fds.len(),
-                OutOfRange,
-                "index is {index}, and the share has {} file descriptors",
-                fds.len()
-            );
-            fd.write(fds[index].as_raw_fd());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let fd = out(fd, "fd")?;
+        let fds = borrow(scope, share)?.fds();
+        ensure!(
+            index < fds.len(),
+            OutOfRange,
+            "index is {index}, and the share has {} file descriptors",
+            fds.len()
+        );
+        fd.write(fds[index].as_raw_fd());
+        Ok(())
+    })
 }
 
 /// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not

@@ -82,14 +82,11 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
-            share.set(Arc::new(Share::from_region(borrow(scope, region)?, grant(options)?)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
+        share.set(Arc::new(Share::from_region(borrow(scope, region)?, grant(options)?)?));
+        Ok(())
+    })
 }
 
 /// Creates a share of a layout: its shape, its regions, and the data for NIXL.
@@ -113,14 +110,11 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
-            share.set(Arc::new(Share::from_layout(borrow(scope, layout)?, grant(options)?)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
+        share.set(Arc::new(Share::from_layout(borrow(scope, layout)?, grant(options)?)?));
+        Ok(())
+    })
 }
 
 /// The options as core types.

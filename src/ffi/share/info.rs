@@ -52,22 +52,18 @@ pub unsafe extern "C" fn kvmem_share_get_info(
     info: *mut kvmem_share_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            info.write(describe(borrow(scope, share)?));
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let info = out(info, "info")?;
+        info.write(describe(borrow(scope, share)?));
+        Ok(())
+    })
 }
 
 /// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
 /// share. Regions and layouts that were opened from it stay open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
-    // SAFETY: by contract.
-    unsafe { destroy(share) };
+    destroy(share);
 }
 
 fn describe(share: &Share) -> kvmem_share_info {

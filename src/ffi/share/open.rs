@@ -104,15 +104,12 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (region, options) = (Out::new(region, "region")?, read_nullable(options)?);
-            options.as_ref().map_or(Ok(()), ensure_for_region)?;
-            region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?.into());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (region, options) = (Out::new(region, "region")?, read_nullable(options)?);
+        options.as_ref().map_or(Ok(()), ensure_for_region)?;
+        region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?.into());
+        Ok(())
+    })
 }
 
 /// Opens the layout of a share: maps its memory, or accesses it through NIXL.
@@ -138,14 +135,11 @@ pub unsafe extern "C" fn kvmem_share_open_layout(
     layout: *mut *mut kvmem_layout,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (layout, options) = (Out::new(layout, "layout")?, read_nullable(options)?);
-            layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let (layout, options) = (Out::new(layout, "layout")?, read_nullable(options)?);
+        layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
+        Ok(())
+    })
 }
 
 /// Fails for what only layouts use.

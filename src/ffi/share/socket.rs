@@ -40,13 +40,10 @@ pub unsafe extern "C" fn kvmem_share_send(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let share = borrow(scope, share)?;
-            socket::send(open_socket(fd)?, share.bytes(), share.fds(), deadline(timeout_ns))
-        })
-    }
+    call(error, |scope| {
+        let share = borrow(scope, share)?;
+        socket::send(open_socket(fd)?, share.bytes(), share.fds(), deadline(timeout_ns))
+    })
 }
 
 /// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.

@@ -36,19 +36,16 @@ pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let count = out(count, "count")?;
-            if capacity > 0 {
-                check_items(indices, capacity, "indices")?;
-            }
-            let found =
-                borrow(scope, transfer)?.findings(|findings| copy(&findings.mismatches, indices, capacity));
-            count.write(ended(found)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let count = out(count, "count")?;
+        if capacity > 0 {
+            check_items(indices, capacity, "indices")?;
+        }
+        let found =
+            borrow(scope, transfer)?.findings(|findings| copy(&findings.mismatches, indices, capacity));
+        count.write(ended(found)?);
+        Ok(())
+    })
 }
 
 /// Returns the checksums that the last run has computed, with KVMEM_SUBMIT_CHECKSUM. Never waits.
@@ -77,26 +74,23 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let count = out(count, "count")?;
-            if capacity > 0 {
-                check_items(checksums, capacity, "checksums")?;
-            }
-            let found = borrow(scope, transfer)?.findings(|findings| {
-                findings.checksums.as_ref().map(|computed| copy(computed, checksums, capacity))
-            });
-            let Some(computed) = ended(found)? else {
-                fail!(
-                    InvalidState,
-                    "the last run has computed no checksums; submit it with KVMEM_SUBMIT_CHECKSUM"
-                )
-            };
-            count.write(computed);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let count = out(count, "count")?;
+        if capacity > 0 {
+            check_items(checksums, capacity, "checksums")?;
+        }
+        let found = borrow(scope, transfer)?.findings(|findings| {
+            findings.checksums.as_ref().map(|computed| copy(computed, checksums, capacity))
+        });
+        let Some(computed) = ended(found)? else {
+            fail!(
+                InvalidState,
+                "the last run has computed no checksums; submit it with KVMEM_SUBMIT_CHECKSUM"
+            )
+        };
+        count.write(computed);
+        Ok(())
+    })
 }
 
 fn ended<T>(found: Result<Option<T>>) -> Result<T> {

@@ -46,14 +46,11 @@ pub unsafe extern "C" fn kvmem_transfer_create(
     transfer: *mut *mut kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let transfer = Out::new(transfer, "transfer")?;
-            transfer.set(created(scope, source, destination, options)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let transfer = Out::new(transfer, "transfer")?;
+        transfer.set(created(scope, source, destination, options)?);
+        Ok(())
+    })
 }
 
 /// Creates a transfer and starts its first run, in one call.
@@ -75,17 +72,14 @@ pub unsafe extern "C" fn kvmem_transfer_start(
     transfer: *mut *mut kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let transfer = Out::new(transfer, "transfer")?;
-            let step = step(&read(first)?)?;
-            let created = created(scope, source, destination, options)?;
-            created.submit(Some(step))?;
-            transfer.set(created);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let transfer = Out::new(transfer, "transfer")?;
+        let step = step(&read(first)?)?;
+        let created = created(scope, source, destination, options)?;
+        created.submit(Some(step))?;
+        transfer.set(created);
+        Ok(())
+    })
 }
 
 /// Creates a transfer.
@@ -98,14 +92,11 @@ unsafe fn created(
     destination: *const kvmem_layout,
     options: *const kvmem_transfer_options,
 ) -> Result<Transfer> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let options = read_nullable(options)?;
-        let source = borrow(scope, source).map_err(|error| error.context("source"))?;
-        let destination = borrow(scope, destination).map_err(|error| error.context("destination"))?;
-        let request = options.map(|options| request(scope, &options)).transpose()?;
-        Transfer::create(source, destination, request.unwrap_or_default())
-    }
+    let options = read_nullable(options)?;
+    let source = borrow(scope, source).map_err(|error| error.context("source"))?;
+    let destination = borrow(scope, destination).map_err(|error| error.context("destination"))?;
+    let request = options.map(|options| request(scope, &options)).transpose()?;
+    Transfer::create(source, destination, request.unwrap_or_default())
 }
 
 /// Returns the state of the last run. Never waits.
@@ -130,13 +121,10 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
     transfer: *const kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call_status(error, |scope| {
-            let over = borrow(scope, transfer)?.poll()?;
-            Ok(over.map_or(KVMEM_STATUS_IN_PROGRESS, |()| KVMEM_STATUS_OK))
-        })
-    }
+    call_status(error, |scope| {
+        let over = borrow(scope, transfer)?.poll()?;
+        Ok(over.map_or(KVMEM_STATUS_IN_PROGRESS, |()| KVMEM_STATUS_OK))
+    })
 }
 
 /// Waits for the end of the last run.
@@ -155,8 +143,7 @@ pub unsafe extern "C" fn kvmem_transfer_wait(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.wait(timeout(timeout_ns))) }
+    call(error, |scope| borrow(scope, transfer)?.wait(timeout(timeout_ns)))
 }
 
 /// Cancels the parts of the last run that have not started. Never waits.
@@ -173,6 +160,5 @@ pub unsafe extern "C" fn kvmem_transfer_cancel(
     transfer: *mut kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.cancel()) }
+    call(error, |scope| borrow(scope, transfer)?.cancel())
 }

@@ -148,8 +148,7 @@ pub unsafe extern "C" fn kvmem_transfer_prepare(
     options: *const kvmem_submit_options,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.prepare(step(&read(options)?)?)) }
+    call(error, |scope| borrow(scope, transfer)?.prepare(step(&read(options)?)?))
 }
 
 /// Starts a run of a transfer, with new blocks or with those that were prepared or submitted last.
@@ -191,8 +190,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
     options: *const kvmem_submit_options,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.submit(step_or_prepared(options)?)) }
+    call(error, |scope| borrow(scope, transfer)?.submit(step_or_prepared(options)?))
 }
 
 /// The step as core types, or `None` for the prepared one.
@@ -202,8 +200,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 pub(in crate::ffi) unsafe fn step_or_prepared<'a>(
     options: *const kvmem_submit_options,
 ) -> Result<Option<Step<'a>>> {
-    // SAFETY: the caller's promise.
-    unsafe { read_nullable(options)?.map(|options| step(&options)).transpose() }
+    read_nullable(options)?.map(|options| step(&options)).transpose()
 }
 
 /// The step as core types.

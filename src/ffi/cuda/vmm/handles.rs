@@ -34,14 +34,11 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     fd: *mut i32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let fd = out(fd, "fd")?;
-            fd.write(borrow(scope, memory)?.export_fd()?.into_raw_fd());
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let fd = out(fd, "fd")?;
+        fd.write(borrow(scope, memory)?.export_fd()?.into_raw_fd());
+        Ok(())
+    })
 }
 
 /// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
@@ -56,14 +53,11 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     handle: *mut kvmem_fabric_handle,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let handle = out(handle, "handle")?;
-            handle.write(kvmem_fabric_handle { bytes: borrow(scope, memory)?.export_fabric()? });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let handle = out(handle, "handle")?;
+        handle.write(kvmem_fabric_handle { bytes: borrow(scope, memory)?.export_fabric()? });
+        Ok(())
+    })
 }
 
 /// For the device of imported memory: accept any location.

@@ -42,14 +42,11 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     mapping: *mut *mut kvmem_vmm_mapping,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let mapping = Out::new(mapping, "mapping")?;
-            mapping.set(DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let mapping = Out::new(mapping, "mapping")?;
+        mapping.set(DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
+        Ok(())
+    })
 }
 
 /// Sets the access of a GPU to a mapping.
@@ -62,18 +59,15 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
     access: u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let access = match access {
-                KVMEM_ACCESS_NONE => DeviceAccess::None,
-                KVMEM_ACCESS_READ => DeviceAccess::Read,
-                KVMEM_ACCESS_READ_WRITE => DeviceAccess::ReadWrite,
-                other => return Err(not_one_of("access", other, "KVMEM_ACCESS_*")),
-            };
-            borrow(scope, mapping)?.set_access(device, access)
-        })
-    }
+    call(error, |scope| {
+        let access = match access {
+            KVMEM_ACCESS_NONE => DeviceAccess::None,
+            KVMEM_ACCESS_READ => DeviceAccess::Read,
+            KVMEM_ACCESS_READ_WRITE => DeviceAccess::ReadWrite,
+            other => return Err(not_one_of("access", other, "KVMEM_ACCESS_*")),
+        };
+        borrow(scope, mapping)?.set_access(device, access)
+    })
 }
 
 /// Returns the access of a GPU to a mapping.
@@ -84,18 +78,15 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
     access: *mut u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let access = out(access, "access")?;
-            access.write(match borrow(scope, mapping)?.access(device)? {
-                DeviceAccess::None => KVMEM_ACCESS_NONE,
-                DeviceAccess::Read => KVMEM_ACCESS_READ,
-                DeviceAccess::ReadWrite => KVMEM_ACCESS_READ_WRITE,
-            });
-            Ok(())
-        })
-    }
+    call(error, |scope| {
+        let access = out(access, "access")?;
+        access.write(match borrow(scope, mapping)?.access(device)? {
+            DeviceAccess::None => KVMEM_ACCESS_NONE,
+            DeviceAccess::Read => KVMEM_ACCESS_READ,
+            DeviceAccess::ReadWrite => KVMEM_ACCESS_READ_WRITE,
+        });
+        Ok(())
+    })
 }
 
 /// Returns the address and size of a mapping.
@@ -106,18 +97,14 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     size: *mut u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let mapping = borrow(scope, mapping)?;
-            write_span(address, size, mapping.address(), mapping.size())
-        })
-    }
+    call(error, |scope| {
+        let mapping = borrow(scope, mapping)?;
+        write_span(address, size, mapping.address(), mapping.size())
+    })
 }
 
 /// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_destroy(mapping: *mut kvmem_vmm_mapping) {
-    // SAFETY: by contract.
-    unsafe { destroy(mapping) };
+    destroy(mapping);
 }

@@ -105,8 +105,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
 /// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_destroy(memory: *mut kvmem_vmm_memory) {
-    // SAFETY: by contract.
-    unsafe { destroy(memory) };
+    destroy(memory);
 }
 
 fn properties(options: &kvmem_vmm_options) -> Result<AllocationProperties> {

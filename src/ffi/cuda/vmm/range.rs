@@ -48,18 +48,14 @@ pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     size: *mut u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let range = borrow(scope, range)?;
-            write_span(address, size, range.address(), range.size())
-        })
-    }
+    call(error, |scope| {
+        let range = borrow(scope, range)?;
+        write_span(address, size, range.address(), range.size())
+    })
 }
 
 /// Destroys a range handle. The addresses are freed when nothing is mapped there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_destroy(range: *mut kvmem_vmm_range) {
-    // SAFETY: by contract.
-    unsafe { destroy(range) };
+    destroy(range);
 }
