@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that `unsafe` is only where CONTRIBUTING.md allows it.
 
-CONTRIBUTING.md lists the files that may contain `unsafe`. Every other file of src/ must have #![forbid(unsafe_code)], or
-be a module of a file that has it. A file whose tests alone need `unsafe` has
-#![cfg_attr(not(test), forbid(unsafe_code))]. A file with a listed module below it cannot have the attribute, because that
-would hold for the module too; it is checked for `unsafe` all the same. The check also fails for a listed file that contains no `unsafe`, so that the
-list becomes shorter when the code does.
+The crate denies `unsafe`, and the files that CONTRIBUTING.md lists allow it. Any other file that contains `unsafe` outside its tests, or that allows it
+for all of its modules, fails here, and so does a listed file that contains no `unsafe`: the list becomes shorter when the code does.
 """
 
 import re
@@ -15,7 +12,7 @@ import sys
 from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, section, without_tests
 
 HEADING = "Where `unsafe` is allowed"
-FORBID = re.compile(r"#!\[(?:cfg_attr\(not\(test\), )?forbid\(unsafe_code\)")
+ALLOW = "#![allow(unsafe_code)]"
 UNSAFE = re.compile(r"\bunsafe\b")
 
 
@@ -27,38 +24,25 @@ def listed():
         yield from (before + name + after for name in names.split(",")) if brace else (pattern,)
 
 
-def is_forbidden(path):
-    """Whether the file, or a module that it belongs to, forbids `unsafe`."""
-    files = [path]
-    for folder in path.relative_to(SOURCE).parents:
-        if folder.parts:
-            files += [SOURCE / folder / "mod.rs", (SOURCE / folder).with_suffix(".rs")]
-    return any(file.exists() and FORBID.search(file.read_text()) for file in files)
-
-
-def modules_below(path):
-    """The folder of a file's own modules, as a prefix of paths."""
-    folder = path.parent if path.name in ("mod.rs", "lib.rs") else path.with_suffix("")
-    return f"{folder.relative_to(ROOT)}/"
-
-
 def main():
     allowed = list(listed())
     problems = [f"{entry} is listed in {PAGE.name}, but does not exist"
                 for entry in allowed if not (ROOT / entry).exists()]
+    if "#![deny(unsafe_code)]" not in (SOURCE / "lib.rs").read_text():
+        problems.append("src/lib.rs does not deny `unsafe`")
     for path in sorted(SOURCE.rglob("*.rs")):
         name = str(path.relative_to(ROOT))
         if path.name == "tests.rs" or "tests" in path.parts or path == SOURCE / "build.rs":
             continue
-        uses = UNSAFE.search(without_tests(COMMENT_OR_STRING.sub(" ", path.read_text().replace("unsafe_code", ""))))
+        text = path.read_text()
+        uses = UNSAFE.search(without_tests(COMMENT_OR_STRING.sub(" ", text.replace("unsafe_code", ""))))
         if name in allowed and not uses:
-            problems.append(f"{name} contains no `unsafe`: remove it from the list in {PAGE.name}, and forbid it there")
+            problems.append(f"{name} contains no `unsafe`: remove it from the list in {PAGE.name}, and do not allow it there")
         if not any(name == entry or entry.endswith("/") and name.startswith(entry) for entry in allowed):
             if uses:
                 problems.append(f"{name} contains `unsafe`, and {PAGE.name} does not list it")
-            is_parent = any(entry.startswith(modules_below(path)) for entry in allowed)
-            if not is_parent and not is_forbidden(path):
-                problems.append(f"{name} lacks #![forbid(unsafe_code)]")
+            if ALLOW in text:
+                problems.append(f"{name} allows `unsafe`, and {PAGE.name} does not list it")
     for problem in problems:
         print(problem)
     if problems:

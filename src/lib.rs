@@ -21,6 +21,8 @@
 //! - [`cuda`]: the driver, found at run time.
 //! - [`base`]: errors, log, locks, threads, processes, wire forms: what every module may use.
 
+#![deny(unsafe_code)]
+
 pub mod base;
 pub mod copy;
 pub mod cuda;

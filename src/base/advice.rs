@@ -4,8 +4,6 @@
 //! [`for_errno`] applies to all calls, and is part of every error with such an errno. The other functions are for errors of
 //! certain calls.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;

@@ -2,8 +2,6 @@
 //! A thread that runs callbacks of the caller, in order. No other thread of the library runs them, so a callback may call any
 //! function of the library, and block for any time.
 
-#![forbid(unsafe_code)]
-
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};

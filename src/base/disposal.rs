@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Drops objects on a separate thread: freeing device memory or unlocking pages can block until all work that is queued on
 //! the device has completed.
-#![forbid(unsafe_code)]
 
 use crate::base::file_systems::FileSystems;
 use crate::base::thread_pool::Pool;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The error type of the library: a status for programs, a message for people, and the native cause.
 
-#![forbid(unsafe_code)]
-
 use std::borrow::Cow;
 
 use crate::base::advice;

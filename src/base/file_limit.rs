@@ -4,6 +4,7 @@
 //! A call that exceeds it fails with EFBIG, and the kernel also sends SIGXFSZ to the calling thread. The default action of
 //! that signal ends the process. A library must not install signal handlers, so the calls that can exceed the limit run with
 //! the signal blocked.
+#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file systems that files are on. Work on one that does not respond must not delay work on others.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 /// A file system: the major and minor number of its device.

@@ -2,8 +2,6 @@
 //! A lock of a folder, by which processes take turns to change what is in it. It is advisory, and any process that can read the
 //! folder can hold it: who waits for it must go on without it after a time.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 

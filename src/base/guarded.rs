@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Converts panics to errors at the boundary to C, and on threads that other work depends on.
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -3,8 +3,6 @@
 //! giver learns that, and keeps it: a channel would take it, and drop it with the receiver. Its code is also a tenth of a
 //! channel's, and each type of value has its own.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State that the process has for each of a few keys, such as devices.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use crate::base::sync::Mutex;

@@ -2,8 +2,6 @@
 //! Intentionally leaked objects: those that hardware or another library may still use, for an unknown time. They are kept
 //! reachable so that leak checkers stay quiet.
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 
 use crate::base::sync::Mutex;

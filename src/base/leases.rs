@@ -2,7 +2,6 @@
 //! A resource that peers share: which of them has how much of it, and since when. A peer has at most its share, so that others
 //! find some whatever it does. A peer that says nothing more may never return what it has, so the owner of the resource ends
 //! leases by their age.
-#![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;

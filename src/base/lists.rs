@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists whose length depends on what a caller passes, such as one entry for each block pair or contiguous range. A list that
 //! does not fit in memory is an error: an allocation that the standard library makes by itself ends the process.
-#![forbid(unsafe_code)]
 
 use crate::base::error::{Error, Result, Status};
 

@@ -4,8 +4,6 @@
 //! Messages are queued and delivered on a thread of their own. So a message may be logged with any lock held, and the
 //! callback may call any function of the library.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

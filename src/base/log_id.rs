@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers by which the log names objects: an object has the same number in all of its lines.
 
-#![forbid(unsafe_code)]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of an object, which is unique among all objects of the process. Later objects have higher numbers.

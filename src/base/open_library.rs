@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Libraries that are opened at run time.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paths of the caller that are used after the call, when the process may have another working directory.
 
-#![forbid(unsafe_code)]
-
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result, Status, ensure};

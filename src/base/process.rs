@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The current process: its identity on the machine, whether it was forked, and file descriptors that children close.
+#![allow(unsafe_code)]
 
 mod free_descriptors;
 mod identity;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random bytes of the kernel.
 
-#![forbid(unsafe_code)]
-
 use crate::base::error::{Error, Result};
 use crate::base::retried::getrandom;
 

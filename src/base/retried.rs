@@ -7,7 +7,7 @@
 //!
 //! Two calls are not here. fallocate loses its progress, so `region/tiers/disk/fill.rs` divides it. close is never repeated: Linux has
 //! closed the file even if it returns EINTR.
-
+#![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "all of them are repeated here")]
 
 use std::ffi::{CString, c_int, c_void};

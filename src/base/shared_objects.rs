@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects that are made at first use, and shared by all that need an object of the same kind while one of them uses it.
-#![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sorts with little code per type of element: those of the standard library have 5 to 8 KB for each.
-#![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
 

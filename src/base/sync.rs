@@ -9,8 +9,6 @@
 //! with it, but not those of std, which is distributed compiled. The usual build keeps those of std: the table in which parking_lot
 //! lists waiting threads can be locked while another thread forks, and then stays locked in the child.
 
-#![forbid(unsafe_code)]
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,7 @@
 //! Starts the threads of the library. They block signals, so that the program's handlers run on its own threads: a handler
 //! may need data of its thread, and would delay what a thread of the library does. SIGXFSZ is among them: writes of NIXL's
 //! file backends beyond the limit on the size of files fail, and do not end the process.
+#![allow(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
 
 use std::marker::PhantomData;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Threads that copy, that read and write files, or that watch work in flight. They start when there is work, and end after
 //! some seconds without work, so an idle process has none.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

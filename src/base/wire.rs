@@ -5,8 +5,6 @@
 //! The header is 20 bytes: magic (8), version (2), flags (2), bytes of the fields (4), CRC-32C of all before it and of
 //! the fields (4); little-endian. Every version starts with it, so that damage can be distinguished from a newer version.
 
-#![forbid(unsafe_code)]
-
 use std::ops::RangeInclusive;
 
 use serde::Serialize;

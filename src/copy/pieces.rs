@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pieces of blocks, in checksum order. Pieces that are adjacent in memory are merged: longer pieces have less overhead.
-#![forbid(unsafe_code)]
 
 use crate::layout::{Axis, Layout};
 use crate::plan::Slots;

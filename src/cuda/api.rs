@@ -4,6 +4,7 @@
 //! cudarc loads the library and defines the types. Its own wrappers panic on a missing symbol, and return a Rust enum,
 //! which is undefined behaviour for result codes of a newer driver. So the functions are declared here, and return
 //! integers.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

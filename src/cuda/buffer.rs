@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of a device for kvmem's own use.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The checksum kernel: its parameter, which src/cuda/kernels/checksum.h declares too, and its launch.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Result codes of the driver, and which of them an error was caused by.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::c_uint;
 
 use crate::base::error::{Cause, Error, Status};

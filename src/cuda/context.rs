@@ -8,6 +8,7 @@
 //! it directly before each such call, with no other call of the driver in between. Threads of kvmem do so while transfers
 //! are in flight, so a program can reset its device at any time but one: between that check and the end of the one call
 //! after it. The driver has no call that does both, so nothing can close this window.
+#![allow(unsafe_code)]
 
 use std::ptr;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the driver: one per call, many per call, and rows at regular strides.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 

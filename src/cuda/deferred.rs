@@ -2,7 +2,6 @@
 //! Objects that the driver frees only when all work of their context has ended (see `quiet`). They are freed at once if it has, or
 //! does within [`PATIENCE`] while no other object waits for it. Otherwise a thread frees them when the device has finished the work:
 //! one thread for each device that has such objects. Until then they hold their memory and the context.
-#![forbid(unsafe_code)]
 
 use std::any::Any;
 use std::collections::VecDeque;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices and their attributes. Nothing here creates a context.
+#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 

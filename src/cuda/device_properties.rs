@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of a device. Some are determined by creating memory, so this file is above the virtual memory management.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::c_int;
 
 use super::device::Device;

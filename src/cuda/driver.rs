@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver, found and initialised once. A missing driver, an old one, one without devices and one that fails are
 //! reported as different errors.
+#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::fmt::Display;

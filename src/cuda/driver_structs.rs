@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Structs that the driver's functions take, where cudarc's cannot be used. They depend on nothing else in this folder.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::c_void;
 
 /// CUipcMemHandle, which is passed by value.

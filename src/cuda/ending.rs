@@ -5,8 +5,6 @@
 //! once, for one operation of a stream. All others mean only that the query itself failed, for example because another
 //! thread captured a stream. The work is then still running or has succeeded, and is queried again.
 
-#![forbid(unsafe_code)]
-
 use super::codes::{Code, DEINITIALIZED, has_code};
 use crate::base::error::{Error, Result, Status};
 use crate::base::log::log;

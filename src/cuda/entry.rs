@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A function of the driver's library. It knows its name, and so does the result of a call.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events: points in a stream that the host queries, and that other streams wait for.
+#![allow(unsafe_code)]
 
 use std::ptr;
 use std::sync::Arc;

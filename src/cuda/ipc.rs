@@ -4,6 +4,7 @@
 //! However often a process opens an allocation, the driver maps it once per device. So does this file: it counts the opens
 //! of a handle and closes it once, so that the driver never sees two opens by kvmem. A kernel can access memory that was
 //! opened in a context of its own device, so memory is opened for the device that will use it.
+#![allow(unsafe_code)]
 
 use std::any::Any;
 use std::collections::BTreeMap;

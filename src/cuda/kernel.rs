@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The copy kernels: their parameter, which src/cuda/kernels/copy.h declares too, and their launch.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory: allocations, and queries of addresses.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;

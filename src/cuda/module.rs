@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Modules: code in a context, which the driver compiles from PTX.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;

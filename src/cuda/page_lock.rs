@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Page-locking host memory, so that devices reach it by DMA.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::sync::Arc;

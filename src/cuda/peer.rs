@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Access of kernels to memory that the program itself allocated on another device.
 
-#![forbid(unsafe_code)]
-
 use super::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, has_code};
 use super::context::Context;
 use super::device::Device;

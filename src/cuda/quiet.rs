@@ -13,7 +13,6 @@
 //! one by one, and kvmem does not know those of the engine. So the query is rare: its result is an event, which is queried without
 //! harm to captures, and all users of a context share it. The next query is made after the event has completed, and not while a
 //! [`Capture`] is known.
-#![forbid(unsafe_code)]
 
 use std::mem;
 use std::sync::{Arc, Weak};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Streams of kvmem, and streams of callers.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::ptr;

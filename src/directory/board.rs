@@ -4,8 +4,6 @@
 //! A caller that does not take its events must not cost memory: only the last state per agent is kept, and an event is the
 //! difference between that and the state that was reported last. So an agent that was restarted twice since is one event.
 
-#![forbid(unsafe_code)]
-
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::store::{Report, State};

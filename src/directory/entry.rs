@@ -2,8 +2,6 @@
 //! Entries of a directory, and their wire forms. Any process may write to the same folder or key range, so nothing that is
 //! read is trusted: sizes are bounded, and an entry must contain the name under which it is stored.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What must exist while peers can find an entry: the shares of its layouts at brokers.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 use std::mem;
 

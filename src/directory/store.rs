@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a directory needs of the place where entries are stored: a folder, or etcd.
 
-#![forbid(unsafe_code)]
-
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Presence};

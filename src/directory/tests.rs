@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deadlines of a store that does not respond, and the end of its thread.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

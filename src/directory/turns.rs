@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Publications and withdrawals of one agent run one after another. Each waits for the others until its own deadline.
 
-#![forbid(unsafe_code)]
-
 use std::collections::BTreeSet;
 use std::time::Instant;
 

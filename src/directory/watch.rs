@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the caller watches, what its calls wait for, and the events that it has not taken.
 
-#![forbid(unsafe_code)]
-
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a transfer takes its method.
-#![forbid(unsafe_code)]
 
 use super::Candidate;
 use crate::run::method::TransferMethod;

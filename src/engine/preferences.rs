@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The caller's constraints on the method of a transfer, and what it wants at the end of a run.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a plan to the engine that executes it.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

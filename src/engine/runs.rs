@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The runs of a prepared transfer: checks and holds what each of them needs, and waits for the last one.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

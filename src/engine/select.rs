@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the engine for two layouts, by their memory types.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A move that is made once, to its end: copies for a verification, to memory that kvmem reads.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

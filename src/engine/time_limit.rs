@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a run with a limit of time moves, for the error if it takes longer.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //!
 //! The only module with exported symbols, pointers of callers and C types. `include/kvmem.h` is generated from it, so
 //! the comments here are its text. So each item has one; elsewhere a comment says what its name and type do not.
-
+#![allow(unsafe_code)]
 #![warn(missing_docs)]
 #![allow(non_camel_case_types)]
 // The contract of each function is its page in the header: pointers are NULL or valid as it says.

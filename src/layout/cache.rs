@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an engine keeps for a layout, such as staging memory, so that it is not created for each transfer.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The caches that have values for a layout.
-#![forbid(unsafe_code)]
 
 use crate::base::log_id::LogId;
 use crate::base::sync::Mutex;

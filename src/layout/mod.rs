@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts: where each block of a KV cache is located in regions.
 
-#![forbid(unsafe_code)]
-
 mod arrangement;
 mod axes;
 mod axis;

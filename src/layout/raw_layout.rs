@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A layout over raw memory of a peer, which need not use kvmem.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::Layout;

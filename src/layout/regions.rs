@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What transfers ask of the regions of a layout, which takes as long for hundreds of regions as for one.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::RawFd;
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer needs to know of an owner that serves transfers of a layout.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Result, ensure};

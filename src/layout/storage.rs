@@ -2,8 +2,6 @@
 //! What transfers need to know of the regions of a layout. It is found when the layout is built, because its regions
 //! never change: a transfer is then created as fast for hundreds of regions as for one.
 
-#![forbid(unsafe_code)]
-
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::RawFd;
 use std::sync::Arc;

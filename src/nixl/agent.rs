@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An agent: a handle on the thread that drives it.
 
-#![forbid(unsafe_code)]
-
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};

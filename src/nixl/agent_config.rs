@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How an agent is configured.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use super::sys;

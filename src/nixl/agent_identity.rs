@@ -4,6 +4,7 @@
 //! Agents of two processes can have one name and equal addresses, as forked replicas do, and an agent that restarts has the name
 //! of the previous one. So a layout's descriptor names the identity of its agent, and the importer checks that the metadata that
 //! it has loaded under the name contains it. NIXL compares device ids; UCX uses none for host memory.
+#![allow(unsafe_code)]
 
 use std::ptr;
 

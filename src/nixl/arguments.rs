@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NIXL's optional arguments: the backends that a call may use, a notification, or the address that it sends to.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::ptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handles of backends, of their parameters and of the memory types they accept.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ptr;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The report that messages have arrived, to a caller that does not wait for them.
 
-#![forbid(unsafe_code)]
-
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

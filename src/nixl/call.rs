@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Helpers for calls of NIXL: statuses as results, objects that are destroyed, and strings in both directions.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;

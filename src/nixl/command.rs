@@ -5,8 +5,6 @@
 //! A call of NIXL may return after the deadline of the caller, who has then left: a result that owns something in NIXL is released
 //! at once, and everything else does no harm.
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,8 +8,6 @@
 //! The queue uses its memory again, and the thread does not poll it before it sleeps. A channel allocates memory again and again,
 //! and polls: on processors that other threads keep busy, each poll takes milliseconds.
 
-#![forbid(unsafe_code)]
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of cuFile, the library that NIXL's GDS plugins call.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NIXL's descriptor of a span of memory.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 
 use super::sys;

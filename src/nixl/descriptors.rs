@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists of raw descriptors: memory, files, objects or blocks, as NIXL addresses them.
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;

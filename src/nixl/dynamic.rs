@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The dynamic section of a loaded library.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
 use std::ptr;

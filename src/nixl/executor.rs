@@ -4,6 +4,7 @@
 //! NIXL moves bytes of host memory within the calls that post and poll a request. If the agent's thread makes them, a
 //! transfer begins only after that thread has woken up, and its end is seen only after the waiting thread has. A thread
 //! that waits anyway saves both. All NIXL calls of an agent are made with one lock held, so that no two are concurrent.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Host names in addresses. NIXL takes IPv4 addresses only.
 
-#![forbid(unsafe_code)]
-
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 

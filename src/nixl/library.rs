@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding libnixl_capi, and proving that every function called here is in it before the first call.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};

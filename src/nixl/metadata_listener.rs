@@ -4,8 +4,6 @@
 //! NIXL reports success once such a request is queued. Its listen thread writes what then fails to stderr, and does not
 //! try again. So the reasons why it must fail are checked here, by a connection that is closed at once.
 
-#![forbid(unsafe_code)]
-
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests on raw descriptors that are to be created.
 
-#![forbid(unsafe_code)]
-
 use super::arguments::CallOptions;
 use super::descriptors::Descriptors;
 use super::request_handle::{ListId, Operation};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Notifications that an agent has received, and NIXL's map of them.
+#![allow(unsafe_code)]
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};

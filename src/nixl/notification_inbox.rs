@@ -2,8 +2,6 @@
 //! The messages of peers that wait for the caller, within limits: peers send as many as they like, and the caller may never
 //! take any. One peer can fill half of the inbox.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 
 use super::notification::Notification;

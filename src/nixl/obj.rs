@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters with which NIXL's plugin OBJ never ends a request, or the call that creates the backend. They are refused before the
 //! plugin gets them. Measured with NIXL 1.5.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which tasks the thread that begins them executes itself, and for how long.
 
-#![forbid(unsafe_code)]
-
 use std::time::{Duration, Instant};
 
 use super::task::TaskStep;

@@ -2,8 +2,6 @@
 //! What NIXL's metadata says about its agent. NIXL returns one status for all failures to load it, so kvmem compares it with what
 //! is loaded.
 
-#![forbid(unsafe_code)]
-
 use std::collections::BTreeMap;
 
 /// How each backend of an agent is reached, by plugin. It does not change while the agent lives, and no other agent has the same.

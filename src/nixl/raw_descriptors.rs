@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What there is of raw descriptors in an agent, and what NIXL reports of plugins and requests.
 
-#![forbid(unsafe_code)]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Waiting for notifications, as work of the agent's thread.
 
-#![forbid(unsafe_code)]
-
 use std::time::{Duration, Instant};
 
 use super::notification_inbox::Arrivals;

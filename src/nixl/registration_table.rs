@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an agent has registered.
 
-#![forbid(unsafe_code)]
-
 use std::collections::{HashMap, HashSet};
 
 use super::descriptor::{Descriptor, MemoryType, describe};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers whose metadata an agent has loaded.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handles of prepared descriptor lists and of transfer requests.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Notifications for services of this process: requests of peers, which are kept apart from the messages of callers.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Signal dispositions belong to the program: those that a plugin changes while it is loaded are restored.
+#![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 

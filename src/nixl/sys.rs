@@ -7,7 +7,7 @@
 //!
 //! Its other code must not be linked either, because the object of its stubs needs libstdc++. The compiler shares instances of
 //! generic types between crates: `HashSet<String>` in kvmem would be that of nixl-sys. symbols.dynamic fails then.
-
+#![allow(unsafe_code)]
 #![allow(non_camel_case_types)]
 // The functions have the parameters of NIXL's.
 #![allow(clippy::too_many_arguments)]

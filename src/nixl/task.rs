@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tasks: what takes many steps on the agent's thread.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use super::state::AgentState;

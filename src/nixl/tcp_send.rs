@@ -10,6 +10,7 @@
 //! So UCX does not learn of a broken connection when it sends. Its calls of `ucs_socket_send_nb` reach [`send`] below, which takes
 //! the bytes as the kernel does while it does not know yet that the peer has ended. UCX watches every connection for bytes to
 //! receive, which also reports its end; what follows there handles it: requests fail, and the endpoint is closed.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{Error, ErrorKind};

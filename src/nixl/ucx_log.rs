@@ -6,6 +6,7 @@
 //! keeps its list of handlers without a lock: a thread of UCX that logs while the list changes reads it half-changed. So
 //! the list is changed only after a failure, never by a call that succeeds. The calls repeat without effect if they are
 //! refused: NIXL keeps nothing of a backend or a registration that it has refused, and loads metadata again as after a success.
+#![allow(unsafe_code)]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From two layouts and block pairs to loops, rows and large moves. Pure: addresses in, addresses out.
-#![forbid(unsafe_code)]
 
 pub mod alignment;
 mod axes;

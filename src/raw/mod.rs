@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests on raw descriptors: memory that is in no layout, also of peers that do not use kvmem.
 
-#![forbid(unsafe_code)]
-
 mod prepared;
 mod request;
 mod request_resource;

@@ -5,8 +5,6 @@
 //! A possible allocation must not fail. So memory that could be dropped or swapped out counts as available, and without a
 //! figure from the kernel there is no limit.
 
-#![forbid(unsafe_code)]
-
 use std::path::{Path, PathBuf};
 
 use super::numa::NumaPlacement;

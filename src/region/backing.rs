@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory of a region. `tiers/` has a file for each kind, which implements what differs from other kinds.
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 
 use super::memory_file::MemoryFile;

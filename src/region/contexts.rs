@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA contexts that memory belongs to. A kernel that accessed lost memory would destroy the GPU's
 //! primary context, so the driver is queried before each run.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@
 //! It is a sealed memory file. The owner writes it; importers can only read it. Locks on the file show which processes are
 //! alive: the owner keeps byte 0 locked, each importer a byte of its own after [`FIRST_IMPORTER`], and the kernel releases
 //! the locks when a process ends in any way. docs/share-manifest.md has it byte by byte.
+#![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of holders of a region in this process.
 
-#![forbid(unsafe_code)]
-
 use std::sync::atomic::AtomicU64;
 
 /// Each counts one kind of holder.

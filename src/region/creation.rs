@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creating regions: one function for each kind of memory, and views.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

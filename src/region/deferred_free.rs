@@ -4,8 +4,6 @@
 //! CUDA forbids freeing the memory before the importers close it, so it is kept until then. It is checked whenever a region
 //! is shared, freed or queried, and before device memory is allocated.
 
-#![forbid(unsafe_code)]
-
 use std::sync::{Arc, Weak};
 
 use super::{Backing, Control};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory in parts of equal size that no single copy or descriptor may cross: extents, page locks. Pure.
 
-#![forbid(unsafe_code)]
-
 use std::ops::Range;
 
 /// The parts of some memory.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The extents of an elastic region: committing, decommitting, and holding those in use.
 
-#![forbid(unsafe_code)]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;

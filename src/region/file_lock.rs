@@ -3,6 +3,7 @@
 //! ends, in whatever container it ran.
 //!
 //! A forked child has the same open of the file, so its copy is closed at the fork, and a lock is released explicitly.
+#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::ops::Range;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sizes of host memory.
 
-#![forbid(unsafe_code)]
-
 use crate::base::error::{Error, Result, Status, ensure};
 
 /// Converts a size in bytes to the type of this machine's sizes.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of kvmem: anonymous memory of this process, or a memory file that other processes can map too.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

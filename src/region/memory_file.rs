@@ -10,8 +10,6 @@
 //!   pool is empty by then. Only F_SEAL_WRITE and F_SEAL_FUTURE_WRITE forbid holes, and both forbid to share the file
 //!   to be written. So reserved huge pages are mapped only if the caller trusts those who may write them.
 
-#![cfg_attr(not(test), forbid(unsafe_code))]
-
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -229,6 +227,7 @@ pub fn missing_bytes(file: BorrowedFd<'_>, size: u64) -> Result<u64> {
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
+#[allow(unsafe_code)]
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 

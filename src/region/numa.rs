@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Placing memory on a NUMA node.
+#![allow(unsafe_code)]
 
 use crate::base::error::{Cause, Error, Result, Status, ensure};
 use crate::base::log::log;

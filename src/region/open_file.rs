@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reopening a file, and identifying one. Neither waits for another process.
 
-#![cfg_attr(not(test), forbid(unsafe_code))]
-
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
@@ -99,6 +97,7 @@ impl FileId {
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
+#[allow(unsafe_code)]
 mod tests {
     use super::*;
 

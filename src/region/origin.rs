@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The process that owns the memory of a region, the access of this process, and what else is required of memory that it opens.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 
 use super::open_file::FileId;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether regions have bytes in common, by their places.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 use std::sync::Arc;
 

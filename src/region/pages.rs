@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pages that a mapping actually has.
 
-#![forbid(unsafe_code)]
-
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 

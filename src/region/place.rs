@@ -7,8 +7,6 @@
 //! network file system that is mounted twice, GPU memory that the caller has mapped at two addresses, memory of devices,
 //! anonymous memory of another process, and what the caller maps after the adoption.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::{FileId, Region};

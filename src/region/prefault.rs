@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Populating every page before use, in parallel: the kernel clears a few GB/s per thread.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::time::{Duration, Instant};

@@ -4,8 +4,6 @@
 //! Reading the list costs about a microsecond per mapping. So it is read when memory is adopted or a layout is built, and
 //! never for a transfer.
 
-#![forbid(unsafe_code)]
-
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::Path;

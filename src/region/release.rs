@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The release of adopted memory: the callback that reports that kvmem no longer uses the memory.
 
-#![forbid(unsafe_code)]
-
 use crate::base::callback_thread::{CallbackHandle, CallbackThread};
 use crate::base::error::Result;
 use crate::base::log::log;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A region and other processes: its holders, opening shared regions again, and the owner of an imported region.
 
-#![forbid(unsafe_code)]
-
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

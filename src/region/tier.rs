@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tiers of memory.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 
 use crate::nixl::MemoryType;

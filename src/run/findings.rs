@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the check of a run has found in the blocks that it moved.
-#![forbid(unsafe_code)]
 
 /// Of the last run that was checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

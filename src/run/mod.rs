@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a transfer: the caller's objects that it keeps, its parts, and its end.
-#![forbid(unsafe_code)]
 
 pub mod completion;
 pub mod deadline;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening the memory of a share, and checking it against the manifest.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::import::not_as_described;

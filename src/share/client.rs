@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fetching a share from a broker.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creating a share: how the memory of each tier is exported.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

@@ -3,8 +3,6 @@
 //!
 //! Pure: no I/O. Reading returns a header or an error for any bytes.
 
-#![forbid(unsafe_code)]
-
 use std::ops::Range;
 
 use super::message::FDS_A_MESSAGE;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening a share, completely or not at all. The claims of the manifest are checked against the memory.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Receiving a parcel, message by message, without waiting and without trusting the sender.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;

@@ -4,8 +4,6 @@
 //!
 //! Reading checks everything that the bytes alone can show. Their claims about memory are checked when it is opened.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 
 use super::Transport;

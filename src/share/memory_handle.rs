@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The handles in the wire form of a share, by which memory is passed to another process.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 
 use super::Transport;

@@ -2,6 +2,7 @@
 //! One message with file descriptors on a Unix socket, and the credentials of the peer.
 //!
 //! Every call returns at once, whether the socket is blocking or not, and none raises SIGPIPE.
+#![allow(unsafe_code)]
 
 use std::io::IoSlice;
 use std::mem::{MaybeUninit, size_of, size_of_val};

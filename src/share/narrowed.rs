@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Narrowing a share to read-only access: the same memory as in the share, without extents that were committed later.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::OwnedFd;
 
 use rustix::fs::OFlags;

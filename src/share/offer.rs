@@ -5,8 +5,6 @@
 //! entry if the broker accepts its token, which only that broker knows, and if the process that created the share is the one that
 //! exported the layout.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a share is opened.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use crate::nixl::Agent;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sending a parcel, message by message, without waiting.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;

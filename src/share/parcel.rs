@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A share in transit: bytes, and the file descriptors that they refer to.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::OwnedFd;
 
 /// The maximum size of a parcel in bytes.

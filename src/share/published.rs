@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A share that a broker publishes.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use once_cell::sync::OnceCell;

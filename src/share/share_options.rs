@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The access that a share grants, and the transport of its memory.
 
-#![forbid(unsafe_code)]
-
 use crate::region::{Access, FutureWrites};
 
 /// How memory is passed to another process.

@@ -4,8 +4,6 @@
 //! The socket may be blocking or not, and of type stream or with message boundaries; its flags are never changed.
 //! docs/share-transport.md specifies the bytes.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 

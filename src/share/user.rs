@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Users of other processes. In a user namespace, the kernel shows all users that have no number there as one number.
 
-#![forbid(unsafe_code)]
-
 use std::io::ErrorKind;
 
 use crate::base::error::{Result, ensure};

@@ -2,7 +2,6 @@
 //! Two layouts that blocks move between: what all transfers between them have in common. The destination keeps it for
 //! the next transfer, because engines create transfers between the same layouts again and again, from one source or from
 //! many in turn.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Log messages about the method of a new transfer, and about those that it does not take.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One list of pairs of a transfer, prepared for an engine: plans it, and selects the engine or reuses the previous one.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The caller's request: what a transfer is created from, and its expected checksums.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

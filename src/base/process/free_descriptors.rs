@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether file descriptors are free, for libraries that fail without saying that they need them, or break what they have begun.
-#![forbid(unsafe_code)]
 
 use rustix::event::{EventfdFlags, eventfd};
 

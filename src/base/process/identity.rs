@@ -4,8 +4,6 @@
 //! "Ended" needs proof. A process that is not in /proc may be hidden (hidepid), and one in state Z may have
 //! threads that still run. ESRCH and an exit reported by a pidfd are proof.
 
-#![cfg_attr(not(test), forbid(unsafe_code))]
-
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};

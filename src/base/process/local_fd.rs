@@ -8,6 +8,7 @@
 //! Opening and closing a file may wait for a file system, so no fork waits for either. Instead, a file that was opened while
 //! the process was forked is closed and opened again: the child keeps the first open, on which there is no lock yet. A child
 //! that is forked while a file is closed may keep that open too; its lock was released before.
+#![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Computes checksums of blocks in GPU memory: a kernel computes the remainder of each tile, and combines the remainders of a block.
+#![allow(unsafe_code)]
 
 use std::time::Duration;
 

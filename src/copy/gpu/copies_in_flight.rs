@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies that were started on a stream of their own: whether they have ended, and what they use until then.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

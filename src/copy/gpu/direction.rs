@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The direction of a copy, from the point of view of the device that executes it.
-#![forbid(unsafe_code)]
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyDirection {

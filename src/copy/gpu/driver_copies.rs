@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the driver: one call per span, a batch, or rows if the strides are constant.
+#![allow(unsafe_code)]
 
 use crate::base::error::Result;
 use crate::base::lists;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kernel's share of a chunk: between the device's blocks and staging memory. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

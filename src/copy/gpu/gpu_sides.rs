@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a copy: the direction, the device that executes it, and the memory that a kernel can access.
-#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Blocks in the order of the host. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

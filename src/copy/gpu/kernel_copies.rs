@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
+#![allow(unsafe_code)]
 
 use super::prepared_runs::PreparedRuns;
 use crate::base::error::Result;

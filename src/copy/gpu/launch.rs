@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The geometry of kernel launches: tiles, runs of blocks, and the number of CTAs. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

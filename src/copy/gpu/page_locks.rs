@@ -3,7 +3,6 @@
 //! may lock only a part of it. Kernels can cross the ends of ranges. A driver copy that starts in one range
 //! must end in it, or it fails. A copy that starts in memory that is not page-locked may end anywhere
 //! (measured with driver 580).
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The runs of blocks of a prepared copy, for the kernel. A few fit the parameters of the launch. Others stay in the
 //! descriptor ring if it has space for prepared copies; otherwise they are written there for each run of the copy.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

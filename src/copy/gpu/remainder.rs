@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Remainders of the polynomial division of CRC32C, and how to combine the remainders of parts. Pure.
 //! The highest power is in the lowest bit, as in the checksum.
-#![forbid(unsafe_code)]
 
 /// CRC32C's polynomial, without its highest power.
 const POLYNOMIAL: u32 = 0x82F6_3B78;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of rows that another engine has listed, by the kernels of this one. The engine over NIXL gathers in staging memory
 //! with it, and scatters from there.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Launches for rows that another engine has listed: those between a layout and a slot of staging memory. Pure.
-#![forbid(unsafe_code)]
 
 use super::launch::{max_tile, single_units};
 use super::rows::RowLoops;

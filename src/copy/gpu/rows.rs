@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Launches for rows: short units that have other neighbours on each side, such as the heads of a token where heads and tokens
 //! change places. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The axes of blocks that are staged, in the order of the host. In staging memory they have the same order without padding,
 //! so the copy engine copies long spans, and the kernel does whatever reorders the blocks. Pure.
-#![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
 use std::ops::Range;

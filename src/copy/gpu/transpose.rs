@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Launches that transpose: for elements that are close together along one loop in the source and along another one in the
 //! destination, such as those of a head where one side has its tokens innermost. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How kernels go through the loops over the units of a block: elements are transposed, short units are copied as rows, and others by
 //! themselves. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies rows of host memory, past the caches where that is faster.
+#![allow(unsafe_code)]
 
 mod transpose_squares;
 mod nested;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the tiles in lists of rows: lists for staging memory have the order of one side, so elements that are transposed are
 //! rows of single elements there.
-#![forbid(unsafe_code)]
 
 use crate::plan::{Loop, Loops, Matrix, Tile};
 

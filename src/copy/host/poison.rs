@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Poison: random bytes that host memory gets before a read fills it that is to be verified. What the read has not written keeps
 //! them, and so differs from what was expected, whatever the memory had before.
+#![allow(unsafe_code)]
 
 use crate::base::error::Result;
 use crate::base::random::random;

@@ -2,6 +2,7 @@
 //! Copies rows of equal size with constant strides: what transposed blocks consist of.
 //!
 //! A call of memcpy per row costs as much as copying 256 bytes, so rows are copied in place, in two nested loops.
+#![allow(unsafe_code)]
 
 use super::vector::{VECTOR, Vector, is_available, prefetch};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies past the caches: destination lines are not read first, and nothing is evicted for them.
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{Ordering, fence};
 

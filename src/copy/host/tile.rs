@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies a tile: in the order of the source if its rows can be written past the caches one by one, and otherwise in the order of
 //! the destination, through a buffer that is written past the caches.
+#![allow(unsafe_code)]
 
 use super::rows::{HostRows, LINE, RowLoop, copy_short};
 use super::streaming;

@@ -3,6 +3,7 @@
 //!
 //! A line of each source row is read at once, because rows whose distance is a power of two share few places of a cache. Squares
 //! of elements are transposed in registers, and collected in a buffer until a destination row has several lines.
+#![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 

@@ -2,6 +2,7 @@
 //! Transposes 16 rows of elements, such as the tokens of a block, into columns that are contiguous in the destination. A
 //! square of them is a few whole cache lines there, which are written from registers: through a buffer they would be
 //! written and read once more, which takes as long as the transposition.
+#![allow(unsafe_code)]
 
 use super::rows::{LINE, store};
 use super::transpose::Transposed;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Identifies a file descriptor that the driver did not accept as memory.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};

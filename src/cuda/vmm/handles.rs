@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exporting physical memory, and importing it: as a file descriptor, as a fabric handle, or by an address at which other
 //! code has mapped it.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of physical memory at addresses, and the access rights of devices.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Physical memory without an address, as this process creates it. Imported memory is in `handles`.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of physical memory: its location, and the handles it can be exported as.
+#![allow(unsafe_code)]
 
 use crate::base::error::{Result, fail};
 use crate::cuda::device::Device;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reserved addresses.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

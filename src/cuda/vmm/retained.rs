@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The physical memory behind a range of addresses that other code of this process has mapped.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::memory::PhysicalMemory;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Types of handles by which memory is exported and imported.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How to reach etcd. Passwords and keys are in no message: [`EtcdConfig`] has no `Debug` form.
 
-#![forbid(unsafe_code)]
-
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! libkvmem_etcd.so, the client of etcd: found beside libkvmem.so when the first directory in etcd is created.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The messages between libkvmem.so and libkvmem_etcd.so, in CBOR. Both compile this file; [`ABI`] changes with it.
+#![allow(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;

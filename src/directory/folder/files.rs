@@ -2,8 +2,6 @@
 //! The files of a folder. A file that another process has put there is opened so that it cannot block, and read so that it
 //! cannot grow beyond the limit.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -4,8 +4,6 @@
 //! The file of an entry is locked by its process, so the kernel ends the lease when the process ends. Changes are reported by
 //! inotify. Another process can write anything to the folder; what is no entry is reported as invalid.
 
-#![forbid(unsafe_code)]
-
 mod files;
 mod worker;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread of a folder: executes requests, and reports changes.
 
-#![forbid(unsafe_code)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

@@ -25,7 +25,6 @@
 //! A run by layers takes the method of its first layer; a graph takes the best method that can be captured.
 //!
 //! `gpu::model::recorded_points` replays recorded measurements, and fails if a change of the model chooses worse.
-#![forbid(unsafe_code)]
 
 pub mod gpu;
 pub mod history;

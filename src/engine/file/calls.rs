@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! preadv and pwritev on several threads, for systems without io_uring and where several threads copy faster.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 

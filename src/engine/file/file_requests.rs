@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From pieces of files to few reads or writes: adjacent pieces of a file are one request, whatever their
 //! addresses in memory. Pure.
-#![forbid(unsafe_code)]
 
 use std::os::fd::RawFd;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a transfer from or to a file.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers between a file and host memory.
-#![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The method that reads and writes files: io_uring, or threads that call preadv and pwritev.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

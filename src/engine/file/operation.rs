@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One read or write in progress: the result of the system call, and what remains. The kernel may transfer
 //! fewer bytes than requested; the operation ends when all are transferred.
+#![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 

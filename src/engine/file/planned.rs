@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pieces of a plan in the order of the file, listed window by window: while the requests of one are executed, the next
 //! is listed. So creating a transfer takes time and memory for its blocks, not for its pieces.
-#![forbid(unsafe_code)]
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};

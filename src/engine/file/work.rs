@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads or writes for io_uring or for threads.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

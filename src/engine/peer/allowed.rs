@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks methods of NIXL against the caller's flags, and that one agent knows both layouts.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

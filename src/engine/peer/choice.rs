@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chooses by measured cost between a descriptor for each contiguous span, large ranges through an arena of this process, and
 //! an owner that serves the transfer.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reads of the control block of a peer's elastic memory by a run: before its first request, and after its last.
-#![forbid(unsafe_code)]
 
 use super::extent_guard::Guard;
 use crate::base::error::Result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Detects whether the owner of a peer's elastic memory has decommitted extents, before the first byte of a
 //! transfer and after its last. NIXL does not report that. The owner's control block does, and NIXL reads it.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

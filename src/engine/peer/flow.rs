@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of one run: where they come from, and for how long some are in flight.
-#![forbid(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};

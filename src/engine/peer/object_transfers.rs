@@ -4,7 +4,6 @@
 //!
 //! If the bytes of each object are contiguous in the other layout, and in host memory, they are moved directly. Otherwise they
 //! pass through an arena, in which they are gathered before a write and scattered from after a read.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of a prepared transfer, which all its runs share.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

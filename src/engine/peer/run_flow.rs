@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of one run that are not posted yet.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

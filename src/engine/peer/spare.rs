@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A place for the memory of a run that has ended, until the next one begins.
-#![forbid(unsafe_code)]
 
 use std::any::Any;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs that an agent does not complete.
-#![forbid(unsafe_code)]
 
 use std::any::Any;
 use std::sync::Arc;

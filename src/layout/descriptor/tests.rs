@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Descriptors of every version, and damaged and hostile ones.
-#![forbid(unsafe_code)]
 
 use proptest::prelude::*;
 

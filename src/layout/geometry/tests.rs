@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shapes of KVBM and of any order, and wrong ones.
-#![forbid(unsafe_code)]
 
 use proptest::prelude::*;
 

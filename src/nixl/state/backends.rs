@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Backends: the plugins an agent moves bytes with.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What NIXL and the agent have: plugins, backends, and connections to peers.
+#![allow(unsafe_code)]
 
 use super::AgentState;
 use super::backends::Properties;

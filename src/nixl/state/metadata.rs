@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The agent's own metadata, which peers need to access its memory, and loading that of peers.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};

@@ -2,6 +2,7 @@
 //! The NIXL objects of one agent, and the order in which they are destroyed.
 //!
 //! The methods are in the files of the objects that they handle.
+#![allow(unsafe_code)]
 
 mod backends;
 mod discovery;

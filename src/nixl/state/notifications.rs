@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Notifications: short messages between agents, sent alone or when a transfer is done.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::ptr;

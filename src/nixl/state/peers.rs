@@ -3,6 +3,7 @@
 //!
 //! NIXL knows peers by their names. Its listen thread loads, replaces and removes their metadata without a report here, so a peer
 //! is compared with what NIXL has before it is used.
+#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::ptr;

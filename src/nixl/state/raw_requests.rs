@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests and prepared lists of raw descriptors, with the caller's options, and what NIXL reports about a request.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::ptr;

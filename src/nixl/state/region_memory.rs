@@ -2,8 +2,6 @@
 //! Registering the memory of a region: memory and files span by span, other storage as one list. After a failure NIXL may still use
 //! some spans.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::AgentState;

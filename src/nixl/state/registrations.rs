@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registering memory with an agent's backends: regions span by span, and lists of descriptors.
+#![allow(unsafe_code)]
 
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls of NIXL that prepare lists and create requests.
+#![allow(unsafe_code)]
 
 use std::ptr;
 

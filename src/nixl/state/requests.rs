@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prepared descriptor lists and transfer requests.
+#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::sync::Arc;

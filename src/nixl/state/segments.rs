@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Raw descriptors: what backends report about them, and memory views.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

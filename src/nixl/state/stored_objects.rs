@@ -2,8 +2,6 @@
 //! Which store an object is in, and why a request for it failed. NIXL reports one status for all reasons; the store is asked
 //! whether the object exists.
 
-#![forbid(unsafe_code)]
-
 use std::time::{Duration, Instant};
 
 use super::AgentState;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What NIXL measures of requests, and its sum for the agent. NIXL has the sum only in files and servers of its exporters.
+#![allow(unsafe_code)]
 
 use std::time::Duration;
 

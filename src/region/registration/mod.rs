@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A region that is registered with an agent. It is always deregistered before its memory is freed.
 
-#![forbid(unsafe_code)]
-
 mod registrar;
 mod registrations;
 mod used_memory;

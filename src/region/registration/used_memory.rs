@@ -2,8 +2,6 @@
 //! The memory of a region that a call of an agent uses. NIXL may use it until the call returns, also if the caller has left, and for
 //! ever after some failures.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::registrar::Registrar;

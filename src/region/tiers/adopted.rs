@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Adopted memory: memory of the caller, which kvmem never frees.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory of the caller, for example a tensor of an engine.
-#![forbid(unsafe_code)]
 
 use super::adopted::ADOPTED_READ_ONLY;
 use crate::base::error::{Result, ensure};

@@ -3,7 +3,6 @@
 //!
 //! A memory file is what memfd_create returns, or a file on tmpfs or hugetlbfs. Other files are refused: the pages of a
 //! file on disk belong to the page cache, and the pages of a device or a dma-buf to its driver.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A part of a block device or of a store of blocks, which a backend of NIXL reads and writes.
-#![forbid(unsafe_code)]
 
 use crate::base::error::{Result, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of one GPU that was allocated here.
-#![forbid(unsafe_code)]
 
 use crate::base::error::Result;
 use crate::cuda::context::not_started;

@@ -4,7 +4,6 @@
 //! It grows and shrinks in extents. One extent is one allocation of the driver, one mapping and one NIXL registration,
 //! because UCX exports only the first mapping of a registration. Addresses never change; the generation counts the changes
 //! of the memory behind them.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

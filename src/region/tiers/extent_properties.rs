@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of the memory of extents: granularity, and the handles it can be exported as.
-#![forbid(unsafe_code)]
 
 use crate::base::error::{Result, Status};
 use crate::cuda::Device;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A part of an allocation of another process, opened by its legacy IPC handle.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

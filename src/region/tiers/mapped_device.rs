@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory that an engine of another process has mapped: its physical memories are mapped here in the same order.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

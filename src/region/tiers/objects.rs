@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects of an object store, which NIXL reads and writes. They need not exist until they are read.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,6 @@
 //! The devices that mappings of VMM memory are open for. The driver takes far longer to open a mapping for a second device
 //! than for the one that it is located on, and every device that can write to memory is one more that can damage it:
 //! each device is added when it is first needed.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 //!
 //! cuMemHostAlloc touches its pages with one thread. Here the memory is mapped, placed near the device, touched by
 //! several threads and then page-locked, chunk by chunk.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! System memory: a mapping, zeroed and page-aligned. Shareable memory is a memory file.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -4,8 +4,6 @@
 //! One thread serves all clients and never waits for one of them. A client gets a share if its user is allowed, and if it
 //! sends a request with a valid token in time. docs/share-transport.md specifies the protocol.
 
-#![forbid(unsafe_code)]
-
 mod catalogue;
 mod config;
 mod connection;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CRC32C of blocks: over a block's pieces, ordered by layer, then by outer slot. Padding is not included, so the same
 //! bytes have the same checksum in a layout of any kind, alignment and memory.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;

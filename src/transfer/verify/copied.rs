@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of blocks that the CPU can't access directly, such as those of a file or a peer: as many as fit a buffer are copied to
 //! host memory at a time.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

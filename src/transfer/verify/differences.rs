@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which pairs or tokens differ, and the error that says so.
-#![forbid(unsafe_code)]
 
 use super::moved_list::MovedList;
 use crate::base::error::{Result, fail};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares moved heads or tokens with their source, in host memory, in place.
-#![forbid(unsafe_code)]
 
 use super::differences::Differences;
 use super::host::canonical_checksums;

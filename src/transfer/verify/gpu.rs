@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of blocks in GPU memory, computed by a kernel.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of blocks in host memory, computed by several threads without copying the blocks.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the caller moves, in its own order: pairs of blocks, or the tokens of two tables.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

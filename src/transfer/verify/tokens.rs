@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares moved tokens, of which only some heads may be moved, with their source, in memory of any kind. Tokens of both sides
 //! are copied to host memory, where each is a block by itself.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tasks of a measurement, and the sizes of its buffers.
-#![forbid(unsafe_code)]
 
 use crate::copy::gpu::direction::CopyDirection;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A stream and buffers for timing copies on a device.
+#![allow(unsafe_code)]
 
 pub mod measurement_task;
 

@@ -2,6 +2,7 @@
 //! The descriptor ring: page-locked memory that the host writes runs of blocks to, and that kernels read them from. One half
 //! is for transfers in flight: a slot is freed when its transfer ends, so submissions allocate nothing. The other half is
 //! for prepared transfers, until it is full.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,6 @@
 //! The state of one device that all copies on it share: its context, the kernel, the descriptor ring,
 //! streams, events and staging memory. Created at first use. It lives as long as any transfer, or any layout
 //! whose blocks were copied on the device.
-#![forbid(unsafe_code)]
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};

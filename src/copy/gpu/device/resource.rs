@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resources of a device that runs wait for, because their number is limited. Runs that need the same
 //! resource get it in order of submission; a run that needs none of them waits for none.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Detects runs during which no other run was in flight on the device.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

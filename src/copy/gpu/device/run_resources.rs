@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The resources that a run uses on a device until it ends.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Staging memory on a device, and its events.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

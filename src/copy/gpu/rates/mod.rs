@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copy rates of a device, or of a device and a peer: the inputs of the cost model that differ from machine to machine.
-#![forbid(unsafe_code)]
 
 pub mod measure;
 pub mod measured;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! x86-64 processors with AVX2.
+#![allow(unsafe_code)]
 
 use std::arch::x86_64::{
     __m256i, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_loadu2_m128i,

@@ -5,6 +5,7 @@
 //! A vector has two lanes of 16 bytes. On x86-64 it is a register of AVX2. Functions that use vectors have the attribute
 //! `target_feature` there, which makes the instructions inline, and are called only if [`is_available`]. On Arm it is a pair of
 //! registers of NEON, which every 64-bit processor has. Other architectures have an array of bytes.
+#![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 #[path = "avx2.rs"]

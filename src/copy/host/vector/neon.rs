@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! 64-bit Arm processors, all of which have NEON.
+#![allow(unsafe_code)]
 
 use std::arch::aarch64::{
     uint8x16_t, vld1q_u8, vreinterpretq_u8_u16, vreinterpretq_u8_u32, vreinterpretq_u8_u64,

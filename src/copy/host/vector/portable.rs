@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processors of other architectures, and the reference that tests compare with.
+#![allow(unsafe_code)]
 
 use super::LANE;
 

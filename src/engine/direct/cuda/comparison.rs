@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the methods of one transfer: the estimated duration of each, the reason if one is not possible, and
 //! the best of the others.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A copy as a part of graphs that the program captures: on its own method, or on another one that can be captured.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the method with the shortest estimated duration.
+#![allow(unsafe_code)]
 
 mod comparison;
 mod flight;

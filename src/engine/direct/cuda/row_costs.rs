@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows with constant strides: the number of calls, and whether there are any rows.
-#![forbid(unsafe_code)]
 
 use super::comparison::Comparison;
 use crate::copy::gpu::driver_copies::{LARGEST_PITCH, matrices};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The host engine: memcpy between two host layouts, by several threads and past the caches where that is
 //! faster.
+#![allow(unsafe_code)]
 
 use std::borrow::Cow;
 use std::sync::Arc;

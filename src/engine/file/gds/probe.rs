@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A trial transfer: moves test bytes from a GPU to a temporary file in the directory of the caller's file, and back. Each
 //! result is verified by an engine without NIXL.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

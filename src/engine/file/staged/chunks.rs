@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
-#![forbid(unsafe_code)]
 
 use super::super::file_requests::Piece;
 use crate::cuda::copy::Copy;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! New runs and results of I/O for the thread that serves a staging ring. The thread holds only this, so that
 //! a ring is freed with its last user, before the end of the last run is reported.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a staged transfer.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The staging ring of a GPU: page-locked host memory in slots, of which one is filled while another is
 //! drained. A file system that does not respond keeps its slots, so each has its own.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

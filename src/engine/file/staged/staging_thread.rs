@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The work of a staging ring's thread: it keeps both the file and the GPU busy, and sleeps while it waits for them.
+#![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

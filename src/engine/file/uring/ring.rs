@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A ring, and the event fd that wakes its thread. Many containers do not permit io_uring, so creating a ring may fail.
+#![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The work of the ring's thread: it submits requests to the kernel, a bounded number at a time, and sleeps until one of
 //! them completes.
+#![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsRawFd;

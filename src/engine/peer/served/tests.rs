@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A service and peers that send nonsense, over NIXL and UCX in one process.
-#![forbid(unsafe_code)]
 
 mod late_writes;
 mod lying_owner;

@@ -4,7 +4,6 @@
 //!
 //! A request to a stopped peer may keep its slot for ever. So a peer has at most a share of the slots, and slots that peers
 //! keep for long are replaced, by other memory, once another peer needs one, up to a total.
-#![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

@@ -4,7 +4,6 @@
 //!
 //! A read may contain bytes between rows that are discarded: that costs less than a descriptor for each row. A write contains
 //! only bytes that are moved.
-#![forbid(unsafe_code)]
 
 use crate::base::error::Result;
 use crate::base::lists;

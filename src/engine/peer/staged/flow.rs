@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The chunks of one run: several are in flight, each in a slot of the arena. A request is created when a slot is free for
 //! it, while the chunks before it are in flight.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;

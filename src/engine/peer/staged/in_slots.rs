@@ -4,7 +4,6 @@
 //! A chunk that is read is in flight, and then copied from its slot. A chunk that is written is copied to its slot, waits there, and is
 //! then in flight. The slot is free again once neither NIXL nor a copy uses it. It is retired if NIXL does not release the request.
 //! Chunks that NIXL moves between the peer and the layout go the same way, without a slot.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

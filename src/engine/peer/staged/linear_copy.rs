@@ -3,6 +3,7 @@
 //!
 //! Bytes are added to the checksum after they have been copied from or to the slot. So whatever else is written to the slot before the
 //! copy has read it is in the checksum, too.
+#![allow(unsafe_code)]
 
 use std::any::Any;
 use std::ops::Range;

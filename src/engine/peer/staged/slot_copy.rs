@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies between a slot and local memory, by another thread than the agent's or by a GPU.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

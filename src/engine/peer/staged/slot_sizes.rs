@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sizes of slots of staging memory.
-#![forbid(unsafe_code)]
 
 use super::arena::SLOTS;
 use super::staging_memory::StagingMemory;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory of an arena. It is plain memory, which NIXL accesses fast: VMM memory, such as that of elastic layouts, it moves
 //! through the host at 0.4 GB/s.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a file is opened.
-#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct I/O: whether a file bypasses the page cache, and the required alignment of its I/O.
-#![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 

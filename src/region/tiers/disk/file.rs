@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An open file of fixed size.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,6 @@
 //!
 //! In this order, so that a process that ends in between, or a machine that loses power, leaves a file that can be opened: an
 //! empty one, which is treated as new, or one with its length and its label, whose space may not be reserved.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
 

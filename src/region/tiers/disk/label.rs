@@ -4,7 +4,6 @@
 //! It is in the file rather than in an extended attribute or in a second file, so that it is copied and moved with the file,
 //! and works on every file system. It is after the data, so that no offset depends on whether there is a label. It starts
 //! at a multiple of 4096, and is read and written through the page cache, so the alignment of direct I/O does not apply.
-#![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 

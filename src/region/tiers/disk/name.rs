@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The name of a file: whether it still names this file, and what remains if a later step of the creation fails.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets at paths: what is replaced, and what is removed.
-#![forbid(unsafe_code)]
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 

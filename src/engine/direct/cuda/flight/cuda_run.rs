@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run on a device: the resources that it needs and uses, its progress, and its end.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;

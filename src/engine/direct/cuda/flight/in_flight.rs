@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it. The first thread
 //! that detects its end reports it. A poll never blocks in the driver. Later runs of the same copy use the object again.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that starts runs when their resources are free, and checks them until they end. It exists while there are runs.
-#![forbid(unsafe_code)]
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The chunks of a staged copy: for each, the copies of the kernel, between staging memory and the device's blocks, and those
 //! of the copy engine, between staging memory and the host. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

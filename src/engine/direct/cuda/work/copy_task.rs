@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A prepared copy: the resources that it needs, and how it is enqueued.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a transfer into chunks for staging memory. Pure.
-#![forbid(unsafe_code)]
 
 use crate::base::error::{Result, ensure};
 use crate::copy::gpu::gather::Gather;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prepares a copy by a method, whatever its estimated duration.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tasks of a transfer: one, or one per layer, executed in order on one stream, with an event behind each. They share the
 //! stream, the staging memory and the runs of blocks, which are the same in each layer.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 

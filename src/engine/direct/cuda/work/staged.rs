@@ -2,6 +2,7 @@
 //! Staged copies: the kernel gathers or scatters in device memory, and the copy engine copies contiguous spans between
 //! staging memory and host. The parts of the staging memory are used in rotation, so that both work concurrently. There are
 //! several parts, so that the copy engine has work while a kernel waits to start on a busy device.
+#![allow(unsafe_code)]
 
 use super::chunking::{self, Chunk};
 use super::division::Division;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a requester sends to the owner of a layout: notifications of NIXL. docs/served-transfers.md has them byte by byte.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@
 //!
 //! A reader may read an entry while it is written. Then the checksum is wrong, and the reader reads it again, however long that
 //! takes: the owner's thread may not be scheduled meanwhile. The key is not torn, because it is replaced by itself.
-#![forbid(unsafe_code)]
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Control blocks in registered memory, which NIXL reads or writes for a peer while this process uses it: accessed by words,
 //! whose values may be anything.
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

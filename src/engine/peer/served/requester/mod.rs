@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requester's side: opens a session, and reads from or writes to the owner's arena.
-#![forbid(unsafe_code)]
 
 pub mod flow;
 mod open_session;
