@@ -27,3 +27,18 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod thread_pool;
 pub mod wire;
+
+pub use error::{Cause, Error, Result, Status};
+pub(crate) use error::{ensure, fail};
+pub use guarded::guarded;
+pub(crate) use handoff::{Giver, Taken, Taker, handoff};
+pub(crate) use keyed::Keyed;
+pub(crate) use leases::{Lease, Leases};
+pub(crate) use log::{Count, Microseconds, Milliseconds, log};
+pub(crate) use log_id::LogId;
+pub(crate) use open_library::OpenLibrary;
+pub(crate) use process::{LocalFd, PerProcess, ProcessIdentity};
+pub(crate) use random::random;
+pub(crate) use shared_objects::SharedObjects;
+pub(crate) use sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use thread_pool::{Pool, Shared};

@@ -16,7 +16,7 @@ use cudarc::driver::sys::{
 use super::codes::Code;
 use super::driver_structs::{RawAccess, RawIpcHandle, RawLocation, RawProperties, RawRows};
 use super::entry::EntryPoint;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 macro_rules! functions {
     (

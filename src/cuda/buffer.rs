@@ -8,7 +8,7 @@ use super::memory::Allocation;
 use super::vmm::{
     AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, Granularity, PhysicalMemory,
 };
-use crate::base::error::{Result, Status};
+use crate::base::{Result, Status};
 
 /// Memory of a device. Unlike [`Allocation`], it is freed without waiting for other work on the device, if the device
 /// supports virtual memory management.

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::module::LazyFunction;
 use super::quiet::PATIENCE;
 use super::stream::Active;
-use crate::base::error::Result;
+use crate::base::Result;
 
 const THREADS: u32 = 512;
 /// Tiles that a CTA divides at a time.

@@ -3,7 +3,7 @@
 
 use std::ffi::c_uint;
 
-use crate::base::error::{Cause, Error, Status};
+use crate::base::{Cause, Error, Status};
 
 /// A `CUresult` as a number.
 pub type Code = c_uint;

@@ -19,7 +19,7 @@ use super::device::Device;
 use super::driver::Driver;
 use super::ending::released;
 use super::entry::CallResult;
-use crate::base::error::{Cause, Error, Result, Status};
+use crate::base::{Cause, Error, Result, Status};
 
 /// A device's primary context, retained.
 pub struct Context {

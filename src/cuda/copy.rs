@@ -8,8 +8,7 @@ use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
 use super::driver_structs::{RawRows, RawSide};
 use super::stream::Active;
-use crate::base::error::{Error, Result, Status};
-use crate::base::lists;
+use crate::base::{Error, Result, Status, lists};
 
 /// A copy of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,9 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::ending::{means_exit, means_lost};
 use super::quiet::{ContextWork, PATIENCE, Waited, Work};
-use crate::base::error::{Error, Result, Status};
-use crate::base::guarded::guarded;
-use crate::base::keyed::Keyed;
-use crate::base::log::log;
-use crate::base::process::PerProcess;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::thread;
+use crate::base::{
+    Condvar, Error, Keyed, Mutex, MutexGuard, PerProcess, Result, Status, guarded, log, thread,
+};
 
 /// Between two looks of a thread: as long as the work has run, within these limits.
 const MIN_PAUSE: Duration = Duration::from_millis(1);

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use cudarc::driver::sys::{CUdevice, CUuuid};
 
 use super::driver::{self, Driver};
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 
 /// Attributes, by their numbers in the driver's ABI.
 const MULTIPROCESSOR_COUNT: c_int = 16;

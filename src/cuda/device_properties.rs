@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use super::device::Device;
 use super::vmm;
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// Attributes, by their numbers in the driver's ABI.
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;

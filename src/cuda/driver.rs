@@ -12,9 +12,8 @@ use super::api::Api;
 use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
 use super::ending::means_failed;
 use super::entry::CallResult;
-use crate::base::error::{Cause, Error, Result, Status, ensure, fail};
-use crate::base::log::log;
 use crate::base::process::{self, ForkCheckedLock};
+use crate::base::{Cause, Error, Result, Status, ensure, fail, log};
 
 /// The driver, initialised.
 pub struct Driver {

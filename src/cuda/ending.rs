@@ -6,8 +6,7 @@
 //! thread captured a stream. The work is then still running or has succeeded, and is queried again.
 
 use super::codes::{Code, DEINITIALIZED, has_code};
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::log;
+use crate::base::{Error, Result, Status, log};
 
 /// CUDA_ERROR codes that mean that work or a context failed, whichever call returns them.
 const FAILED: &[Code] = &[
@@ -93,7 +92,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::base::error::Cause;
+    use crate::base::Cause;
 
     fn outcome(code: i32) -> Result<bool> {
         match code {

@@ -12,7 +12,7 @@ use super::codes::{
 };
 use super::context::Context;
 use super::ending::released;
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// CU_EVENT_DISABLE_TIMING: timing costs, and few events need it.
 const DISABLE_TIMING: u32 = 2;

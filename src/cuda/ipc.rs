@@ -20,9 +20,7 @@ use super::device::Device;
 use super::driver_structs::RawIpcHandle;
 use super::ending::released;
 use super::memory;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::keyed::Keyed;
-use crate::base::sync::Mutex;
+use crate::base::{Error, Keyed, Mutex, Result, Status, ensure};
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;

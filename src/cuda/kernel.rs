@@ -10,7 +10,7 @@ use super::context::Context;
 use super::module::{Function, LazyFunction};
 use super::quiet::PATIENCE;
 use super::stream::Active;
-use crate::base::error::{Result, Status, ensure};
+use crate::base::{Result, Status, ensure};
 
 const THREADS: u32 = 512;
 /// The maximum number of layers of one launch, with the runs if those follow the layers.

@@ -13,7 +13,7 @@ use super::device::Device;
 use super::driver;
 use super::driver_structs::RawLocation;
 use super::ending::released;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 pub(super) const CONTEXT: c_int = 1;

@@ -14,10 +14,7 @@ use super::deferred::Deferred;
 use super::ending::released;
 use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
-use crate::base::error::{Error, Result, Status};
-use crate::base::guarded::guarded;
-use crate::base::sync::{Condvar, Mutex};
-use crate::base::thread;
+use crate::base::{Condvar, Error, Mutex, Result, Status, guarded, thread};
 
 /// Code in a context. It is unloaded after its last function was dropped.
 struct Module {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::context::{Context, ContextIdentity, is_lost};
 use super::ending::released;
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
+use crate::base::{Result, ensure, log};
 
 /// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: locked for all contexts, and mapped.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;

@@ -5,7 +5,7 @@ use super::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, has_code}
 use super::context::Context;
 use super::device::Device;
 use super::memory::{CONTEXT, attribute, is_accessible, range_in};
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// A pointer attribute, by its number in the driver's ABI.
 const IS_LEGACY_CUDA_IPC_CAPABLE: std::ffi::c_int = 10;

@@ -20,9 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::event::{Event, Recorded};
-use crate::base::error::{Error, Result, Status};
-use crate::base::keyed::Keyed;
-use crate::base::sync::Mutex;
+use crate::base::{Error, Keyed, Mutex, Result, Status};
 
 /// How long work of a context may take to be finished. Steps of a model take less.
 pub const PATIENCE: Duration = Duration::from_millis(20);

@@ -15,7 +15,7 @@ use super::ending::released;
 use super::entry::CallResult;
 use super::event::Event;
 use super::quiet::Capture;
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail};
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;

@@ -7,8 +7,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::store::{Report, State};
-use crate::base::error::{Error, Status};
-use crate::base::log::log;
+use crate::base::{Error, Status, log};
 
 /// The most agents whose state is kept: another process may write more to the directory.
 pub const MAX_AGENTS: usize = 1 << 16;
@@ -223,7 +222,7 @@ fn difference(name: &str, reported: &State, known: &State) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::directory::entry::Presence;
 
     fn present(name: &str, incarnation: u64, version: u64) -> State {

@@ -7,8 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::wire::Form;
+use crate::base::{Error, Result, Status, ensure};
 
 /// The most bytes of an entry. A server of etcd accepts requests of 1.5 MiB by default.
 pub const MAX_BYTES: usize = 1 << 20;

@@ -20,12 +20,8 @@ use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::handoff::{Taken, Taker, handoff};
-use crate::base::log::{Count, log};
-use crate::base::log_id::LogId;
 use crate::base::random::random as random_bytes;
-use crate::base::sync::Mutex;
+use crate::base::{Count, Error, LogId, Mutex, Result, Status, Taken, Taker, ensure, fail, handoff, log};
 use board::Event;
 pub use entry::{Entry, Presence, PublishedLayout, PublishedShare};
 use entry::{check_layouts, check_name};

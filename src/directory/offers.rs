@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::mem;
 
-use crate::base::sync::Mutex;
+use crate::base::Mutex;
 
 /// Something that an entry names, and that ends when this is dropped.
 pub type Offer = Box<dyn Send + Sync>;

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Presence};
-use crate::base::error::{Error, Result, Status};
-use crate::base::handoff::Giver;
+use crate::base::{Error, Giver, Result, Status};
 
 /// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply until
 /// its own deadline, even if the store blocks for longer.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::board::Change;
 use super::*;
-use crate::base::handoff::Giver;
+use crate::base::Giver;
 
 /// A store that replies to nothing.
 #[derive(Default)]

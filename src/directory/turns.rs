@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::base::error::{Result, fail};
-use crate::base::sync::{Condvar, Mutex};
+use crate::base::{Condvar, Mutex, Result, fail};
 
 /// The agents that a call publishes or withdraws now.
 #[derive(Default)]

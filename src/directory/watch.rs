@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use super::board::Board;
 use super::store::{Reply, Report, Request, State, Store};
-use crate::base::error::{Error, Result};
-use crate::base::handoff::{Taker, handoff};
-use crate::base::sync::{Condvar, Mutex};
+use crate::base::{Condvar, Error, Mutex, Result, Taker, handoff};
 
 /// The reports of a store.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::preferences::{Ending, Preferences};
 use super::{Engine, select};
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::plan::alignment::ensure_io_alignment;

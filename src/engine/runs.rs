@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
 use crate::plan::Plan;
 use crate::region::Contexts;

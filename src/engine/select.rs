@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::direct::cuda::CudaCopy;

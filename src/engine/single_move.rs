@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::prepare::prepare;
 use super::runs::{self, Needs, Runs};
 use super::{Engine, select, time_limit};
-use crate::base::error::{Result, Status, ensure};
+use crate::base::{Result, Status, ensure};
 use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::Layout;
 use crate::plan::Plan;

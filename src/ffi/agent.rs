@@ -4,9 +4,8 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::ffi::common::handle::{Handle, opaque};
-use crate::ffi::common::options::not_one_of;
+use crate::base::Result;
+use crate::ffi::common::{Handle, not_one_of, opaque};
 use crate::nixl::{Agent, MemoryType};
 use crate::region::Registration;
 

@@ -7,8 +7,8 @@ use super::arrangement::{Arrangement, Strides};
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::order::{AXES, Order};
-use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::sorting::sort_few_by_key;
+use crate::base::{Error, Result, Status, ensure};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes {

@@ -11,8 +11,7 @@ use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
 use super::whole_objects::ensure_whole_objects;
 use super::{Layout, extents, fingerprint};
-use crate::base::error::{Result, ensure, fail};
-use crate::base::log::Count;
+use crate::base::{Count, Result, ensure, fail};
 use crate::nixl::Agent;
 use crate::region::{
     self, DeviceConfig, DiskConfig, DiskFile, ElasticConfig, OwnedDevice, PinnedConfig, Region, Registration,

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use super::Layout;
 use super::caches::Forget;
-use crate::base::log_id::LogId;
-use crate::base::process::PerProcess;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{LogId, Mutex, MutexGuard, PerProcess};
 
 /// At most one value per layout. It is dropped with its layout, unless something else holds it, and must not hold the layout.
 pub struct LayoutCache<T: 'static>(PerProcess<Mutex<BTreeMap<LogId, Arc<T>>>>);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The caches that have values for a layout.
 
-use crate::base::log_id::LogId;
-use crate::base::sync::Mutex;
+use crate::base::{LogId, Mutex};
 
 /// A cache, for the layouts that have values in it.
 pub(super) trait Forget: Sync {

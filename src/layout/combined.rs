@@ -10,8 +10,7 @@ use super::part::ensure_parts;
 use super::placement::Placement;
 use super::separate::{Steps, share_elements};
 use super::{Layout, NamedPart};
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
+use crate::base::{Result, ensure, log};
 use crate::nixl::Agent;
 use crate::region::{Meeting, Region, meetings, meetings_of_ranges};
 

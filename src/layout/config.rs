@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
 use super::content_identity::ContentIdentity;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// The dimensions of a KV cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

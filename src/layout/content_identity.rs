@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// It is in the fingerprint of a file, which is one page, so that it is written at once.
 const MAX: usize = 2048;

@@ -15,9 +15,8 @@ use super::part::{MAX_PARTS, ensure_parts};
 use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use super::served::Served;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
+use crate::base::{Error, ProcessIdentity, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Command, Descriptor, Import, MemoryType};
 use crate::region::{Backing, Region, Tier};
 

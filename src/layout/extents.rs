@@ -13,7 +13,7 @@ use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_planes;
 use super::{Layout, RemoteElastic};
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::region::{Backing, ElasticMemory, ExtentHold, Region, RegionExtents};
 
 /// The target size of an extent.

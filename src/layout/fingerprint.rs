@@ -10,8 +10,8 @@ use super::arrangement::Arrangement;
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
-use crate::base::error::{Result, Status, ensure, fail};
 use crate::base::wire::Form;
+use crate::base::{Result, Status, ensure, fail};
 use crate::region::Label;
 
 const VERSION: u16 = 3;

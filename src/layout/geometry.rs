@@ -15,7 +15,7 @@ use super::axes::{Axes, overflow, product};
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::order::Order;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// The axes of a block in one layer and outer slot.
 const PIECE: [Axis; 3] = [Axis::Token, Axis::Head, Axis::Element];

@@ -10,7 +10,7 @@ use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail};
 use crate::nixl::Agent;
 use crate::region::Region;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::remote_elastic::RemoteElastic;
-use crate::base::process::ProcessIdentity;
+use crate::base::ProcessIdentity;
 use crate::nixl::{Agent, Descriptor, Remote};
 use crate::region::{Region, RegistrationHold, Tier};
 

@@ -56,9 +56,7 @@ use nixl_lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::log::log;
-use crate::base::log_id::LogId;
+use crate::base::{Error, LogId, Result, Status, ensure, fail, log};
 use crate::nixl::{Agent, Descriptor, MemoryType, RequestSide, Span};
 use crate::region::Region;
 

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::unit::Unit;
-use crate::base::error::Result;
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, Result};
 use crate::nixl::{Agent, AgentState, ListId, Released};
 
 /// The lists of one layout, by unit.

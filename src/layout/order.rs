@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
-use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::{Error, Result, ensure, fail};
 
 pub const AXES: usize = Axis::ALL.len();
 
@@ -183,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     #[test]
     fn the_orders_of_engines_are_read_and_printed() {

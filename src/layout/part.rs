@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::axis::Axis;
 use super::placement::Placement;
 use super::{Geometry, Layout, NamedPart};
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 
 /// The maximum number of parts. A layout with keys and values of each layer by themselves has a few hundred.
 pub const MAX_PARTS: usize = 1024;

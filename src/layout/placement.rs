@@ -7,7 +7,7 @@ use super::axes::overflow;
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 
 /// A shape with the address where each region starts.
 #[derive(Clone, Debug, PartialEq, Eq)]

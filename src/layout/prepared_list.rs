@@ -2,7 +2,7 @@
 //! Preparing the NIXL lists of a layout.
 
 use super::{Layout, Unit};
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::nixl::{AgentState, CallOptions, ListId, Span};
 
 impl Layout {

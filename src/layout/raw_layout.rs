@@ -9,8 +9,7 @@ use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::memory::{Memory, RemoteMemory};
 use super::placement::Placement;
-use crate::base::error::{Result, ensure, fail};
-use crate::base::process::ProcessIdentity;
+use crate::base::{ProcessIdentity, Result, ensure, fail};
 use crate::nixl::{Agent, Command, Descriptor, Descriptors, MemoryType};
 use crate::region::Tier;
 

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::Layout;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::base::file_systems::FileSystems;
 use crate::region::{Contexts, Places, Region};
 

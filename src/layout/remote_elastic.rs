@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placement::Placement;
 use super::whole_blocks::holds_whole_blocks;
-use crate::base::error::{Result, Status, ensure};
+use crate::base::{Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
 use crate::region::{Control, EqualPieces};
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::nixl::{Descriptor, MemoryType, ServiceId};
 
 /// The maximum number of slots of an arena.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::axis::Axis;
 use super::geometry::Geometry;
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::region::Region;
 
 /// Whether no block crosses the end of an extent of this size, in a region that starts with an extent.

@@ -4,7 +4,7 @@
 use super::Layout;
 use super::axis::Axis;
 use super::geometry::Geometry;
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail};
 use crate::region::Region;
 
 /// Bytes at the start of each object of this size that a layout uses. Fails if an object has bytes of several blocks or not of

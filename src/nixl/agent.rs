@@ -20,12 +20,7 @@ use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::task::AgentTask;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::handoff::{Taken, Taker, handoff};
-use crate::base::log::log;
-use crate::base::log_id::LogId;
-use crate::base::sync::Mutex;
-use crate::base::thread;
+use crate::base::{Error, LogId, Mutex, Result, Status, Taken, Taker, ensure, handoff, log, thread};
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);

@@ -11,8 +11,7 @@ use std::ptr;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::descriptor::{Descriptor, MemoryType};
-use crate::base::error::{Error, Result};
-use crate::base::random::random;
+use crate::base::{Error, Result, random};
 
 /// An identity, and the plugins of the backends that it is registered with. It must live as long as the agent: NIXL deregisters it.
 pub(super) struct Identity {

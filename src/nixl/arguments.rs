@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::call::{Owned, c_string, check, too_old};
 use super::sys;
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// Options of one call on raw descriptors, as the caller gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::call::{Owned, c_string, check, copied};
 use super::descriptor::Descriptor;
 use super::sys;
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// A backend of an agent. NIXL destroys it with the agent.
 pub struct Backend {

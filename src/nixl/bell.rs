@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::error::Error;
-use crate::base::log::log;
+use crate::base::{Error, log};
 
 /// The shortest time between two looks for messages, while the thread of the agent is busy with other work.
 const INTERVAL: Duration = Duration::from_micros(50);
@@ -63,7 +62,7 @@ impl AgentTask for RingTask {
 #[cfg(test)]
 mod tests {
     use super::super::notification::Notification;
-    use crate::base::handoff::{Taken, handoff};
+    use crate::base::{Taken, handoff};
     use std::time::Instant;
 
     use super::super::receive::ReceiveTask;

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 
 use super::{library, sys};
-use crate::base::error::{Cause, Error, Result, Status, ensure};
+use crate::base::{Cause, Error, Result, Status, ensure};
 
 /// Converts a status of NIXL. `action` is called only for an error.
 pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {

@@ -18,10 +18,7 @@ use super::remote::{LookUp, Remote};
 use super::request_handle::{ListId, RequestId, RequestSide, Span};
 use super::state::{AgentState, RegionMemory, Registered, SpanResult};
 use super::task::AgentTask;
-use crate::base::error::Result;
-use crate::base::handoff::{Giver, handoff};
-use crate::base::log::log;
-use crate::base::process::ProcessIdentity;
+use crate::base::{Giver, ProcessIdentity, Result, handoff, log};
 
 /// Takes the outcome of a command to the thread that waits for it.
 pub type Reply<R> = Giver<Result<R>>;

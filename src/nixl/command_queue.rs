@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::yields_soon;
+use crate::base::{Condvar, Mutex};
 
 /// A queue without a bound.
 pub struct CommandQueue<T> {

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
-use crate::base::open_library::OpenLibrary;
+use crate::base::OpenLibrary;
 
 /// CUfileError_t.
 #[repr(C)]

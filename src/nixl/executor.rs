@@ -18,8 +18,8 @@ use super::state::AgentState;
 use super::task::AgentTask;
 use super::thread::{AWAKE, SPIN, TaskQueue, WaitPolicy, sleep_after};
 use crate::base::file_limit::FileSizeSignal;
-use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::{wake_precisely, yields_soon};
+use crate::base::{Mutex, MutexGuard};
 
 /// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
 const LOCK_ATTEMPTS: usize = 100;

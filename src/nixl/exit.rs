@@ -14,11 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::error::{Result, ensure};
-use crate::base::leak;
-use crate::base::log::{Count, log};
-use crate::base::process::PerProcess;
-use crate::base::sync::{Condvar, Mutex};
+use crate::base::{Condvar, Count, Mutex, PerProcess, Result, ensure, leak, log};
 
 #[derive(Default)]
 struct Exit {

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::shared_objects::SharedObjects;
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, SharedObjects};
 
 /// The two ends of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

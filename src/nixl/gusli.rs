@@ -8,7 +8,7 @@ use rustix::param::page_size;
 
 use super::backend::leading_number;
 use super::descriptor::{Descriptor, MemoryType};
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 pub(super) const PLUGIN: &str = "GUSLI";
 /// Ranges of host memory that are registered at a time. The plugin ends the process at the next one.
@@ -96,7 +96,7 @@ fn version_of(config: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     fn host(address: u64, size: u64) -> Descriptor {
         Descriptor { address, size, device_id: 0, memory_type: MemoryType::Dram }

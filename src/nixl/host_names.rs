@@ -4,9 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::handoff::{Taken, handoff};
-use crate::base::thread;
+use crate::base::{Error, Result, Status, Taken, ensure, fail, handoff, thread};
 
 /// The longest wait for a name server.
 const MAX_WAIT: Duration = Duration::from_secs(5);

@@ -11,10 +11,9 @@ use once_cell::sync::OnceCell;
 use super::dynamic::{DynamicEntry, Section};
 use super::signals;
 use super::sys::{self, Functions};
-use crate::base::error::{Result, ensure, fail};
-use crate::base::log::log;
 use crate::base::open_library::{OpenLibrary, file_of};
 use crate::base::process::{self, ForkCheckedLock};
+use crate::base::{Result, ensure, fail, log};
 
 /// The file name, which is also the SONAME, of the C API that kvmem calls, and that of the versioned C API that NIXL plans.
 /// A file of either name is tried: its SONAME decides which API it has.

@@ -15,8 +15,7 @@ use super::command::{Command, ForListener, Reply};
 use super::host_names;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::handoff::handoff;
+use crate::base::{Error, Result, Status, ensure, handoff};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
 /// rounds by default, so that it mostly arrives before.

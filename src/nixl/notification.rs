@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::call::Owned;
 use super::sys;
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// A message, and the agent that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,7 @@
 use std::collections::HashMap;
 
 use super::notification::Notification;
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::Count;
+use crate::base::{Count, Error, Result, Status};
 
 /// The maximum number of messages of one peer that wait, and their bytes with its name, which it chooses too. All peers have twice
 /// that.

@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::backend::leading_number;
-use crate::base::error::{Result, ensure};
-use crate::base::thread;
+use crate::base::{Result, ensure, thread};
 
 pub(super) const PLUGIN: &str = "OBJ";
 /// The parameter for the number of its threads.
@@ -44,7 +43,7 @@ fn number_of(value: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::{Error, Status};
+    use crate::base::{Error, Status};
 
     #[test]
     fn a_plugin_without_threads_is_refused() {

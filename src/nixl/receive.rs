@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use super::notification_inbox::Arrivals;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::error::{Error, Result};
-use crate::base::handoff::Giver;
-use crate::base::log::{Count, log};
+use crate::base::{Count, Error, Giver, Result, log};
 
 /// Waits on the agent's thread until a message is there or the time is over.
 pub(super) struct ReceiveTask {
@@ -64,7 +62,7 @@ impl AgentTask for ReceiveTask {
 mod tests {
     use super::super::notification::Notification;
     use super::*;
-    use crate::base::handoff::{Taken, handoff};
+    use crate::base::{Taken, handoff};
 
     #[test]
     fn what_cannot_be_reported_waits_for_the_next_caller() {

@@ -12,9 +12,7 @@ use super::call::c_string;
 use super::descriptor::Descriptor;
 use super::peer_metadata::Connections;
 use super::sys;
-use crate::base::error::{Cause, Error, Result, Status, ensure};
-use crate::base::process::{self, ProcessIdentity};
-use crate::base::sync::Mutex;
+use crate::base::{Cause, Error, Mutex, ProcessIdentity, Result, Status, ensure, process};
 
 /// The look-up in a directory that metadata was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::notification::Notification;
 use super::notification_inbox::MAX_MESSAGE;
-use crate::base::error::{Result, ensure};
-use crate::base::leases::Leases;
+use crate::base::{Leases, Result, ensure};
 
 /// The first bytes of a notification for a service. Callers cannot send any that begin so.
 pub const SERVICE_MAGIC: &[u8; 8] = b"KVMEMSRV";
@@ -131,7 +130,7 @@ impl Services {
 mod tests {
     use super::super::notification_inbox::{MAX_NAME, NotificationInbox};
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     const ID: ServiceId = ServiceId([7; 16]);
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::state::AgentState;
-use crate::base::error::Error;
+use crate::base::Error;
 
 /// The result of one step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,8 +19,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::dynamic::{DynamicEntry, Section};
-use crate::base::log::log;
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, log};
 
 /// UCX's function for a part of a message: `ucs_status_t (int, const void *, size_t *)`. The status is one byte wide.
 const NAME: &CStr = c"ucs_socket_send_nb";

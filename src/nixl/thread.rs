@@ -12,10 +12,7 @@ use super::command_queue::Receiver;
 use super::pace::Pace;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::error::Error;
-use crate::base::guarded::guarded;
-use crate::base::leak;
-use crate::base::log::log;
+use crate::base::{Error, guarded, leak, log};
 
 const COMMANDS_PER_ROUND: usize = 32;
 /// How long work in flight is polled without sleeping.
@@ -228,8 +225,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::error::Status;
-    use crate::base::sync::Mutex;
+    use crate::base::{Mutex, Status};
     use crate::nixl::command_queue::CommandQueue;
     use crate::nixl::pace::{MOVING, QUIET_STEPS};
 

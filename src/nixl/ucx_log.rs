@@ -13,10 +13,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
 use super::library;
-use crate::base::error::{Error, Result};
-use crate::base::log::log;
-use crate::base::open_library::OpenLibrary;
-use crate::base::sync::Mutex;
+use crate::base::{Error, Mutex, OpenLibrary, Result, log};
 
 /// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
 type Handler = unsafe extern "C" fn(

@@ -2,7 +2,7 @@
 //! The alignment that direct I/O requires of a plan.
 
 use super::Plan;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 

@@ -5,7 +5,7 @@ use super::heads::HeadView;
 use super::nest::{BLOCK_AXES, PairedAxis};
 use super::selection::Selection;
 use super::wanted::PairedRange;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::layout::{Axis, Geometry};
 
 #[derive(Clone, Debug)]

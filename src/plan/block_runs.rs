@@ -4,9 +4,8 @@
 use super::moves::BlockRun;
 use super::nest::LoopOrder;
 use super::wanted::BlockPair;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::lists;
 use crate::base::sorting::sort_by_id;
+use crate::base::{Error, Result, Status, ensure, lists};
 
 /// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
 const MAX_AT_ONCE: usize = 4096;

@@ -3,7 +3,7 @@
 
 use super::nest::{Loop, PairedAxis};
 use super::{Plan, PlanPart};
-use crate::base::log::Count;
+use crate::base::Count;
 use crate::base::sorting::sort_few_by_key;
 use crate::layout::Axis;
 

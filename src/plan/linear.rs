@@ -12,9 +12,8 @@ use super::shape::Shape;
 use super::side::Side;
 use super::wanted::BlockPair;
 use super::{Matrix, Plan, PlanPart, units};
-use crate::base::error::Result;
-use crate::base::lists;
 use crate::base::sorting::sort_few_by_key;
+use crate::base::{Result, lists};
 use crate::layout::Axis;
 
 /// All axes, from the outermost to the innermost.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::layout::{Layout, LayoutPart, names};
 
 /// Source and destination of each part that is moved, in the order of names. `wanted` are the names of the parts to move;

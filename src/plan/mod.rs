@@ -52,7 +52,7 @@ use self::block_runs::BlockRuns;
 use self::outline::LayerOutline;
 use self::shape::Shape;
 pub use self::wanted::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::layout::{Layout, Unit};
 
 /// What a transfer does, in order of destination. The moves are computed when they are used: a plan of many scattered blocks

@@ -9,7 +9,7 @@ use super::selection::Selection;
 use super::shape::Shape;
 use super::side::Side;
 use super::wanted::{BlockPair, Wanted};
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
 
 /// The maximum number of layers that are moved one by one: each has loops of its own.

@@ -3,8 +3,7 @@
 
 use super::Plan;
 use super::common_memory::{CommonBytes, CommonPlaces};
-use crate::base::error::{Error, Result, Status};
-use crate::base::lists;
+use crate::base::{Error, Result, Status, lists};
 use crate::layout::Layout;
 use crate::region::Places;
 

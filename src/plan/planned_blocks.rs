@@ -6,7 +6,7 @@ use super::nest::LoopOrder;
 use super::outline::{Outline, too_large};
 use super::tokens::{Section, Sections, find_whole_blocks};
 use super::wanted::{BlockPair, TokenTables};
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// Whole blocks or spans of tokens. If filled again, it allocates only for more of them than it has ever contained.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::heads::HeadView;
 use super::wanted::{PairedRange, Wanted};
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::layout::{Axis, Geometry};
 
 /// What is moved of each block.

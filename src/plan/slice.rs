@@ -8,8 +8,7 @@ use std::ops::Range;
 use super::linear::LinearPlan;
 use super::terms::{MAX_SPANS, SPAN_BYTES, SpanPlaces, SpanRun, Terms, section_bytes};
 use super::{Plan, PlanPart};
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 
 /// Some of the blocks of a plan, or of its spans of tokens.
 pub struct PlanSlice<'a> {

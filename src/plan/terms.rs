@@ -12,8 +12,7 @@ use super::outline::too_large;
 use super::side::Side;
 use super::tokens::common_divisor;
 use super::{Plan, PlanPart};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::lists;
+use crate::base::{Error, Result, Status, ensure, lists};
 use crate::layout::{Axis, Geometry, LayoutPart, MAX_PARTS};
 
 /// The maximum number of spans of tokens: the owner's agent lists them, and does nothing else meanwhile.

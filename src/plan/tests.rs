@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::error::Status;
+use crate::base::Status;
 use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Placement};
 
 impl Plan {

@@ -13,8 +13,7 @@ use super::nest::LoopOrder;
 use super::outline::{Outline, PartOutline, too_large};
 use super::shape::Shape;
 use super::wanted::{BlockPair, BlockTable, TokenTables};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::lists;
+use crate::base::{Error, Result, Status, ensure, lists};
 use crate::layout::{Axis, Geometry};
 
 const NAMES: [&str; 2] = ["source", "destination"];

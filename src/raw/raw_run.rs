@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::request_resource::Resource;
-use crate::base::error::{Error, Result, Status};
-use crate::base::leak;
-use crate::base::log::log;
+use crate::base::{Error, Result, Status, leak, log};
 use crate::nixl::{AgentState, AgentTask, CallOptions, RequestSide, TaskStep};
 use crate::run::{Run, cancelled};
 

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, Status, fail};
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, Result, Status, fail};
 use crate::nixl::{Agent, CallOptions, Command, Descriptors, Released, SegmentsId, ViewId};
 
 /// Raw descriptors that are registered with an agent, which keeps what owns their memory. They are deregistered when it is dropped.

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use super::numa::NumaPlacement;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// Fails if `size` bytes of ordinary pages are not available.
 pub fn ensure_available(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
@@ -231,7 +231,7 @@ mod tests {
     use std::fs::{create_dir_all, remove_dir_all, write};
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     /// The kernel's files as a machine has them.
     struct Machine(System);

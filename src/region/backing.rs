@@ -7,7 +7,7 @@ use super::memory_file::MemoryFile;
 use super::place::{AddressSpace, Place};
 use super::registration::Registrations;
 use super::{Contexts, DeviceUsers, FileId, OpenRequirements, Residency, Tier};
-use crate::base::error::{Result, fail};
+use crate::base::{Result, fail};
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::RetainedRange;
 use crate::nixl::{Descriptors, HostPages, Span};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Region;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
 use crate::cuda::memory::AllocationStamp;

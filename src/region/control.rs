@@ -16,10 +16,7 @@ use super::file_lock::FileLock;
 use super::mapping::{Mapping, Pages, give_size};
 use super::memory_file::Inspected;
 use super::open_file::{FileId, reopened};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::process::LocalFd;
-use crate::base::random::random;
-use crate::base::retried;
+use crate::base::{Error, LocalFd, Result, Status, ensure, random, retried};
 use crate::nixl::{Descriptor, MemoryType};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");

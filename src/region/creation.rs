@@ -13,9 +13,7 @@ use super::{
     ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,
     View,
 };
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
-use crate::base::log_id::LogId;
+use crate::base::{LogId, Result, ensure, log};
 
 impl Region {
     /// Maps host memory.
@@ -126,7 +124,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::region::Tier;
 
     fn region(size: u64) -> Arc<Region> {

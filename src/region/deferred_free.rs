@@ -7,9 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use super::{Backing, Control};
-use crate::base::process::PerProcess;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::thread;
+use crate::base::{Mutex, MutexGuard, PerProcess, thread};
 
 /// The memory, and the control block that shows whether importers are left.
 type Waiting = Vec<(Arc<dyn Backing>, Arc<Control>)>;

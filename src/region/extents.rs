@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use super::tiers::ElasticMemory;
 use super::{Backing, ExportedExtent, Region, Registration};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::log::{Count, Microseconds, log};
+use crate::base::{Count, Error, Microseconds, Result, Status, ensure, log};
 use crate::cuda::vmm::HandleType;
 use crate::nixl::{Descriptor, SpanFailure};
 

@@ -10,10 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::log;
-use crate::base::process::LocalFd;
-use crate::base::retried;
+use crate::base::{Error, LocalFd, Result, Status, log, retried};
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;

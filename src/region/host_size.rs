@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sizes of host memory.
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 
 /// Converts a size in bytes to the type of this machine's sizes.
 pub fn host_size(what: &str, size: u64) -> Result<usize> {

@@ -9,10 +9,8 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::base::error::{Error, Result, Status};
 use crate::base::file_limit::FileSizeSignal;
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, Result, Status, log, retried};
 
 /// How many places are tried for a mapping that is aligned to more than a page.
 const PLACES: usize = 1000;

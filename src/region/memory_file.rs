@@ -22,9 +22,7 @@ use super::open_file::{FileId, reopened};
 use super::origin::Access;
 use super::pages::huge_page_size;
 use super::place::{AddressSpace, Place};
-use crate::base::advice;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::retried;
+use crate::base::{Error, Result, Status, advice, ensure, retried};
 
 /// The unit of st_blocks.
 const STAT_BLOCK: u64 = 512;

@@ -64,8 +64,7 @@ use counts::Counts;
 use once_cell::sync::OnceCell;
 use registration::Registrations;
 
-use crate::base::error::{Error, Result, Status, fail};
-use crate::base::log_id::LogId;
+use crate::base::{Error, LogId, Result, Status, fail};
 use crate::cuda::ipc::DevicePair;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 

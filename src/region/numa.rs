@@ -2,8 +2,7 @@
 //! Placing memory on a NUMA node.
 #![allow(unsafe_code)]
 
-use crate::base::error::{Cause, Error, Result, Status, ensure};
-use crate::base::log::log;
+use crate::base::{Cause, Error, Result, Status, ensure, log};
 
 /// From <linux/mempolicy.h>, which the libc crate does not carry.
 const MPOL_PREFERRED: libc::c_int = 1;

@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
-use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystemId;
-use crate::base::retried;
+use crate::base::{Error, Result, Status, retried};
 
 /// Opens the file of `file` again. The result has its own rights, locks and flags.
 ///

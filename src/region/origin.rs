@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::open_file::FileId;
 use super::tiers::DeviceUsers;
-use crate::base::process::ProcessIdentity;
+use crate::base::ProcessIdentity;
 
 /// The access of a process to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -8,8 +8,7 @@ use once_cell::sync::OnceCell;
 
 use super::Region;
 use super::place::{AddressSpace, Place};
-use crate::base::error::{Result, ensure};
-use crate::base::process::ProcessIdentity;
+use crate::base::{ProcessIdentity, Result, ensure};
 
 /// Two regions whose ranges overlap in an address space, and where each starts in it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
-use crate::base::error::{Error, Result, Status};
-use crate::base::retried;
+use crate::base::{Error, Result, Status, retried};
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
 const HUGETLBFS: u32 = 0x9584_58f6;

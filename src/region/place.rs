@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::{FileId, Region};
-use crate::base::process::ProcessIdentity;
+use crate::base::ProcessIdentity;
 
 /// What bytes are counted in: an offset in an address space is one byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

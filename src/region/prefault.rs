@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::mm::Advice;
 
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::log;
 use crate::base::retried::madvise;
-use crate::base::thread;
+use crate::base::{Error, Result, Status, log, thread};
 
 /// The minimum number of bytes per thread.
 const BYTES_A_THREAD: usize = 16 << 20;

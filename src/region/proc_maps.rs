@@ -10,8 +10,7 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
-use crate::base::error::{Error, Result};
-use crate::base::retried;
+use crate::base::{Error, Result, retried};
 
 /// The list of the calling thread, because that of the process is empty after the main thread has ended.
 const LIST: &str = "/proc/thread-self/maps";

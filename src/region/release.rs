@@ -2,9 +2,7 @@
 //! The release of adopted memory: the callback that reports that kvmem no longer uses the memory.
 
 use crate::base::callback_thread::{CallbackHandle, CallbackThread};
-use crate::base::error::Result;
-use crate::base::log::log;
-use crate::base::process::PerProcess;
+use crate::base::{PerProcess, Result, log};
 
 pub type ReleaseCallback = Box<dyn FnOnce() + Send + Sync>;
 

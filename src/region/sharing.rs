@@ -7,10 +7,7 @@ use std::sync::{Arc, Weak};
 
 use super::deferred_free::{free_later, sweep, sweep_aside};
 use super::{Backing, Control, OpenRequirements, Origin, Region, Tier};
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
-use crate::base::process::PerProcess;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Mutex, MutexGuard, PerProcess, Result, ensure, log};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
@@ -237,7 +234,7 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::region::{Access, DeviceUsers, SystemConfig};
 
     #[test]

@@ -14,10 +14,9 @@ use super::reports::{Reported, Reports};
 use super::spin::is_met_soon;
 use super::state::{Phase, RunState};
 use super::unreleased::{Unreleased, Written};
-use crate::base::error::{Error, Result, Status, fail};
-use crate::base::log::{Microseconds, Milliseconds, log};
-use crate::base::log_id::LogId;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::{
+    Condvar, Error, LogId, Microseconds, Milliseconds, Mutex, MutexGuard, Result, Status, fail, log,
+};
 
 pub type Outcome = Result<()>;
 

@@ -7,12 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::error::Result;
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::process::PerProcess;
-use crate::base::sync::{Condvar, Mutex};
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Condvar, Mutex, PerProcess, Pool, Result, Shared, guarded, log};
 
 /// The deadline of one run: when it is, and a number that no other deadline has.
 pub type Deadline = (Instant, u64);

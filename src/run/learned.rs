@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::sync::Mutex;
+use crate::base::Mutex;
 
 /// How factors follow runs.
 #[derive(Debug)]

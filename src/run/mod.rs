@@ -20,11 +20,8 @@ use std::time::Instant;
 
 use self::completion::{Completion, MemoryUse, Outcome};
 use self::findings::Findings;
-use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
-use crate::base::leak;
-use crate::base::sync::Mutex;
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Error, Mutex, Pool, Result, Shared, Status, leak};
 use crate::layout::Layout;
 use crate::nixl::{Agent, MemoryType, Released, RemoteHold};
 use crate::region::ExtentHold;

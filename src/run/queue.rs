@@ -10,11 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
-use crate::base::error::{Error, Result, Status, fail};
-use crate::base::log::{Count, log};
-use crate::base::log_id::LogId;
-use crate::base::retried;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::{Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, fail, log, retried};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {

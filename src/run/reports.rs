@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::queue::{EntryKind, Place, Queue, QueueEntry};
-use crate::base::error::Status;
+use crate::base::Status;
 
 /// Where the runs of a transfer are reported, and what is.
 #[derive(Clone, Default)]
@@ -60,7 +60,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::base::error::Error;
+    use crate::base::Error;
     use crate::run::completion::{Account, Completion, MemoryUse, Outcome};
     use crate::run::queue::OpenQueue;
 

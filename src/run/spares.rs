@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::sync::Mutex;
+use crate::base::Mutex;
 
 /// The maximum number of objects that are kept. A thread that was woken late may still have one of an earlier run.
 const MAX: usize = 8;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{Run, Start, Steps};
-use crate::base::error::{Error, Status};
+use crate::base::{Error, Status};
 
 pub trait RunPart: Send + Sync + 'static {
     /// Starts it, if it is the only one.

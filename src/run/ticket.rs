@@ -7,8 +7,7 @@ use std::time::Instant;
 use super::completion::{Account, Completion};
 use super::deadline::{Deadlines, Reservation};
 use super::{Life, Run, RunHolds, Verify};
-use crate::base::error::Result;
-use crate::base::log::log;
+use crate::base::{Result, log};
 
 /// The right to start a run. If it is dropped, no run has begun: the claim of the completion ends, and nothing is reported.
 pub struct Ticket {
@@ -63,7 +62,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::run::completion::Limit;
     use crate::run::queue::Queue;
 

@@ -6,11 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::error::{Error, Result, Status};
-use crate::base::lists;
-use crate::base::log_id::LogId;
-use crate::base::process::PerProcess;
-use crate::base::sync::Mutex;
+use crate::base::{Error, LogId, Mutex, PerProcess, Result, Status, lists};
 use crate::plan::Plan;
 use crate::plan::overlap::{Bytes, Placed, common};
 use crate::region::{Contexts, Places};

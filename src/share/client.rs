@@ -18,10 +18,8 @@ use super::message::{peer_pid, peer_user};
 use super::outgoing::ParcelRef;
 use super::socket::{receive_kind, send_kind};
 use super::user::ensure_unambiguous;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::log::log;
 use crate::base::process::{LocalFd, ProcessIdentity, pid_has_ended};
-use crate::base::retried;
+use crate::base::{Error, Result, Status, ensure, fail, log, retried};
 use crate::region::Access;
 
 #[derive(Clone, Debug)]

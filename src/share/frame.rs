@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::message::FDS_A_MESSAGE;
 use super::parcel::{MAX_BYTES, MAX_FDS};
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 
 /// The size of the header of each message in bytes.
 pub const HEADER: usize = 40;
@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     fn header() -> Header {
         let whole = ParcelInfo { kind: MessageKind::Share, bytes: 100_000, fds: 300 };

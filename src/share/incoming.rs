@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use super::frame::{CHUNK, HEADER, Header, MessageKind, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
 use super::parcel::{MAX_BYTES, MAX_FDS, Parcel};
-use crate::base::error::{Cause, Error, Result, Status, ensure, fail};
-use crate::base::lists;
+use crate::base::{Cause, Error, Result, Status, ensure, fail, lists};
 
 /// Whether a socket preserves message boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Transport;
 use super::memory_handle::MemoryHandle;
-use crate::base::error::{Result, Status, ensure, fail};
-use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
+use crate::base::{ProcessIdentity, Result, Status, ensure, fail};
 use crate::layout::{Arrangement, Dimensions, Geometry, MAX_PARTS, ensure_parts};
 use crate::region::{Access, Tier};
 

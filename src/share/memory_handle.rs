@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Transport;
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::region::Tier;
 
 /// The handle of a region's memory.

@@ -33,9 +33,7 @@ pub use parcel::Parcel;
 pub use published::Published;
 pub use share_options::{ShareOptions, Transport};
 
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::log;
-use crate::base::log_id::LogId;
+use crate::base::{Error, LogId, Result, Status, log};
 use crate::cuda::vmm::PhysicalMemory;
 use crate::layout::Layout;
 use crate::region::{ExtentHold, SharedRegion};

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use super::manifest::{Manifest, Object};
 use super::memory_handle::{MemoryHandle, SharedHandle};
 use super::{Parcel, Share};
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail};
 use crate::region::{Access, Region, reopened};
 
 impl Share {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::frame::{HEADER, Header, MessageKind, ParcelInfo};
 use super::message;
 use super::parcel::Parcel;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 
 /// The bytes and file descriptors to send, which the sender owns.
 pub struct ParcelRef<'a, F> {

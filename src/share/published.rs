@@ -7,7 +7,7 @@ use once_cell::sync::OnceCell;
 
 use super::broker::Publication;
 use super::{Parcel, Share};
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::region::Access;
 
 /// A published share. It exists as long as it is published.

@@ -17,9 +17,7 @@ use super::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Outgoing, ParcelRef, SendStep};
 use super::parcel::{MAX_BYTES, MAX_FDS, Parcel};
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, Result, Status, ensure, fail, log, retried};
 
 /// The pause between attempts while the kernel allows no more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// The numbers of users in this namespace.
 const MAP: &str = "/proc/thread-self/uid_map";

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use once_cell::sync::OnceCell;
 
 use super::transfer_request::TransferRequest;
-use crate::base::error::Result;
-use crate::base::log_id::LogId;
-use crate::base::sync::Mutex;
+use crate::base::{LogId, Mutex, Result};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::cost::history;

@@ -4,9 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::base::log::{Count, Microseconds, log};
-use crate::base::log_id::LogId;
+use crate::base::{Count, LogId, Microseconds, Result, log};
 use crate::engine::Candidate;
 use crate::engine::explain::{RunEstimate, Summary};
 use crate::run::method::TransferMethod;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::engine::preferences::Preferences;
 use crate::plan::{BlockPair, TokenTables, Wanted};
 use crate::run::reports::Reports;

@@ -7,9 +7,7 @@ use super::checker::{SLEEP, SPIN};
 use super::device::descriptor_ring::DescriptorSlot;
 use super::device::device_state::DeviceState;
 use super::device::pool::Pooled;
-use crate::base::error::{Error, Result};
-use crate::base::leak;
-use crate::base::thread;
+use crate::base::{Error, Result, leak, thread};
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::stream::{Active, Stream};
 

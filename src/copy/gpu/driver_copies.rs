@@ -2,8 +2,7 @@
 //! Copies by the driver: one call per span, a batch, or rows if the strides are constant.
 #![allow(unsafe_code)]
 
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;

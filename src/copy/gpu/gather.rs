@@ -5,9 +5,8 @@ use std::ops::Range;
 
 use super::staged_axes::{AxisKind, DEVICE, StagedAxes};
 use super::unit_launches::{UnitLoops, iterations};
-use crate::base::error::Result;
-use crate::base::lists;
 use crate::base::sorting::sort_few_by_key;
+use crate::base::{Result, lists};
 use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS, Units};
 use crate::plan::{Loop, PlanPart};
 

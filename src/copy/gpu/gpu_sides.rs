@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::direction::CopyDirection;
 use super::page_locks::PageLocks;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};

@@ -3,9 +3,8 @@
 
 use std::ops::Range;
 
-use crate::base::error::Result;
-use crate::base::lists;
 use crate::base::sorting::sort_by_id;
+use crate::base::{Result, lists};
 use crate::cuda::kernel::KernelRun;
 use crate::plan::PlanPart;
 

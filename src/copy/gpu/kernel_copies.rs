@@ -3,8 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::prepared_runs::PreparedRuns;
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::launch::{add_runs, max_tile};
 use crate::copy::gpu::unit_launches::UnitLoops;

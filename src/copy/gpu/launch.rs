@@ -4,8 +4,7 @@
 use std::ops::Range;
 
 use super::direction::CopyDirection;
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::cuda::kernel::{Blocks, KernelRun, Layer, Units};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.

@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::error::{Error, Result};
-use crate::base::sync::Mutex;
+use crate::base::{Error, Mutex, Result};
 use crate::cuda::context::Entered;
 use crate::cuda::memory::{AllocationStamp, host_range, is_mapped_at};
 use crate::cuda::{Context, Device};

@@ -4,8 +4,7 @@
 use super::launch::{max_tile, single_units};
 use super::rows::RowLoops;
 use super::unit_launches::countable;
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::cuda::kernel::{Blocks, KernelRun, Layer, Units};
 use crate::plan::{Loop, Matrix};
 

@@ -7,8 +7,7 @@ use std::ops::Range;
 use super::launch::{single_units, typical_length};
 use super::rows::RowLoops;
 use super::transpose::TransposedLoops;
-use crate::base::error::{Error, Result, Status};
-use crate::base::lists;
+use crate::base::{Error, Result, Status, lists};
 use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS, Units};
 use crate::plan::{Grid, Loop, PlanPart};
 

@@ -3,8 +3,7 @@
 //! them, and so differs from what was expected, whatever the memory had before.
 #![allow(unsafe_code)]
 
-use crate::base::error::Result;
-use crate::base::random::random;
+use crate::base::{Result, random};
 
 /// Bytes that are repeated. A range of 8 bytes or more that keeps them is equal to expected bytes with a probability of 2^-64.
 #[derive(Clone, Copy)]

@@ -6,8 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
-use crate::base::error::{Cause, Error, Status};
-use crate::base::retried;
+use crate::base::{Cause, Error, Status, retried};
 use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
 
 /// Adds the type of the file descriptor to the driver's error. Drivers return an unknown error for a descriptor that is not memory,

@@ -13,7 +13,7 @@ use super::foreign;
 use super::memory::{HandleOrigin, OwnedHandle, PhysicalMemory};
 use super::properties::{AllocationProperties, Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location};
 use super::shareable::{HandleType, refused};
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::cuda::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 use crate::cuda::driver;
 use crate::cuda::memory as pointers;

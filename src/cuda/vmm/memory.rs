@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use super::properties::{AllocationProperties, Granularity, Location};
-use crate::base::error::{Error, Result, ensure};
-use crate::base::log::log;
+use crate::base::{Error, Result, ensure, log};
 use crate::cuda::driver::{self, Driver};
 use crate::cuda::driver_structs::RawProperties;
 use crate::cuda::ending::released;

@@ -2,7 +2,7 @@
 //! Properties of physical memory: its location, and the handles it can be exported as.
 #![allow(unsafe_code)]
 
-use crate::base::error::{Result, fail};
+use crate::base::{Result, fail};
 use crate::cuda::device::Device;
 use crate::cuda::driver;
 use crate::cuda::driver_structs::{LOCATION_DEVICE, LOCATION_HOST_NUMA, RawLocation, RawProperties};

@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Mutex, MutexGuard, Result, ensure, log};
 use crate::cuda::driver::{self, Driver};
 use crate::cuda::ending::released;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::memory::PhysicalMemory;
-use crate::base::error::{Result, Status, ensure};
+use crate::base::{Result, Status, ensure};
 use crate::cuda::memory as pointers;
 
 /// The physical memory behind a range of addresses.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::memory::PhysicalMemory;
 use super::properties::{AllocationProperties, Location};
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::cuda::codes::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
 
 use super::protocol::Options;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::retried;
+use crate::base::{Error, Result, Status, ensure, retried};
 use crate::directory::entry::{MAX_BYTES, MAX_PRESENCE_BYTES};
 
 /// The most bytes of a file of certificates or of a key.

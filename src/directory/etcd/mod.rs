@@ -20,11 +20,8 @@ use serde_bytes::ByteBuf;
 
 use super::entry::{Entry, Presence, decode, encode, not_found, refused};
 use super::store::{self, Reply, Report, Request, Sink, State, Store};
-use crate::base::error::{Error, Result, Status, fail};
-use crate::base::handoff::{Giver, Taken, handoff};
-use crate::base::log::log;
-use crate::base::sync::Mutex;
 use crate::base::wire::read_fields;
+use crate::base::{Error, Giver, Mutex, Result, Status, Taken, fail, handoff, log};
 pub use config::EtcdConfig;
 use plugin::Plugin;
 use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};

@@ -9,11 +9,9 @@ use std::ptr::NonNull;
 use once_cell::sync::OnceCell;
 
 use super::protocol::{ABI, Api};
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::guarded::guarded;
-use crate::base::log::log;
 use crate::base::open_library::{OpenLibrary, file_of};
 use crate::base::thread::SignalsBlocked;
+use crate::base::{Error, Result, Status, ensure, fail, guarded, log};
 
 /// The file name contains the SOVERSION of libkvmem.so, so that several versions can be installed.
 const FILE_NAME: &str =

@@ -10,14 +10,9 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::folder_lock::FolderLock;
-use crate::base::lists;
-use crate::base::log::log;
 use crate::base::paths::missing_directory;
-use crate::base::process::{self, LocalFd};
-use crate::base::random::random;
-use crate::base::retried;
+use crate::base::{Error, LocalFd, Result, Status, ensure, lists, log, process, random, retried};
 use crate::directory::board::MAX_AGENTS;
 use crate::directory::entry::{Entry, MAX_BYTES, decode, encode};
 use crate::region::file_lock::{FileLock, is_locked};

@@ -17,13 +17,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{self, Reply, Request, Sink, Store};
-use crate::base::error::{Error, Result, Status, fail};
-use crate::base::guarded::guarded;
-use crate::base::handoff::{Giver, Taken, Taker, handoff};
-use crate::base::log::log;
 use crate::base::paths::absolute;
-use crate::base::retried;
-use crate::base::thread;
+use crate::base::{Error, Giver, Result, Status, Taken, Taker, fail, guarded, handoff, log, retried, thread};
 use files::Folder;
 use worker::{Job, Worker};
 
@@ -129,7 +124,7 @@ mod tests {
     use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
     use super::*;
-    use crate::base::sync::Mutex;
+    use crate::base::Mutex;
 
     /// A thread that reports may as well wait for a file system.
     #[test]

@@ -11,10 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify::{ReadFlags, Reader};
 
 use super::files::{Folder, Found, OwnFile, name_of};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::handoff::Giver;
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, Giver, Result, Status, ensure, log, retried};
 use crate::directory::entry::{Entry, Presence, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
 

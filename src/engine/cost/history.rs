@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::base::keyed::Keyed;
-use crate::base::process::PerProcess;
-use crate::base::retried;
+use crate::base::{Keyed, PerProcess, retried};
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::run::learned::Record;

@@ -5,11 +5,7 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
-use crate::base::error::Result;
-use crate::base::lists;
-use crate::base::process::PerProcess;
-use crate::base::thread;
-use crate::base::thread_pool::Pool;
+use crate::base::{PerProcess, Pool, Result, lists, thread};
 
 /// Bytes that each thread copies. Together they exceed the caches of a core.
 const BYTES: usize = 4 << 20;

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::base::error::Error;
+use crate::base::Error;
 use crate::run::method::TransferMethod;
 
 /// Why a method is not taken. Most reasons are known before, and allocate nothing: few callers read them.

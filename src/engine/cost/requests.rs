@@ -8,9 +8,7 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 
 use super::history::MAX_ENTRIES;
-use crate::base::keyed::Keyed;
-use crate::base::process::PerProcess;
-use crate::base::sync::Mutex;
+use crate::base::{Keyed, Mutex, PerProcess};
 use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;

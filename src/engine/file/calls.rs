@@ -9,10 +9,8 @@ use rustix::io::Errno;
 use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
 use super::work::FileJob;
-use crate::base::error::Result;
 use crate::base::file_systems::FileSystems;
-use crate::base::guarded::guarded;
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Pool, Result, Shared, guarded};
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 128 << 10;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;

@@ -7,8 +7,7 @@ use super::calls::Callers;
 use super::file_sides::FileSides;
 use super::uring::Uring;
 use super::work::FileJob;
-use crate::base::error::{Error, Result, Status};
-use crate::base::thread_pool::Pool;
+use crate::base::{Error, Pool, Result, Status};
 use crate::run::method::TransferMethod;
 
 /// A method, ready for use.

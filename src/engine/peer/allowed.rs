@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{local_and_remote, shared_agent};
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;

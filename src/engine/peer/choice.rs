@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::served::ServedDivision;
 use super::staged::{Division, StagingMemory, slot_size};
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::engine::cost::outcome::{Candidate, Tolerance, best, put_first};
 use crate::engine::cost::requests::{Rates, ServedSize};
 use crate::engine::preferences::Preferences;

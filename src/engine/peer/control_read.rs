@@ -2,7 +2,7 @@
 //! The reads of the control block of a peer's elastic memory by a run: before its first request, and after its last.
 
 use super::extent_guard::Guard;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::nixl::{AgentState, RequestId};
 
 /// The reads, one of which may be due or in flight.

@@ -6,12 +6,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteElastic};
-use crate::nixl::AgentState;
-use crate::nixl::request_handle::RequestSide;
-use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
+use crate::nixl::{Agent, AgentState, Descriptor, MemoryType, Operation, RequestId, RequestSide, Span};
 use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
 
 /// The control blocks of all parts of the peer's layout.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::staged::{Division, StagedPlan, StagingMemory, object_slot_size};
 use super::{FlowPlan, NixlMove, local_and_remote, prepare, shared_agent};
-use crate::base::error::{Error, Result, Status, fail};
+use crate::base::{Error, Result, Status, fail};
 use crate::engine::Candidate;
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;

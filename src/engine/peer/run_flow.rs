@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::staged::{Arena, SlotUser};
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::Milliseconds;
+use crate::base::{Error, Milliseconds, Result, Status};
 use crate::nixl::{AgentState, Remote, RequestId};
 
 pub enum Awaited<'a> {

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 
-use crate::base::sync::Mutex;
+use crate::base::Mutex;
 
 /// At most one object, of any type, which holds no objects of the caller.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::peer_run::NixlRun;
 use super::*;
-use crate::base::sync::Mutex;
+use crate::base::Mutex;
 use crate::layout::{AllocationConfig, Arrangement, Dimensions};
 use crate::nixl::panic_in_step;
 use crate::plan::{BlockPair, Wanted};

@@ -4,16 +4,11 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::ffi::broker::kvmem_broker;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, check_reserved, options, read};
-use crate::ffi::common::pointer::{items, null};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{
+    Out, call, check_flags, check_reserved, items, kvmem_error, kvmem_status, null, options, read, text,
+};
 use crate::share::broker::{Broker, BrokerConfig};
 
 /// Options of kvmem_broker_create.

@@ -4,15 +4,12 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::ffi::broker::publish::kvmem_token;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, check_reserved, ensure_given, options, read};
-use crate::ffi::common::pointer::null;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{
+    Out, call, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, null, options, read,
+    text,
+};
 use crate::ffi::share::kvmem_share;
 use crate::ffi::share::socket::deadline;
 use crate::region::Access;

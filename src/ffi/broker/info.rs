@@ -2,11 +2,7 @@
 //! Counts of a broker, and its end.
 
 use crate::ffi::broker::kvmem_broker;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{borrow, destroy};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
 
 /// Counts of a broker.
 #[repr(C)]

@@ -6,7 +6,7 @@ pub mod fetch;
 pub mod info;
 pub mod publish;
 
-use crate::ffi::common::handle::{Handle, opaque};
+use crate::ffi::common::{Handle, opaque};
 use crate::share::broker::Broker;
 
 /// A server that publishes shares by name at a socket path.

@@ -5,15 +5,11 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::ffi::broker::kvmem_broker;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::options::{check_flags, options, read_nullable};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{
+    borrow, call, check_flags, kvmem_error, kvmem_status, options, out, read_nullable, text,
+};
 use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::Published;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs calls: failed ones at DEBUG, all others at TRACE. Every C function is logged here, so none logs its own failures.
 
-use crate::base::error::{Error, Status};
 use crate::base::log::{Level, enabled, write};
+use crate::base::{Error, Status};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::status::name;
 

@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// Returns a file descriptor of the caller. Fails if it is not open.
 ///

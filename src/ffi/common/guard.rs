@@ -3,9 +3,8 @@
 
 use std::any::type_name;
 
-use crate::base::error::{Error, Result};
-use crate::base::guarded::guarded;
 use crate::base::log::{Level, enabled};
+use crate::base::{Error, Result, guarded};
 use crate::ffi::common::call_log;
 use crate::ffi::common::error::{Failure, kvmem_error};
 use crate::ffi::common::handle::{Handle, Opaque, new_handle, unusable, usable};
@@ -177,7 +176,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::ffi::common::blob::kvmem_blob;
     use crate::ffi::common::handle::{borrow, borrow_each, destroy};
 

@@ -4,11 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::error::{Error, Result, Status};
-use crate::base::guarded::guarded;
-use crate::base::lists;
-use crate::base::log::log;
-use crate::base::process;
+use crate::base::{Error, Result, Status, guarded, lists, log, process};
 use crate::ffi::common::kind::{HandleState, Kind};
 use crate::ffi::common::pointer::{self, null};
 use crate::ffi::common::scope::Scope;

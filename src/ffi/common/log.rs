@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use crate::base::error::ensure;
+use crate::base::ensure;
 use crate::base::log::{self, Level};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call_unlogged;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options structs: reads and writes structs of another version's size, and checks fields.
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::ffi::common::pointer::null;
 
 /// A limit that no options struct will exceed: a larger size is not initialized.

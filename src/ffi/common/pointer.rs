@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 
 /// An output parameter for a plain value. Fails for NULL.
 ///

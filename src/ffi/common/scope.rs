@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// The handles that a call uses. They become unusable if the call panics.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use crate::base::error::Status;
+use crate::base::Status;
 
 /// Result of a call: KVMEM_STATUS_OK, a positive state such as KVMEM_STATUS_IN_PROGRESS, or a negative error.
 /// A value is never renumbered or reused.

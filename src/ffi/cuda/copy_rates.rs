@@ -3,13 +3,7 @@
 
 use std::ffi::c_void;
 
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::pointer::null;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{Out, blob, call, kvmem_blob, kvmem_error, kvmem_status, null, text};
 use crate::transfer::known_rates;
 use crate::transfer::rates::Source;
 use crate::transfer::rates::saved::Saved;

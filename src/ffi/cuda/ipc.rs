@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Legacy IPC: GPU memory of another process by a handle of 64 bytes, for engines that transfer such handles themselves.
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::cuda::ipc;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::check_flags;
-use crate::ffi::common::options::options;
-use crate::ffi::common::options::read;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Out, call, check_flags, kvmem_error, kvmem_status, options, out, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{ImportedDevice, IpcConfig, Region};
 

@@ -2,10 +2,7 @@
 //! Transfers on streams of the caller.
 
 use crate::cuda::stream::CallerStream;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status};
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::submit::{kvmem_submit_options, step_or_prepared};
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Addresses of blocks.
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status, out};
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Axis;
 

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::ffi::agent::{kvmem_agent, kvmem_registration};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, borrow_each, borrow_nullable};
-use crate::ffi::common::options::{check_flags, check_reserved, ensure_given, not_one_of, options, read};
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    Scope, call, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, not_one_of, options,
+    read,
+};
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::device::{device_config, kvmem_device_options};

@@ -3,13 +3,8 @@
 
 use std::time::Instant;
 
-use crate::base::error::ensure;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::pointer::{check_items, items};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::time::timeout;
+use crate::base::ensure;
+use crate::ffi::common::{borrow, call, check_items, items, kvmem_error, kvmem_status, timeout};
 use crate::ffi::layout::kvmem_layout;
 use crate::transfer::checksum;
 

@@ -3,13 +3,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::base::error::Result;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::options::{ensure_given, options, read};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::base::Result;
+use crate::ffi::common::{call, ensure_given, kvmem_error, kvmem_status, options, out, read, text};
 use crate::layout::{Arrangement, Axis, ContentIdentity, Dimensions, Geometry, Order, Strides};
 use crate::region::OwnedDevice;
 

@@ -5,11 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use crate::ffi::agent::memory_type;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, destroy};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Out, borrow, call, destroy, kvmem_error, kvmem_status, out};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::{kvmem_region, tier};
 use crate::layout::{Axis, Geometry, Layout, Locality, Order};

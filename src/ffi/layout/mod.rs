@@ -10,7 +10,7 @@ pub mod parts;
 
 use std::sync::Arc;
 
-use crate::ffi::common::handle::{Handle, opaque};
+use crate::ffi::common::{Handle, opaque};
 use crate::layout::Layout;
 
 /// Location of each block of a KV cache. A layout keeps its regions and registrations alive.

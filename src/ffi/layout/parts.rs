@@ -3,14 +3,8 @@
 
 use std::ffi::c_char;
 
-use crate::base::error::Result;
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::base::Result;
+use crate::ffi::common::{Out, blob, borrow, call, items, kvmem_blob, kvmem_error, kvmem_status, text};
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
 

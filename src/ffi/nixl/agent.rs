@@ -4,16 +4,12 @@
 use std::ffi::{CString, c_char};
 use std::time::Duration;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::ffi::agent::{Named, kvmem_agent};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, destroy, peek};
-use crate::ffi::common::options::{check_flags, not_one_of, options, read_nullable};
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::{
+    Out, borrow, call, check_flags, destroy, items, kvmem_error, kvmem_status, not_one_of, options, peek,
+    read_nullable, text, timeout,
+};
 use crate::nixl::{Agent, AgentConfig, Command, SyncMode};
 
 /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.

@@ -5,16 +5,11 @@ use std::ffi::{CString, c_char, c_void};
 use std::ptr::null;
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
-use crate::base::lists;
+use crate::base::{Result, ensure, lists};
 use crate::ffi::agent::{memory_type, memory_type_of};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{borrow, borrow_nullable};
-use crate::ffi::common::pointer::{check_items, items, out};
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{
+    Scope, borrow, borrow_nullable, call, check_items, items, kvmem_error, kvmem_status, out, text,
+};
 use crate::ffi::region::kvmem_region;
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Owner};
 use crate::region::Region;

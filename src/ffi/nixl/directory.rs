@@ -4,15 +4,11 @@
 use std::ffi::c_char;
 use std::path::Path;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::directory::{Directory, EtcdConfig, Location};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, destroy, opaque};
-use crate::ffi::common::options::{check_reserved, options, read};
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{
+    Handle, Out, call, check_reserved, destroy, items, kvmem_error, kvmem_status, opaque, options, read, text,
+};
 
 /// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
 /// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd

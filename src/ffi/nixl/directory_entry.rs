@@ -8,19 +8,13 @@ use std::time::Instant;
 
 use serde_bytes::ByteBuf;
 
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::log::Count;
+use crate::base::{Count, Error, Result, Status, ensure};
 use crate::directory::{Entry, PublishedLayout};
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::array::Array;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::options::read_nullable;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::deadline;
+use crate::ffi::common::{
+    Array, Handle, Out, borrow, call, deadline, destroy, kvmem_error, kvmem_status, opaque, out,
+    read_nullable, text,
+};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::share::open::{kvmem_open_options, opening};
 use crate::layout::Layout;

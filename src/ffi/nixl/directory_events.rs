@@ -4,9 +4,8 @@
 use std::ffi::{CString, c_char};
 
 use crate::directory::board::{Change, Event};
-use crate::ffi::common::array::{self, Array};
-use crate::ffi::common::handle::{Handle, destroy, opaque};
 use crate::ffi::common::status::{KVMEM_STATUS_CORRUPT, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, kvmem_status};
+use crate::ffi::common::{Array, Handle, array, destroy, opaque};
 
 /// Events that were taken from a directory.
 pub struct kvmem_directory_events {

@@ -4,15 +4,10 @@
 use std::ffi::c_char;
 use std::time::Instant;
 
-use crate::base::error::{Result, Status};
+use crate::base::{Result, Status};
 use crate::directory::{Directory, Entry};
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::{deadline, timeout};
+use crate::ffi::common::{Out, borrow, call, deadline, kvmem_error, kvmem_status, text, timeout};
 use crate::ffi::nixl::directory::kvmem_directory;
 use crate::ffi::nixl::directory_entry::{FoundEntry, kvmem_directory_entry};
 

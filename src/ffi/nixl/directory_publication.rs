@@ -5,21 +5,16 @@ use std::ffi::c_char;
 
 use serde_bytes::ByteBuf;
 
-use crate::base::error::{Error, Result, ensure};
+use crate::base::{Error, Result, ensure};
 use crate::directory::entry::check_layout_count;
 use crate::directory::offers::Offer;
 use crate::directory::{Content, PublishedLayout};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::broker::kvmem_broker;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{borrow, borrow_nullable};
-use crate::ffi::common::options::read_nullable;
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::{deadline, timeout};
+use crate::ffi::common::{
+    Scope, borrow, borrow_nullable, call, deadline, items, kvmem_error, kvmem_status, read_nullable, text,
+    timeout,
+};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::directory::kvmem_directory;
 use crate::ffi::share::create::{grant, kvmem_share_options};

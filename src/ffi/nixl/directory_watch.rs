@@ -3,13 +3,8 @@
 
 use std::ffi::c_char;
 
-use crate::base::error::Result;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, borrow_nullable};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::base::Result;
+use crate::ffi::common::{Out, borrow, borrow_nullable, call, kvmem_error, kvmem_status, text, timeout};
 use crate::ffi::nixl::directory::kvmem_directory;
 use crate::ffi::nixl::directory_events::{self, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;

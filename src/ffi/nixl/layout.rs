@@ -3,15 +3,9 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::base::error::{Error, Status};
+use crate::base::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::read;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{Out, blob, borrow, call, kvmem_blob, kvmem_error, kvmem_status, read, text};
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};

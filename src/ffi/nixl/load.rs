@@ -4,13 +4,8 @@
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::base::error::{Error, Status};
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::base::{Error, Status};
+use crate::ffi::common::{Out, blob, call, kvmem_blob, kvmem_error, kvmem_status, text};
 use crate::nixl::library;
 
 /// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if NIXL

@@ -5,13 +5,7 @@ use std::ffi::{c_char, c_void};
 
 use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::{Out, blob, borrow, call, kvmem_blob, kvmem_error, kvmem_status, text, timeout};
 use crate::ffi::nixl::agent::tcp_port;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};

@@ -5,18 +5,10 @@ use std::ffi::{CString, c_char, c_void};
 
 use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::array::{self, Array};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Handle;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::handle::destroy;
-use crate::ffi::common::handle::opaque;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::{
+    Array, Handle, Out, array, borrow, borrow_nullable, call, destroy, kvmem_error, kvmem_status, opaque,
+    text, timeout,
+};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::nixl::{Command, Notification};

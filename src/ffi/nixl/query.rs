@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::array::{self, Array};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    Array, Handle, Out, array, borrow, call, destroy, kvmem_error, kvmem_status, opaque,
+};
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registrations.
 
-use crate::base::error::ensure;
+use crate::base::ensure;
 use crate::ffi::agent::{kvmem_agent, kvmem_registration, memory_type};
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, destroy};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Out, blob, borrow, call, destroy, kvmem_blob, kvmem_error, kvmem_status, out};
 use crate::ffi::region::kvmem_region;
 use crate::region::Registration;
 

@@ -3,17 +3,12 @@
 
 use std::ffi::c_char;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::{call, call_on, call_unless};
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::options::not_one_of;
-use crate::ffi::common::pointer::{items, out};
-use crate::ffi::common::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
-use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::{
+    Handle, KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, Out, blob, borrow, call, call_on, call_unless,
+    destroy, items, kvmem_blob, kvmem_error, kvmem_status, not_one_of, opaque, out, text, timeout,
+};
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
 use crate::ffi::nixl::prepared::kvmem_prepared;

@@ -2,10 +2,7 @@
 //! Registered descriptors.
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Handle, Out, borrow, call, destroy, kvmem_error, kvmem_status, opaque};
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::Segments;

@@ -3,13 +3,9 @@
 
 use std::time::Duration;
 
-use crate::base::error::Error;
+use crate::base::Error;
 use crate::engine::peer::served::{ServeOptions, serve};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::options::{check_flags, options, read_nullable};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, check_flags, kvmem_error, kvmem_status, options, read_nullable};
 use crate::ffi::layout::kvmem_layout;
 
 /// Peers may write to the layout, too.

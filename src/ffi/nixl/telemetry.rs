@@ -4,11 +4,7 @@
 use std::time::Duration;
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status, out};
 use crate::nixl::Command;
 
 /// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of

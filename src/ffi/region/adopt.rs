@@ -3,12 +3,8 @@
 
 use std::ffi::c_void;
 
-use crate::base::error::ensure;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, options, read};
-use crate::ffi::common::status::kvmem_status;
+use crate::base::ensure;
+use crate::ffi::common::{Out, UserData, call, check_flags, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{Access, AdoptedDevice, AdoptedMemory, Region, ReleaseCallback};
 

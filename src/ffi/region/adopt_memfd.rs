@@ -7,12 +7,10 @@ use super::adopt::{
     KVMEM_ADOPT_KEEP_SEALS, KVMEM_ADOPT_READ_ONLY, access, kvmem_release_callback, release_once,
 };
 use super::kvmem_region;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::fd::open_fd;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, check_reserved, ensure_given, options, read};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    Out, UserData, call, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, open_fd,
+    options, read,
+};
 use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
 
 /// Part of a memory file to adopt.

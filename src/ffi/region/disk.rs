@@ -4,14 +4,10 @@
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, options, read};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::base::{Error, Result, Status, ensure};
+use crate::ffi::common::{
+    Out, blob, borrow, call, check_flags, kvmem_blob, kvmem_error, kvmem_status, options, read, text,
+};
 use crate::ffi::region::kvmem_region;
 use crate::region::{DirectIo, DiskConfig, OpenMode, Region};
 

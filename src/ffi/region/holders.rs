@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The holders of a region.
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{borrow, destroy};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
 use crate::ffi::region::kvmem_region;
 
 /// References to the memory of a region at one moment. References to a view count for the view only; here the

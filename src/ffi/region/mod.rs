@@ -14,7 +14,7 @@ pub mod pinned;
 pub mod system;
 pub mod view;
 
-use crate::ffi::common::handle::{Handle, opaque};
+use crate::ffi::common::{Handle, opaque};
 use crate::region::{HandledRegion, Tier};
 
 /// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,

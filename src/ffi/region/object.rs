@@ -3,12 +3,9 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, ensure_given, options, read};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::ffi::common::{
+    Out, call, check_flags, ensure_given, kvmem_error, kvmem_status, options, read, text,
+};
 use crate::ffi::region::kvmem_region;
 use crate::region::{ObjectConfig, Region};
 

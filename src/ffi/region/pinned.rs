@@ -3,12 +3,8 @@
 
 use std::ffi::c_void;
 
-use crate::base::error::{Result, ensure};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, check_reserved, options, read};
-use crate::ffi::common::status::kvmem_status;
+use crate::base::{Result, ensure};
+use crate::ffi::common::{Out, call, check_flags, check_reserved, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{PinnedConfig, Region};
 

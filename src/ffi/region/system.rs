@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions of host memory.
 
-use crate::base::error::{Result, ensure};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, options, read};
-use crate::ffi::common::status::kvmem_status;
+use crate::base::{Result, ensure};
+use crate::ffi::common::{Out, call, check_flags, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{HugePages, NumaPlacement, Region, SystemConfig};
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Views: a part of a region as a separate region.
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Out, borrow, call, kvmem_error, kvmem_status};
 use crate::ffi::region::kvmem_region;
 use crate::region::Region;
 

@@ -5,14 +5,8 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result, ensure};
-use crate::base::lists;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, peek};
-use crate::ffi::common::pointer::{items, out};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
+use crate::base::{Error, Result, ensure, lists};
+use crate::ffi::common::{Out, borrow, call, items, kvmem_error, kvmem_status, out, peek, text};
 use crate::ffi::share::kvmem_share;
 use crate::share::Share;
 

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, check_reserved, not_one_of, options, read_nullable};
-use crate::ffi::common::status::kvmem_status;
+use crate::base::{Result, ensure};
+use crate::ffi::common::{
+    Out, borrow, call, check_flags, check_reserved, kvmem_error, kvmem_status, not_one_of, options,
+    read_nullable,
+};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
 use crate::ffi::share::kvmem_share;

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of a share.
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{borrow, destroy};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
 use crate::ffi::region::tier;
 use crate::ffi::share::create::{
     KVMEM_SHARE_AUTO, KVMEM_SHARE_FABRIC, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE,

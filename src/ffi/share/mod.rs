@@ -9,7 +9,7 @@ pub mod socket;
 
 use std::sync::Arc;
 
-use crate::ffi::common::handle::{Handle, opaque};
+use crate::ffi::common::{Handle, opaque};
 use crate::share::Share;
 
 /// A region or a layout in transit to another process: bytes, and the file descriptors that belong to them.

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening a share.
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::options::options;
-use crate::ffi::common::options::read_nullable;
-use crate::ffi::common::options::{check_flags, check_reserved};
-use crate::ffi::common::pointer::null;
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    Out, Scope, borrow, borrow_nullable, call, check_flags, check_reserved, kvmem_error, kvmem_status, null,
+    options, read_nullable,
+};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
 use crate::ffi::share::kvmem_share;

@@ -5,13 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::error::{Result, ensure};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::time::timeout;
+use crate::base::{Result, ensure};
+use crate::ffi::common::{Out, borrow, call, kvmem_error, kvmem_status, timeout};
 use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the check of a run has found.
 
-use crate::base::error::{Error, Result, Status, fail};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::pointer::{check_items, out};
-use crate::ffi::common::status::kvmem_status;
+use crate::base::{Error, Result, Status, fail};
+use crate::ffi::common::{borrow, call, check_items, kvmem_error, kvmem_status, out};
 use crate::ffi::transfer::kvmem_transfer;
 
 /// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY or

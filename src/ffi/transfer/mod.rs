@@ -9,7 +9,7 @@ pub mod progress;
 pub mod run;
 pub mod submit;
 
-use crate::ffi::common::handle::{Handle, opaque};
+use crate::ffi::common::{Handle, opaque};
 use crate::transfer::Transfer;
 
 /// Moves of blocks from one layout to another: created once, submitted any number of times, with other blocks

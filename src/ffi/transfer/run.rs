@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs of transfers.
 
-use crate::base::error::Result;
-use crate::ffi::common::error::kvmem_error;
+use crate::base::Result;
 use crate::ffi::common::guard::{call, call_status};
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{read, read_nullable};
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::{
+    KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, Out, Scope, borrow, kvmem_error, kvmem_status, read,
+    read_nullable, timeout,
+};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{kvmem_transfer_options, request};

@@ -4,17 +4,10 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result, ensure};
-use crate::base::lists;
-use crate::base::log::Count;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::options::{check_flags, options, read, read_nullable};
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::base::{Count, Error, Result, ensure, lists};
+use crate::ffi::common::{
+    borrow, call, check_flags, items, kvmem_error, kvmem_status, options, read, read_nullable, text, timeout,
+};
 use crate::ffi::transfer::kvmem_transfer;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::transfer::{BlockPair, BlockTable, Step, TokenTables};

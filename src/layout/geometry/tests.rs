@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::error::Status;
+use crate::base::Status;
 use crate::layout::{Placement, Strides};
 
 fn any_dimensions() -> impl Strategy<Value = Dimensions> {

@@ -9,7 +9,7 @@ use std::thread::{ThreadId, spawn, yield_now};
 
 use super::super::task::TaskStep::{self, Done, InFlight, Progressed, Waiting};
 use super::*;
-use crate::base::handoff::Giver;
+use crate::base::Giver;
 
 /// After this time, something that has to happen is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(60);

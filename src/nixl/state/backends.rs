@@ -7,10 +7,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use super::AgentState;
-use crate::base::error::{Error, Result, ensure};
-use crate::base::log::log;
-use crate::base::process;
-use crate::base::thread;
+use crate::base::{Error, Result, ensure, log, process, thread};
 use crate::nixl::backend::{Backend, Params, memory_types};
 use crate::nixl::call::{Owned, c_string, check, copied};
 use crate::nixl::{exit, gusli, library, obj, signals, sys, tcp_send, ucx_log};

@@ -4,8 +4,7 @@
 
 use super::AgentState;
 use super::backends::Properties;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::log::log;
+use crate::base::{Error, Result, Status, ensure, log};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;

@@ -7,10 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::lists;
-use crate::base::log::{Count, log};
-use crate::base::process::{self, ProcessIdentity};
+use crate::base::{Count, Error, ProcessIdentity, Result, Status, ensure, fail, lists, log, process};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::command::{ForListener, FoundMetadata};

@@ -43,10 +43,7 @@ use super::remote::{LoadedPeer, Remote};
 use super::request_handle::{ById, ListId, PreparedList, RequestHandle, RequestId};
 use super::service_mail::Services;
 use super::{exit, signals, sys};
-use crate::base::error::{Error, Result};
-use crate::base::log::log;
-use crate::base::log_id::LogId;
-use crate::base::retried;
+use crate::base::{Error, LogId, Result, log, retried};
 
 /// The NIXL objects of one agent. Only the thread that drives the agent uses it.
 pub struct AgentState {

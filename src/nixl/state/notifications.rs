@@ -7,8 +7,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::{Count, log};
+use crate::base::{Count, Error, Result, Status, log};
 use crate::nixl::call::check;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
 use crate::nixl::notification_inbox;

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use super::AgentState;
-use crate::base::error::Error;
-use crate::base::guarded::guarded;
+use crate::base::{Error, guarded};
 use crate::cuda::Context;
 use crate::nixl::HostPages;
 use crate::nixl::descriptor::Descriptor;

@@ -5,8 +5,7 @@
 use std::ptr;
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status};
-use crate::base::log::Count;
+use crate::base::{Count, Error, Result, Status};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::{Owned, check};
 use crate::nixl::descriptor::MemoryType;

@@ -6,8 +6,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::log::log;
+use crate::base::{Error, Result, Status, ensure, log};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use super::AgentState;
 use super::registrations::RegistrationList;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::log::{Count, log};
+use crate::base::{Count, Error, Result, Status, ensure, log};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::backend::{Backend, Params};
 use crate::nixl::call::{Owned, check, too_old};

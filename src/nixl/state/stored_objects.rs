@@ -5,8 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::AgentState;
-use crate::base::error::{Error, Status};
-use crate::base::log::Count;
+use crate::base::{Count, Error, Status};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::{DescriptorEntry, Descriptors};

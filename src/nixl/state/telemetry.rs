@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use super::AgentState;
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
+use crate::base::{Result, ensure, log};
 use crate::nixl::call::check;
 use crate::nixl::raw_descriptors::{AgentTelemetry, Telemetry};
 use crate::nixl::request_handle::{Operation, RequestId, RequestState};

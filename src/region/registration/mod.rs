@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::base::error::{Result, ensure, fail};
-use crate::base::log::{Count, Microseconds, log};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Count, Microseconds, Mutex, MutexGuard, Result, ensure, fail, log};
 use crate::cuda::vmm::DeviceMapping;
 use crate::cuda::{Context, Device};
 use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanResult, within};

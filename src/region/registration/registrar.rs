@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, Status};
+use crate::base::{Result, Status};
 use crate::nixl::{
     Agent, CallOptions, Command, Descriptor, Descriptors, MemoryReply, RegionMemory, Registered, SpanFailure,
     SpanResult,

@@ -10,8 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Registration;
-use crate::base::error::{Error, Result, Status};
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Result, Status};
 use crate::nixl::{self, Agent};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use super::registrar::Registrar;
-use crate::base::leak;
-use crate::base::log::log;
+use crate::base::{leak, log};
 use crate::cuda::vmm::DeviceMapping;
 use crate::nixl::{Descriptor, Registered, SpanFailure, SpanResult};
 use crate::region::Region;

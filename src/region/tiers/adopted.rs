@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::nixl::HostPages;
 use crate::region::host_size::host_size;
 use crate::region::release::{Release, ReleaseCallback};
@@ -156,7 +156,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::region::mapping::{Mapping, Pages};
     use crate::region::memory_file::memory_file;
 

@@ -2,7 +2,7 @@
 //! Device memory of the caller, for example a tensor of an engine.
 
 use super::adopted::ADOPTED_READ_ONLY;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::{self, AllocationStamp, DeviceRange};
 use crate::cuda::vmm;

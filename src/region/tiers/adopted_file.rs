@@ -10,9 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, OFlags, SealFlags};
 
 use super::system::aligned_for_all;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, Result, Status, ensure, fail, log, retried};
 use crate::cuda::vmm::describe_fd;
 use crate::region::host_size::host_size;
 use crate::region::mapping::{FilePart, Mapping, Pages};

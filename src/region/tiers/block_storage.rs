@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A part of a block device or of a store of blocks, which a backend of NIXL reads and writes.
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType};
 use crate::region::{AddressSpace, Backing, MemoryRange, Tier};
 
@@ -87,7 +87,7 @@ impl Backing for BlockStorage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     #[test]
     fn storage_that_cannot_be_is_refused() {

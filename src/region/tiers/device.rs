@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of one GPU that was allocated here.
 
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::cuda::context::not_started;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;

@@ -10,8 +10,7 @@ use std::sync::{Arc, Weak};
 
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::open_devices::{DeviceUsers, OpenDevices};
-use crate::base::error::{Result, ensure, fail};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Mutex, MutexGuard, Result, ensure, fail};
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of the memory of extents: granularity, and the handles it can be exported as.
 
-use crate::base::error::{Result, Status};
+use crate::base::{Result, Status};
 use crate::cuda::Device;
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, try_export};
 

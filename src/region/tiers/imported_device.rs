@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::cuda::context::not_started;
 use crate::cuda::ipc::{DevicePair, InUse, IpcHandle, IpcMapping};
 use crate::region::{

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::cuda::deferred;
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 use crate::region::available_memory::ensure_available;

@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Mutex, MutexGuard, Result};
 use crate::cuda::Device;
 use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::system::{HugePages, SystemConfig, SystemMemory};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::thread;
+use crate::base::{Error, Result, Status, ensure, thread};
 use crate::cuda::deferred::{self, Deferred};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};

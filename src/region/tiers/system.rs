@@ -6,10 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::mm::Advice;
 
-use crate::base::advice;
-use crate::base::error::{Cause, Result, Status, ensure, fail};
-use crate::base::log::log;
 use crate::base::retried::madvise;
+use crate::base::{Cause, Result, Status, advice, ensure, fail, log};
 use crate::cuda::deferred;
 use crate::region::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use crate::region::host_size::host_size;

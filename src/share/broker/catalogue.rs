@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use super::fetch_request::{FetchRequest, check_name};
 use super::publication::Publication;
 use super::token::Token;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Error, Mutex, MutexGuard, Result, Status, ensure, fail};
 use crate::region::Access;
 
 #[derive(Clone, Copy, Debug)]

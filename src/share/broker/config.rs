@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::error::{Result, Status, ensure};
+use crate::base::{Result, Status, ensure};
 use crate::share::user::ensure_unambiguous;
 
 #[derive(Clone, Debug)]

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use super::fetch_request::{FetchRequest, MAX_REQUEST, Refusal};
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::process::LocalFd;
+use crate::base::{Error, LocalFd, Result, Status, ensure};
 use crate::share::frame::MessageKind;
 use crate::share::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use crate::share::message::is_unread;

@@ -3,7 +3,7 @@
 //! docs/share-transport.md has them one by one.
 
 use super::token::{TOKEN_BYTES, Token};
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 
 const MAX_NAME: usize = 255;

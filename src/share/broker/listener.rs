@@ -15,13 +15,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::folder_lock::FolderLock;
-use crate::base::log::log;
 use crate::base::paths::{absolute, missing_directory};
 use crate::base::process::{LocalFd, pid_has_ended};
-use crate::base::random::random;
-use crate::base::retried;
+use crate::base::{Error, Result, Status, ensure, fail, log, random, retried};
 use crate::share::message::peer_pid;
 use crate::share::user::ensure_unambiguous;
 

@@ -29,10 +29,7 @@ pub(super) use listener::address;
 pub use publication::Publication;
 pub use token::Token;
 
-use crate::base::error::{Error, Result};
-use crate::base::log::log;
-use crate::base::retried;
-use crate::base::thread;
+use crate::base::{Error, Result, log, retried, thread};
 use broker_state::{BrokerCounts, BrokerState};
 use broker_thread::Service;
 use catalogue::Catalogue;

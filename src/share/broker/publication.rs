@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::region::Access;
 use crate::share::parcel::Parcel;
 

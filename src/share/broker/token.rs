@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crate::base::error::Result;
-use crate::base::random::random;
+use crate::base::{Result, random};
 
 pub const TOKEN_BYTES: usize = 32;
 

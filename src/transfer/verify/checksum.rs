@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use super::host::HostBlocks;
 use super::{copied, gpu};
-use crate::base::error::{Error, Result, ensure};
-use crate::base::lists;
+use crate::base::{Error, Result, ensure, lists};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::nixl::{self, MemoryType};

@@ -6,12 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::host::HostBlocks;
-use crate::base::error::{Error, Result};
-use crate::base::lists;
+use crate::base::{Error, Result, lists};
 use crate::engine::single_move::{WaitLimits, move_once};
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
-use crate::plan::{BlockPair, PairedRange, Wanted};
-use crate::plan::{Outline, Plan, Slots};
+use crate::plan::{BlockPair, Outline, PairedRange, Plan, Slots, Wanted};
 use crate::region::SystemConfig;
 
 /// Size of the host buffer.

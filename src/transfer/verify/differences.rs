@@ -2,8 +2,7 @@
 //! Which pairs or tokens differ, and the error that says so.
 
 use super::moved_list::MovedList;
-use crate::base::error::{Result, fail};
-use crate::base::lists;
+use crate::base::{Result, fail, lists};
 use crate::run::completion::Outcome;
 use crate::run::findings::Findings;
 

@@ -4,7 +4,7 @@
 use super::differences::Differences;
 use super::host::canonical_checksums;
 use super::moved_list::MovedList;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::engine::single_move::WaitLimits;
 use crate::plan::Plan;
 use crate::run::completion::Outcome;

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::log::log;
+use crate::base::{Result, log};
 use crate::copy::gpu::checker::{Checker, MAX_BLOCKS, MAX_IN_ALL, max_layers, spoil, tiles_of_layers};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::pieces::Pieces;

@@ -8,11 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use once_cell::sync::OnceCell;
 
-use crate::base::error::{Error, Result};
-use crate::base::guarded::guarded;
-use crate::base::lists;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, lists};
 use crate::copy::host::poison::Poison;
 use crate::copy::host::{LINE, prefetch_into_first_level};
 use crate::copy::pieces::Pieces;
@@ -199,7 +195,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::base::file_systems::FileSystems;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{BlockPair, Slots};

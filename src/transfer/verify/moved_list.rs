@@ -4,8 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::layout::{Axis, Layout};
 use crate::plan::{BlockPair, BlockTable, Plan, TokenTables};
 use crate::transfer::transfer_request::Step;

@@ -10,10 +10,7 @@ use std::time::{Duration, Instant};
 use self::measurement_task::{
     BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size,
 };
-use crate::base::error::{Error, Result, Status};
-use crate::base::leak;
-use crate::base::lists;
-use crate::base::thread;
+use crate::base::{Error, Result, Status, leak, lists, thread};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch;

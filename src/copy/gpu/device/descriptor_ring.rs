@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Mutex, MutexGuard, Result};
 use crate::cuda::kernel::KernelRun;
 use crate::region::{PinnedConfig, PinnedMemory};
 

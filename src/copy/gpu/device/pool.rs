@@ -8,9 +8,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::base::disposal;
-use crate::base::error::{Result, Status};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Mutex, MutexGuard, Result, Status, disposal};
 
 /// Idle objects of one type, and the number in use.
 pub struct ResourcePool<T> {
@@ -163,7 +161,7 @@ impl<T> Drop for Pooled<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::{Error, Status};
+    use crate::base::{Error, Status};
 
     fn take(pool: &Arc<ResourcePool<u8>>, made: u8) -> Option<Pooled<u8>> {
         pool.take(|_| true, || Ok(made)).unwrap()

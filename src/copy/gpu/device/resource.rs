@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::error::Result;
+use crate::base::Result;
 
 /// A resource that a run needs, and that other runs may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use super::descriptor_ring::DescriptorSlot;
 use super::device_state::DeviceState;
 use super::pool::Pooled;
 use super::staging::Staging;
-use crate::base::error::{Error, Result, fail};
+use crate::base::{Error, Result, fail};
 use crate::cuda::Event;
 use crate::cuda::ending::is_over;
 use crate::cuda::stream::{CallerStream, Stream};

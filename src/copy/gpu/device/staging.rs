@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::cuda::stream::Stream;
-use crate::cuda::{Context, DeviceBuffer, Event};
+use crate::base::Result;
+use crate::cuda::{Context, DeviceBuffer, Event, Stream};
 
 /// Number of parts of the staging memory. Concurrently with compute, there are few and large parts: each needs a launch, and
 /// each launch may wait for the end of a large kernel. With 8 parts of 16 MiB and 32 CTAs the link of an H200 was idle

@@ -11,7 +11,7 @@
 //! rate was 1.2 times that of a transfer. On an H200 the measurement moves 3.5 GiB for that, in less than 2 ms.
 
 use super::{DirectionRates, Rates};
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::base::sorting::sort_few_by;
 use crate::copy::gpu::bench::Bench;
 use crate::copy::gpu::bench::measurement_task::{

@@ -4,11 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::error::Result;
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::sync::{Condvar, Mutex};
-use crate::base::thread_pool::Pool;
+use crate::base::{Condvar, Mutex, Pool, Result, guarded, log};
 
 /// The rates of a device, or of a pair of devices. The lock is never held while they are measured.
 pub struct Known<R> {
@@ -142,7 +138,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::base::error::{Error, Status};
+    use crate::base::{Error, Status};
 
     /// Longer than any thread takes to start.
     const LONG: Duration = Duration::from_secs(20);

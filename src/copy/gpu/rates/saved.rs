@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::{DirectionRates, Rates, Scope, Source};
-use crate::base::error::{Result, ensure, fail};
 use crate::base::wire::Form;
+use crate::base::{Result, ensure, fail};
 use crate::cuda::device::UuidText;
 
 const VERSIONS: RangeInclusive<u16> = 1..=1;
@@ -173,7 +173,7 @@ fn uuid(bytes: &[u8]) -> Result<Uuid> {
 mod tests {
     use super::super::DEFAULT;
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
     fn device() -> Saved {

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::observed::ObservedCosts;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::keyed::Keyed;
-use crate::base::log::log;
-use crate::base::sync::Mutex;
+use crate::base::{Error, Keyed, Mutex, Result, Status, ensure, fail, log};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::rates::measure;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::sync::Mutex;
+use crate::base::Mutex;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::run::learned::{Learned, Learning};
 

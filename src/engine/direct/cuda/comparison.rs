@@ -8,7 +8,7 @@ use super::graphs::GraphMethod;
 use super::work::copy_task::CopyTask;
 use super::work::division::Division;
 use super::work::method_limits::MethodLimits;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::engine::cost::gpu::kernel_access::KernelAccess;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::work::sequence::TaskSequence;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::engine::explain::estimate;

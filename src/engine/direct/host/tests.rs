@@ -4,11 +4,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::error::Status;
+use crate::base::Status;
 use crate::copy::host::copy_rows;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, Order, Placement};
-use crate::plan::Outline;
-use crate::plan::{BlockPair, PairedRange, Wanted};
+use crate::plan::{BlockPair, Outline, PairedRange, Wanted};
 use crate::region::SystemConfig;
 use crate::run::completion::Completion;
 

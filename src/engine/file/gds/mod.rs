@@ -9,7 +9,7 @@ mod probe;
 use std::sync::Arc;
 
 use super::file_sides::FileSides;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::nixl::gds::GdsEndpoints;

@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 use super::super::file_sides::FileSides;
 use super::super::host_io::HostIo;
 use super::super::io::Io;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::engine::Engine;
 use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::layout::{AllocationConfig, Arrangement, Dimensions, Geometry, Layout, LayoutSource};
 use crate::nixl::{Agent, MemoryType};
-use crate::plan::Plan;
-use crate::plan::{BlockPair, Wanted};
+use crate::plan::{BlockPair, Plan, Wanted};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::run::RunHolds;
 use crate::run::completion::{Account, Completion};
@@ -123,7 +122,7 @@ fn with_bytes<R>(host: &Layout, work: impl FnOnce(&mut [u8]) -> R) -> Result<R> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     #[test]
     fn a_run_that_takes_too_long_holds_the_memory_until_it_has_ended() {

@@ -8,11 +8,7 @@ use std::time::Duration;
 
 use super::staged_run::StagedRun;
 use super::staging_thread::StagingSession;
-use crate::base::error::{Error, Result};
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, log};
 use crate::engine::file::work::SlotOutcomes;
 
 /// Input of the thread: new runs, and results of I/O.

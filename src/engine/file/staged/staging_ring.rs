@@ -5,10 +5,8 @@
 use std::sync::Arc;
 
 use super::inbox::Inbox;
-use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
-use crate::base::process::PerProcess;
-use crate::base::shared_objects::SharedObjects;
+use crate::base::{Error, PerProcess, Result, SharedObjects, Status};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::cuda::ContextIdentity;
 use crate::region::{PinnedConfig, PinnedMemory};

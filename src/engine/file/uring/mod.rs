@@ -14,15 +14,9 @@ use std::sync::Arc;
 use self::ring::Ring;
 use self::ring_thread::UringSession;
 use super::work::FileJob;
-use crate::base::error::{Error, Status};
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::file_systems::FileSystems;
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::process::PerProcess;
-use crate::base::shared_objects::SharedObjects;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Error, Mutex, MutexGuard, PerProcess, Pool, Shared, SharedObjects, Status, guarded, log};
 
 /// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
 pub struct Uring {

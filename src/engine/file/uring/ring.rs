@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use io_uring::{IoUring, Probe, opcode};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::base::advice;
-use crate::base::error::Error;
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, advice, log, retried};
 
 /// Maximum number of requests in the kernel.
 pub const DEPTH: usize = 64;

@@ -17,10 +17,7 @@ use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
 use super::super::work::FileJob;
 use super::ring::{DEPTH, Ring};
-use crate::base::error::Error;
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, guarded, log, retried};
 
 /// Maximum number of bytes in the kernel. A single request may be larger.
 const MAX_BYTES: u64 = 32 << 20;

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use super::request_plan::{Place, RequestList, RequestPlan};
-use crate::base::error::{Result, ensure};
-use crate::base::log::log;
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, Result, ensure, log};
 use crate::engine::peer::run_flow::RunFlow;
 use crate::nixl::{Agent, AgentState, Released, RequestId};
 

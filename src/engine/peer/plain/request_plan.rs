@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use crate::base::error::{Result, ensure};
-use crate::base::lists;
 use crate::base::sorting::sort_by_id;
+use crate::base::{Result, ensure, lists};
 use crate::layout::{Layout, Unit};
 use crate::nixl::{AgentState, CallOptions, MemoryType, Operation, RequestId, Span};
 use crate::plan::{BlockRun, Move, Plan, Slots};

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::protocol::words;
 use super::*;
-use crate::base::error::Status;
-use crate::base::process::ProcessIdentity;
+use crate::base::{ProcessIdentity, Status};
 use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
 use crate::engine::preferences::STALL_TIMEOUT;

@@ -9,15 +9,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::staging_memory::StagingMemory;
-use crate::base::error::{Error, Result, Status};
-use crate::base::guarded::guarded;
-use crate::base::leak;
-use crate::base::leases::Leases;
-use crate::base::log::log;
-use crate::base::process::PerProcess;
-use crate::base::shared_objects::SharedObjects;
-use crate::base::sync::Mutex;
-use crate::base::thread;
+use crate::base::{
+    Error, Leases, Mutex, PerProcess, Result, SharedObjects, Status, guarded, leak, log, thread,
+};
 use crate::copy::gpu::row_copier::RowCopier;
 use crate::nixl::{self, Agent, Remote};
 use crate::region::{Region, Registration, RegistrationHold};

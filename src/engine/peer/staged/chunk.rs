@@ -5,8 +5,7 @@
 //! A read may contain bytes between rows that are discarded: that costs less than a descriptor for each row. A write contains
 //! only bytes that are moved.
 
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::plan::{Matrix, Move, Plan};
 
 /// The usual maximum number of ranges: the call that posts a request takes microseconds for each.

@@ -10,7 +10,7 @@ use super::arena::Slot;
 use super::chunk::Chunk;
 use super::in_slots::InSlots;
 use super::slot_copy::SlotCopy;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::engine::cost::requests::Sample;
 use crate::engine::peer::run_flow::{Awaited, RunFlow};
 use crate::nixl::{AgentState, RequestId};

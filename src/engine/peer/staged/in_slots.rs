@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use super::arena::Slot;
 use super::slot_copy::{EndedCopy, SlotCopy};
-use crate::base::error::Result;
-use crate::base::leak;
-use crate::base::log::log;
+use crate::base::{Result, leak, log};
 use crate::copy::gpu::row_copier::RowCopier;
 use crate::nixl::{AgentState, RequestId};
 

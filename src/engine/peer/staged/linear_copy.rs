@@ -9,8 +9,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
-use crate::base::lists;
+use crate::base::{Result, ensure, lists};
 use crate::copy::gpu::row_copier::RowCopier;
 use crate::copy::host;
 use crate::copy::host::poison::Poison;

@@ -21,7 +21,7 @@ pub use self::linear_copy::{Check, Checksums, LinearCopy};
 pub use self::slot_copy::SlotCopy;
 pub use self::slot_sizes::{object_slot_size, slot_size};
 pub use self::staging_memory::StagingMemory;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::copy::host;
 use crate::engine::cost::requests::{Estimate, RequestRates, places_of};
 use crate::layout::cache::LayoutCache;

@@ -8,11 +8,7 @@ use std::time::Instant;
 
 use super::arena::Slot;
 use super::linear_copy::{Checksums, LinearCopy, copy_rows};
-use crate::base::error::{Error, Result, ensure};
-use crate::base::guarded::guarded;
-use crate::base::lists;
-use crate::base::sync::Mutex;
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Error, Mutex, Pool, Result, Shared, ensure, guarded, lists};
 use crate::copy::gpu::copies_in_flight::CopiesInFlight;
 use crate::copy::gpu::row_copier::RowCopier;
 use crate::copy::host::poison::Poison;

@@ -3,7 +3,7 @@
 
 use super::arena::SLOTS;
 use super::staging_memory::StagingMemory;
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 
 /// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
 const DEFAULT_SIZE: u64 = 16 << 20;

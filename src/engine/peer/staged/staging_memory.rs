@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::copy::gpu::row_copier::RowCopier;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;

@@ -3,14 +3,9 @@
 
 use std::os::fd::IntoRawFd;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::cuda::vmm::{Location, PhysicalMemory};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::fd::open_fd;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::pointer::{null, out};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Out, borrow, call, kvmem_error, kvmem_status, null, open_fd, out};
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 
 /// VMM memory that other processes of the same fabric can import.

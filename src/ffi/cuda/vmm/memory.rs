@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, PhysicalMemory};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, destroy, opaque};
-use crate::ffi::common::options::{check_flags, not_one_of, options, read};
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    Handle, Out, call, check_flags, destroy, kvmem_error, kvmem_status, not_one_of, opaque, options, out,
+    read,
+};
 
 /// Physical memory without an address.
 pub struct kvmem_vmm_memory {

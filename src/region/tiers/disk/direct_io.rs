@@ -6,9 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::base::error::{Cause, Error, Result, fail};
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Cause, Error, Result, fail, log, retried};
 use crate::region::reopened;
 
 /// Whether reads and writes bypass the page cache.

@@ -8,10 +8,8 @@ use rustix::fs::{self, OFlags};
 
 use super::direct_io;
 use super::name::{self, NewFile};
-use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::file_systems::FileSystemId;
-use crate::base::retried;
-use crate::base::sync::Mutex;
+use crate::base::{Error, Mutex, Result, Status, ensure, retried};
 use crate::region::file_lock::FileLock;
 use crate::region::{AddressSpace, Backing, Export, FileId, MemoryRange, Properties, Tier, reopened};
 

@@ -10,11 +10,8 @@ use rustix::fs::{self, FallocateFlags};
 use rustix::io::Errno;
 
 use super::label::{self, Label};
-use crate::base::advice;
-use crate::base::error::{Error, Result};
 use crate::base::file_limit::FileSizeSignal;
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, Result, advice, log, retried};
 use crate::cuda::deferred;
 use crate::region::available_memory::ensure_available;
 

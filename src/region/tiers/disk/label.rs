@@ -7,8 +7,8 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::retried::{pread, pwrite};
+use crate::base::{Error, Result, Status, ensure, fail};
 
 /// Bytes of a label in a file.
 pub const PAGE: u64 = 4096;

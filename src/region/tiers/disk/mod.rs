@@ -26,7 +26,7 @@ mod tests {
     use rustix::fs;
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::region::Backing;
 
     fn config(size: u64, path: Option<PathBuf>) -> DiskConfig {

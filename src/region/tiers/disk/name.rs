@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::base::error::{Error, Result, fail};
-use crate::base::log::log;
-use crate::base::retried;
+use crate::base::{Error, Result, fail, log, retried};
 use crate::region::FileId;
 
 /// Fails if a path no longer names this file.

@@ -10,8 +10,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::base::error::{Cause, Error, Result, Status};
-use crate::base::process::LocalFd;
+use crate::base::{Cause, Error, LocalFd, Result, Status};
 use crate::region::file_lock::FileLock;
 use crate::region::reopened;
 

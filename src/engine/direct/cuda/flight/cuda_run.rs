@@ -6,10 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::work::sequence::TaskSequence;
-use crate::base::disposal;
-use crate::base::error::{Error, Result};
-use crate::base::guarded::guarded;
-use crate::base::leak;
+use crate::base::{Error, Result, disposal, guarded, leak};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
 use crate::copy::gpu::device::run_counter::CountedRun;

@@ -8,11 +8,7 @@ use std::time::Instant;
 
 use super::cuda_run::CudaRun;
 use super::watcher::{Exhausted, Watched};
-use crate::base::error::{Error, Result, fail};
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, fail, guarded, log};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
 use crate::cuda::stream::CallerStream;

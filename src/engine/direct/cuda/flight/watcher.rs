@@ -7,12 +7,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use crate::base::error::{Error, Result};
-use crate::base::guarded::guarded;
-use crate::base::log::log;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::thread;
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, log, thread};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
 
@@ -213,7 +208,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

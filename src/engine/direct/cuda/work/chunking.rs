@@ -5,8 +5,7 @@
 use std::ops::Range;
 
 use super::division::{Division, StagedBlocks};
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::copy::gpu::gather::Gather;
 use crate::copy::gpu::launch::{add_runs, max_tile, typical_length};
 use crate::copy::gpu::staged_axes::{AxisKind, HOST, HostSpan, StagedAxes};

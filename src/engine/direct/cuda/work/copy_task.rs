@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::staged::StagedCopy;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::pool::Pooled;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a transfer into chunks for staging memory. Pure.
 
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::copy::gpu::gather::Gather;
 use crate::copy::gpu::host_order::HostOrder;
 use crate::copy::gpu::staged_axes::{AxisKind, StagedAxes};

@@ -7,7 +7,7 @@ use super::copy_task::CopyTask;
 use super::division::Division;
 use super::sequence::TaskSequence;
 use super::staged::StagedCopy;
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::staging;
 use crate::copy::gpu::direction::CopyDirection;

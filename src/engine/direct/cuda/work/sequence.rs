@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use super::copy_task::CopyTask;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::sync::Mutex;
+use crate::base::{Error, Mutex, Result, Status, ensure};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::{Acquired, Resource};

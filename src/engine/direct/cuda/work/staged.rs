@@ -6,8 +6,7 @@
 
 use super::chunking::{self, Chunk};
 use super::division::Division;
-use crate::base::error::Result;
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, Result};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::pool::Pooled;

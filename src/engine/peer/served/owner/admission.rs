@@ -6,8 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::leases::{Lease, Leases};
-use crate::base::process::ProcessIdentity;
+use crate::base::{Lease, Leases, ProcessIdentity};
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::GrantedSlots;
 use crate::engine::peer::staged::SLOTS_OF_PEER;

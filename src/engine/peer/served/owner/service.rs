@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::copy::gpu::row_copier::RowCopier;
 use crate::engine::peer::served::protocol::{session_control, words};
 use crate::layout::{Layout, Served};
-use crate::region::Contexts;
-use crate::region::RegistrationHold;
+use crate::region::{Contexts, RegistrationHold};
 
 /// The arena of a layout's owner. The layout holds it, and every copy.
 pub(super) struct Service {

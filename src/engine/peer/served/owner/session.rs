@@ -7,10 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::service::Service;
-use crate::base::error::{Result, Status, ensure, fail};
-use crate::base::log::Milliseconds;
-use crate::base::process::ProcessIdentity;
-use crate::base::thread_pool::Pool;
+use crate::base::{Milliseconds, Pool, ProcessIdentity, Result, Status, ensure, fail};
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact, seed};
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{GrantedSlots, SessionState};

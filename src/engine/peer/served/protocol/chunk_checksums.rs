@@ -4,7 +4,7 @@
 
 use super::message::SessionKey;
 use super::session_control::{GrantedSlots, MAX_SLOTS};
-use crate::base::error::{Result, ensure};
+use crate::base::{Result, ensure};
 use crate::engine::peer::staged::Checksums;
 
 /// The checksum of what precedes the bytes of a chunk: its session and number. So the same bytes have another checksum in another session,
@@ -49,7 +49,7 @@ pub fn ensure_intact(chunk: u64, expected: u32, found: Checksums) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
 
     #[test]
     fn the_same_bytes_differ_between_sessions_and_rounds() {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Result, ensure};
-use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
+use crate::base::{ProcessIdentity, Result, ensure};
 use crate::nixl::ServiceId;
 use crate::plan::Terms;
 
@@ -98,7 +97,7 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
     const SERVICE: ServiceId = ServiceId([7; 16]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use super::message::MAX_SLOTS;
 use super::message::SessionKey;
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail};
 use crate::nixl::ServiceId;
 
 /// Bytes of the control block.

@@ -90,7 +90,7 @@ mod tests {
     use super::super::message::SessionKey;
     use super::session_control::{Entry, GrantedSlots, SessionState, head, lease_of};
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::nixl::ServiceId;
     use crate::region::SystemConfig;
 

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::plan::ServedPlan;
-use crate::base::error::{Error, Result, fail};
-use crate::base::log::log;
+use crate::base::{Error, Result, fail, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, Entry, SessionState};
 use crate::engine::peer::served::protocol::{chunk_checksums, words};

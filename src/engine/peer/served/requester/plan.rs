@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use super::session_plan::SessionPlan;
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::served::protocol::message::MAX_TERMS;
 use crate::engine::peer::served::protocol::session_control;
 use crate::engine::peer::staged::{Arena, ArenaUse, Check, Slot, SlotUser, StagingMemory};
 use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Memory, Served};
-use crate::nixl::request_handle::RequestSide;
-use crate::nixl::{Agent, AgentState, Descriptor, MemoryType, Operation, Remote, RequestId, Span};
+use crate::nixl::{
+    Agent, AgentState, Descriptor, MemoryType, Operation, Remote, RequestId, RequestSide, Span,
+};
 use crate::plan::Plan;
 
 /// Larger slots of an owner would need a larger arena here, too.

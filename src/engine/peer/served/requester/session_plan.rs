@@ -4,8 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::process::ProcessIdentity;
+use crate::base::{ProcessIdentity, Result};
 use crate::engine::peer::served::protocol::message::Open;
 use crate::plan::{LinearPlan, Matrix, PlanSlice};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{DEADLINE, agents, build, known_to};
-use crate::base::error::{Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, seed};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{

@@ -8,8 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, Order};
-use crate::plan::LoopOrder;
-use crate::plan::{BlockPair, PairedRange, Wanted};
+use crate::plan::{BlockPair, LoopOrder, PairedRange, Wanted};
 use crate::region::SystemConfig;
 
 const BLOCKS: u64 = 6;

@@ -9,8 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::layout::{Arrangement, Dimensions, Geometry, Order, Placement};
-use crate::plan::Outline;
-use crate::plan::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
+use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, TokenTables, Wanted};
 use crate::region::EqualPieces;
 
 const KINDS: [Arrangement; 3] =
