@@ -373,11 +373,8 @@ def python(all_groups):
         comment = " ".join(line.removeprefix("///").strip() for line in match[1].splitlines())
         if match[2].startswith("STATUS_"):
             statuses.append((comment, match[2], match[3].strip("()")))
-        elif match[2] == "ABI_VERSION" or match[2].startswith("LAYOUT_"):
+        elif match[2].startswith("LAYOUT_"):
             plain.append(f"{match[2]} = {match[3]}\n")
-        elif match[2] in ("VERSION_MAJOR", "VERSION_MINOR"):
-            plain.append(f"{match[2]} = {match[3]}\n")
-    plain.append('SONAME_VERSION = f"0.{VERSION_MINOR}" if VERSION_MAJOR == 0 else str(VERSION_MAJOR)\n')
     names = {name: f"{group.type}.{python_word(group, name)}" for group in all_groups for _, name, _ in group.constants}
     names |= {name: f"Status.{name.removeprefix('STATUS_')}" for _, name, _ in statuses}
     shown = lambda comment: renamed(comment, names, lambda struct: camel(struct, False))
@@ -393,6 +390,14 @@ def python(all_groups):
     for comment, name, order in orders(headers()):
         text += f'    {name.upper()} = "{order}"\n' + textwrap.indent(textwrap.fill(f'"""{comment}"""', 115), "    ") + "\n"
     return text + "\n\n" + "".join(plain)
+
+
+def python_versions(_):
+    """Apart from the other constants, so that the import of the package need not create their types."""
+    found = dict(re.findall(r"^#define KVMEM_((?:ABI_)?VERSION\w*|VERSION_\w+) (\d+)$", headers(), re.MULTILINE))
+    soname = f"0.{found['VERSION_MINOR']}" if found["VERSION_MAJOR"] == "0" else found["VERSION_MAJOR"]
+    text = f'# SPDX-License-Identifier: Apache-2.0\n"""Versions of the headers. {NOTICE}"""\n\n'
+    return text + f'ABI_VERSION = {found["ABI_VERSION"]}\nSONAME_VERSION = "{soname}"\n'
 
 
 def python_word(group, name):
@@ -418,6 +423,7 @@ def declarations():
 
 OUTPUTS = {
     "bindings/python/src/kvmem/_constants.py": python,
+    "bindings/python/src/kvmem/_versions.py": python_versions,
     "include/kvmem/constants.hpp": cpp,
     "bindings/go/constants.go": go,
     "bindings/zig/src/constants.zig": zig,

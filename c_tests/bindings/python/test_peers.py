@@ -64,6 +64,43 @@ def test_a_broker_publishes_by_name(tmp_path):
         broker.unpublish("cache")
 
 
+OPENER = CHILD + (
+    "with kvmem.Directory(sys.argv[1]) as directory, directory.wait_for('owner', 60) as entry:\n"
+    "    layout = entry.open_layout(sys.argv[2], timeout=60)\n"
+    "    assert layout.info.locality == kvmem.Locality.MAPPED\n"
+    "    memory = np.from_dlpack(layout.tensor())\n"
+    "    assert memory.flags.writeable == (sys.argv[2] == 'writable') and (memory[5] == 3).all()\n"
+    "    if memory.flags.writeable: memory[5] = 4\n"
+)
+
+
+@pytest.mark.parametrize("name", ["cache", "writable"])
+def test_a_layout_of_a_directory_is_mapped_if_its_owner_has_a_broker(tmp_path, name):
+    flags = kvmem.ShareFlags.READ_ONLY if name == "cache" else kvmem.ShareFlags(0)
+    with kvmem.Directory(tmp_path / "agents") as directory, kvmem.Broker(tmp_path / "broker") as broker, kvmem.Agent("owner") as owner:
+        with kvmem.Layout.allocate(shape(), "system", flags=kvmem.SystemFlags.SHAREABLE, agent=owner) as layout:
+            memory = np.from_dlpack(layout.tensor())
+            memory[5] = 3
+            directory.publish(owner, {name: layout}, broker=broker, share_flags=flags)
+            end(start(OPENER, tmp_path / "agents", name))
+            assert (memory[5] == (3 if name == "cache" else 4)).all()
+
+
+def test_a_layout_of_a_directory_is_imported_without_a_broker(tmp_path):
+    with kvmem.Directory(tmp_path) as directory, kvmem.Agent("owner") as owner, kvmem.Agent("near") as near:
+        with kvmem.Layout.from_tensors(arrays(4), "L/BONHC", agent=owner) as layout:
+            directory.publish(owner, {"cache": layout})
+            with directory.look_up("owner") as entry:
+                with pytest.raises(kvmem.Unsupported):
+                    entry.open_layout("cache")
+                with pytest.raises(kvmem.NotFound):
+                    entry.open_layout("none", agent=near)
+                with entry.open_layout("cache", agent=near) as remote, kvmem.Layout.allocate(shape(), "system", agent=near) as local:
+                    assert remote.info.locality == kvmem.Locality.REMOTE
+                    kvmem.move(remote, local, [(3, 7)], timeout=60)
+                    assert local.checksums([7]) == layout.checksums([3])
+
+
 PREFILL = CHILD + (
     "directory = kvmem.Directory(sys.argv[1])\n"
     "agent = kvmem.Agent('prefill')\n"

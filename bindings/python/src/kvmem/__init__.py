@@ -12,94 +12,55 @@ move blocks between any two layouts.
 Timeouts are in seconds, None is no limit; sizes are in bytes. Errors are `kvmem.Error`, with a class per status. Objects belong to
 their process: after a fork, calls in the child raise InvalidState."""
 
-from kvmem import cuda
-from kvmem._constants import (
-    AdoptFlags,
-    AgentFlags,
-    Choice,
-    CompletionKind,
-    Compute,
-    CudaCapabilities,
-    DirectoryChange,
-    DiskFlags,
-    Domain,
-    ElasticFlags,
-    FetchFlags,
-    Locality,
-    LogLevel,
-    MemoryType,
-    Method,
-    OpenFlags,
-    Origin,
-    PinnedFlags,
-    PublishFlags,
-    RegionFlags,
-    ServeFlags,
-    SharedObject,
-    ShareFlags,
-    Status,
-    SubmitFlags,
-    SyncMode,
-    SystemFlags,
-    Tier,
-    TransferFlags,
-    Transport,
-)
-from kvmem._constants import Order as Order
-from kvmem._directory import Directory, Entry, Event
-from kvmem._errors import (
-    AlreadyExists,
-    Busy,
-    Cancelled,
-    Cause,
-    Corrupt,
-    CudaError,
-    CudaUnavailable,
-    Error,
-    InvalidArgument,
-    InvalidState,
-    IoError,
-    NixlError,
-    NixlUnavailable,
-    NotFound,
-    OutOfMemory,
-    OutOfRange,
-    Panic,
-    PeerLost,
-    PermissionDenied,
-    Stale,
-    TimedOut,
-    Unsupported,
-    VersionMismatch,
-)
-from kvmem._layout import Layout, LayoutInfo, Requirements, Shape
 from kvmem._library import lib as _lib
 from kvmem._library import path as library_path
 from kvmem._library import text as _text
-from kvmem._log import log_to
-from kvmem._nixl import Agent, Notification, Registration, RegistrationInfo, load_nixl
-from kvmem._queue import Completion, Queue
-from kvmem._region import ElasticInfo, Holders, Region, RegionInfo, Residency
-from kvmem._share import Broker, BrokerInfo, Share, ShareInfo
-from kvmem._tensor import Tensor
-from kvmem._transfer import ComparedMethod, Explanation, Range, Table, Transfer, TransferInfo, move
 
 __version__ = _text(_lib.kvmem_version_string())
 
-__all__ = [
-    "AdoptFlags", "Agent", "AgentFlags", "AlreadyExists", "Broker", "BrokerInfo", "Busy", "Cancelled", "Cause", "Choice",
-    "ComparedMethod", "Completion", "CompletionKind", "Compute", "Corrupt", "CudaCapabilities", "CudaError", "CudaUnavailable", "Directory",
-    "DirectoryChange", "DiskFlags", "Domain", "ElasticFlags", "ElasticInfo", "Entry", "Error", "Event", "Explanation", "FetchFlags",
-    "Holders", "InvalidArgument", "InvalidState", "IoError", "Layout", "LayoutInfo", "Locality", "LogLevel", "MemoryType", "Method",
-    "NixlError", "NixlUnavailable", "NotFound", "Notification", "OpenFlags", "Order", "Origin", "OutOfMemory", "OutOfRange", "Panic",
-    "PeerLost", "PermissionDenied", "PinnedFlags", "PublishFlags", "Queue", "Range", "Region", "RegionFlags", "RegionInfo",
-    "Registration", "RegistrationInfo", "Requirements", "Residency", "ServeFlags", "Shape", "Share", "ShareFlags", "ShareInfo",
-    "SharedObject", "Stale", "Status", "SubmitFlags", "SyncMode", "SystemFlags", "Table", "Tensor", "Tier", "TimedOut", "Transfer", "TransferFlags",
-    "TransferInfo", "Transport", "Unsupported", "VersionMismatch", "cuda", "library_path", "load_nixl", "log_to", "move",
-]  # fmt: skip
+# A module of the package is imported when one of its names is used first: `import kvmem` loads the library only. Tools that check types
+# read __init__.pyi.
+_MODULES = {
+    "_constants": (
+        "AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities DirectoryChange DiskFlags Domain "
+        "ElasticFlags FetchFlags Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags PublishFlags "
+        "RegionFlags ServeFlags SharedObject ShareFlags Status SubmitFlags SyncMode SystemFlags Tier TransferFlags "
+        "Transport Order"
+    ),
+    "_directory": "Directory Entry Event",
+    "_errors": (
+        "AlreadyExists Busy Cancelled Cause Corrupt CudaError CudaUnavailable Error InvalidArgument InvalidState IoError "
+        "NixlError NixlUnavailable NotFound OutOfMemory OutOfRange Panic PeerLost PermissionDenied Stale TimedOut "
+        "Unsupported VersionMismatch"
+    ),
+    "_explanation": "ComparedMethod Explanation",
+    "_layout": "Layout",
+    "_log": "log_to",
+    "_nixl": "Agent Notification Registration RegistrationInfo load_nixl",
+    "_queue": "Completion Queue",
+    "_region": "ElasticInfo Holders Region RegionInfo Residency",
+    "_share": "Broker BrokerInfo Share ShareInfo",
+    "_shape": "LayoutInfo Requirements Shape",
+    "_tensor": "Tensor",
+    "_transfer": "Range Table Transfer TransferInfo move",
+}
+_module_of = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = sorted([*_module_of, "cuda", "library_path"])  # pyright: ignore[reportUnsupportedDunderAll]
 
-for _name in __all__:
-    _object = globals()[_name]
-    if isinstance(_object, type):
-        _object.__module__ = "kvmem"
-del _name, _object
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name == "cuda":
+        return importlib.import_module("kvmem.cuda")
+    if name not in _module_of:
+        raise AttributeError(f"module 'kvmem' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"kvmem.{_module_of[name]}"), name)
+    if isinstance(found, type):
+        found.__module__ = "kvmem"
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,6 +15,7 @@ from kvmem._layout import Layout
 from kvmem._library import ffi, lib, text
 from kvmem._nixl import Agent
 from kvmem._queue import Queue
+from kvmem._share import Broker, open_options
 from kvmem._time import interruptible, nanoseconds
 
 
@@ -70,6 +71,16 @@ class Entry(Handle):
         """A layout of the peer. Only transfers can access it."""
         return Layout._owning(create(lib.kvmem_directory_entry_import_layout, "layout", self._handle, agent._handle, c_string(name)))
 
+    def open_layout(
+        self, name: str, *, agent: Agent | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0), timeout: float | None = 10.0
+    ) -> Layout:
+        """A layout of the peer: mapped if the peer has published it with a broker of this machine, otherwise one that only transfers of
+        `agent` can access. `layout.info.locality` says which. Mapped memory needs no agent, and can be read, or what was granted."""
+        options = open_options(agent, device, flags)
+        return Layout._owning(
+            create(lib.kvmem_directory_entry_open_layout, "layout", self._handle, c_string(name), options.c, nanoseconds(timeout))
+        )
+
     def _describe(self) -> str:
         return f"{self.agent!r}, version {self.version}, layouts {', '.join(self.layouts) or 'none'}"
 
@@ -110,12 +121,27 @@ class Directory(Handle):
         )
         self._own(create(lib.kvmem_directory_create, "directory", options.c))
 
-    def publish(self, agent: Agent, layouts: Mapping[str, Layout] | None = None, timeout: float | None = 10.0) -> None:
-        """Publishes an agent and its layouts. Its previous entry is replaced, also that of another process."""
+    def publish(
+        self,
+        agent: Agent,
+        layouts: Mapping[str, Layout] | None = None,
+        timeout: float | None = 10.0,
+        *,
+        broker: Broker | None = None,
+        share_flags: k.ShareFlags = k.ShareFlags.READ_ONLY,
+        transport: k.Transport = k.Transport.AUTO,
+    ) -> None:
+        """Publishes an agent and its layouts. Its previous entry is replaced, also that of another process.
+
+        With a broker, processes of this machine can map the memory by `Entry.open_layout` while it is published: for reading, or with
+        `share_flags=ShareFlags(0)` also for writing. `transport` is that of the shares."""
+        share = Options("share_options", flags=share_flags, transport=transport)
         names = [c_string(name) for name in layouts or {}]
         array = ffi.new("kvmem_named_layout[]", len(names))
         for row, name, layout in zip(array, names, (layouts or {}).values()):
             row.name, row.layout = name, layout._handle
+            if broker is not None:
+                row.broker, row.share = broker._handle, share.c
         _errors.call(
             lib.kvmem_directory_publish, self._handle, agent._handle, array if names else ffi.NULL, len(names), nanoseconds(timeout)
         )

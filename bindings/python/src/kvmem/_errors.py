@@ -33,6 +33,11 @@ class Error(Exception):
     cause: Cause | None
     """Native cause, or None if kvmem itself found the error."""
 
+    __module__ = "kvmem"
+
+    def __init_subclass__(cls) -> None:
+        cls.__module__ = "kvmem"
+
     def __init__(self, message: str, cause: Cause | None = None) -> None:
         super().__init__(message)
         self.message = message

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
@@ -15,9 +16,9 @@ from kvmem._time import interruptible
 
 T = TypeVar("T")
 
-try:
+if sys.version_info >= (3, 11):
     from typing import Self
-except ImportError:  # before Python 3.11
+else:
     from typing_extensions import Self
 
 

@@ -6,112 +6,23 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeVar, overload
 
 from kvmem import _constants as k
 from kvmem import _errors
+from kvmem._arrays import block_ids, results
 from kvmem._handle import Handle, Options, c_string, create, read
 from kvmem._library import blob_bytes, blob_text, ffi, lib
 from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
+from kvmem._shape import LayoutInfo, Shape
 from kvmem._tensor import Tensor, unsigned, width_of
 from kvmem._time import nanoseconds
 
+T = TypeVar("T")
+
 _AXES = {"B": "num_blocks", "L": "num_layers", "O": "outer_dim", "N": "page_size", "H": "num_heads"}
 _STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head", "C": "element"}
-
-
-class Shape(NamedTuple):
-    """Shape of a KV cache. All sizes are those of this memory: with tensor parallelism, `num_heads` and `inner_dim` count the heads
-    of this rank. Strides are in bytes; 0 is tight."""
-
-    num_blocks: int
-    """Blocks."""
-    num_layers: int
-    """Layers of the model."""
-    page_size: int
-    """Tokens per block."""
-    inner_dim: int
-    """Elements per token in one layer and outer slot, such as KV heads × head size."""
-    order: str
-    """Axes from the outermost to the innermost, such as "L/BONHC"; those before '/' have separate regions. See docs/layouts.md."""
-    dtype: str = ""
-    """Type of the elements, such as "bfloat16": of tensors, and the default of `dtype_width`."""
-    dtype_width: int = 0
-    """Bytes per element."""
-    outer_dim: int = 2
-    """2 if keys and values are separate, 1 if they are combined (MLA)."""
-    num_heads: int = 0
-    """KV heads; 0 if unknown."""
-    alignment: int = 0
-    """Bytes; 0 for 1."""
-    identity: bytes = b""
-    """Names the model, its revision, data type, tensor parallelism and the like: a file can be opened only with the identity that it
-    was created with, and layouts of two identities cannot be moved between."""
-    block_stride: int = 0
-    layer_stride: int = 0
-    outer_stride: int = 0
-    token_stride: int = 0
-    head_stride: int = 0
-    element_stride: int = 0
-
-    def _config(self) -> Options:
-        fields = self._asdict()
-        dtype = fields.pop("dtype")
-        if dtype:
-            width = width_of(dtype)
-            if self.dtype_width not in (0, width):
-                raise _errors.InvalidArgument(f"dtype_width is {self.dtype_width}, and {dtype} has {width} bytes")
-            fields["dtype_width"] = width
-        identity = fields.pop("identity")
-        return Options("layout_config", **fields, identity=identity or None, identity_size=len(identity))
-
-    @property
-    def requirements(self) -> Requirements:
-        """The memory that the shape needs."""
-        config = self._config()
-        c = read(lib.kvmem_layout_get_requirements, "layout_requirements", config.c)
-        return Requirements(c.num_regions, c.region_size, c.total_size, c.allocation_size)
-
-
-class Requirements(NamedTuple):
-    """Memory that a shape needs."""
-
-    num_regions: int
-    region_size: int
-    """Bytes of each region."""
-    total_size: int
-    """Bytes of all regions."""
-    allocation_size: int
-    """Bytes of one allocation that contains all regions."""
-
-
-class LayoutInfo(NamedTuple):
-    """Properties of a layout. If it was combined from parts, fields of one shape are 0."""
-
-    num_blocks: int
-    num_layers: int
-    outer_dim: int
-    page_size: int
-    inner_dim: int
-    dtype_width: int
-    alignment: int
-    num_heads: int
-    device_id: int
-    """Device id of the first region in NIXL."""
-    num_regions: int
-    tier: k.Tier
-    locality: k.Locality
-    memory_type: k.MemoryType
-    num_parts: int
-    order: str
-    block_stride: int
-    layer_stride: int
-    outer_stride: int
-    token_stride: int
-    head_stride: int
-    element_stride: int
-    identity: bytes
 
 
 class Layout(Handle):
@@ -276,12 +187,20 @@ class Layout(Handle):
         """Changes the number of blocks that have memory, of a layout in elastic memory."""
         _errors.call(lib.kvmem_layout_resize, self._handle, num_blocks)
 
-    def checksums(self, blocks: Sequence[int] | Any, timeout: float | None = None) -> list[int]:
-        """CRC32C of the elements of each block. Blocks with the same content have the same checksum in every order and tier."""
+    @overload
+    def checksums(self, blocks: Sequence[int] | Any, timeout: float | None = None) -> list[int]: ...
+    @overload
+    def checksums(self, blocks: Sequence[int] | Any, timeout: float | None = None, *, out: T) -> T: ...
+    def checksums(self, blocks: Any, timeout: float | None = None, *, out: Any = None) -> Any:
+        """CRC32C of the elements of each block. Blocks with the same content have the same checksum in every order and tier.
+
+        With `out`, an array of uint32, they are written to it, and its part that has them is returned."""
         ids = block_ids(blocks)
-        out = ffi.new("uint32_t[]", len(ids))
-        _errors.call(lib.kvmem_layout_checksum, self._handle, ids, len(ids), nanoseconds(timeout), out)
-        return list(out)
+        found = ffi.new("uint32_t[]", len(ids)) if out is None else results(out, "uint32")
+        if len(found) < len(ids):
+            raise _errors.OutOfRange(f"out has {len(found)} elements, and there are {len(ids)} blocks")
+        _errors.call(lib.kvmem_layout_checksum, self._handle, ids, len(ids), nanoseconds(timeout), found)
+        return list(found) if out is None else out[: len(ids)]
 
     # ---- peers ----
 
@@ -362,18 +281,6 @@ class Layout(Handle):
             f"{info.order}: {info.num_blocks} blocks of {info.page_size} tokens, {info.num_layers} layers × {info.outer_dim} × "
             f"{info.inner_dim} elements of {info.dtype_width} bytes, {place}"
         )
-
-
-def block_ids(blocks: Any) -> Any:
-    """An array of uint32_t for C: an array of NumPy without a copy if it has that type, otherwise any sequence."""
-    if type(blocks).__module__ == "numpy" and getattr(blocks, "dtype", None) == "uint32":
-        if blocks.ndim != 1:
-            raise _errors.InvalidArgument(f"blocks have the shape {blocks.shape}; expected one axis")
-        return ffi.from_buffer("uint32_t[]", blocks if blocks.flags.c_contiguous else blocks.copy())
-    try:
-        return ffi.new("uint32_t[]", [int(each) for each in blocks])
-    except OverflowError as error:
-        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
 
 
 def _check_alike(memories: Sequence[Memory]) -> None:

@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import sys
 
-from kvmem import _constants
+from kvmem import _versions
 from kvmem._ffi import ffi as ffi
+
+TYPE_CHECKING = False  # that of typing, which the import of the package does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _open() -> tuple[Any, str]:
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ImportError("kvmem: this free-threaded Python runs without the GIL, which kvmem needs: start it with PYTHON_GIL=1")
     named = os.environ.get("KVMEM_LIBRARY")
-    path = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", f"libkvmem.so.{_constants.SONAME_VERSION}")
+    path = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", f"libkvmem.so.{_versions.SONAME_VERSION}")
     try:
         library = ffi.dlopen(path)
     except OSError as error:
@@ -22,9 +28,9 @@ def _open() -> tuple[Any, str]:
         version = library.kvmem_abi_version()
     except (AttributeError, ffi.error) as error:
         raise ImportError(f"kvmem: {path} is not libkvmem.so: it has no kvmem_abi_version") from error
-    if version != _constants.ABI_VERSION:
+    if version != _versions.ABI_VERSION:
         raise ImportError(
-            f"kvmem: {path} has binary interface {version}, and this package was made for {_constants.ABI_VERSION}; "
+            f"kvmem: {path} has binary interface {version}, and this package was made for {_versions.ABI_VERSION}; "
             "install the package of the same version as the library, or unset KVMEM_LIBRARY"
         )
     return library, path

@@ -176,7 +176,8 @@ class Queue(Handle):
         if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
             raise _errors.InvalidState("the queue is read by another event loop; use a queue per loop")
         if self._loop is not loop:
-            loop.add_reader(self.fileno(), _drain, weakref.ref(self))
+            own: weakref.ref[Queue] = weakref.ref(self)
+            loop.add_reader(self.fileno(), _drain, own)
             self._loop = loop
         return loop
 

@@ -111,11 +111,11 @@ class Share(Handle):
 
     def open_region(self, *, agent: Handle | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0)) -> Region:
         """Maps the memory of a share of a region."""
-        return Region._owning(create(lib.kvmem_share_open_region, "region", self._handle, _open(agent, device, flags).c))
+        return Region._owning(create(lib.kvmem_share_open_region, "region", self._handle, open_options(agent, device, flags).c))
 
     def open_layout(self, *, agent: Handle | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0)) -> Layout:
         """Maps the memory of a share of a layout. It is used like a layout of this process."""
-        return Layout._owning(create(lib.kvmem_share_open_layout, "layout", self._handle, _open(agent, device, flags).c))
+        return Layout._owning(create(lib.kvmem_share_open_layout, "layout", self._handle, open_options(agent, device, flags).c))
 
     @property
     def info(self) -> ShareInfo:
@@ -201,7 +201,7 @@ def _fd(source: socket.socket | int) -> int:
     return source if isinstance(source, int) else source.fileno()
 
 
-def _open(agent: Handle | None, device: int, flags: k.OpenFlags) -> Options:
+def open_options(agent: Handle | None, device: int, flags: k.OpenFlags) -> Options:
     return Options("open_options", agent=agent, device=device, flags=flags)
 
 

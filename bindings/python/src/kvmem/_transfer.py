@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 from kvmem import _constants as k
 from kvmem import _errors
+from kvmem._arrays import Pairs, block_ids, block_pairs, results
+from kvmem._explanation import ComparedMethod, Explanation
 from kvmem._handle import Handle, Options, blob, create, read
-from kvmem._layout import Layout, block_ids
-from kvmem._library import blob_text, ffi, lib, text
+from kvmem._layout import Layout
+from kvmem._library import blob_text, ffi, lib
 from kvmem._queue import Queue, queue_of_loop
 from kvmem._time import interruptible, nanoseconds
+
+
+T = TypeVar("T")
 
 
 class Range(NamedTuple):
@@ -48,54 +53,7 @@ class TransferInfo(NamedTuple):
     method: k.Method
 
 
-class ComparedMethod(NamedTuple):
-    """A method that was compared with others for a transfer."""
-
-    method: k.Method
-    choice: k.Choice
-    bytes_per_second: int
-    """Estimated; 0 if unknown."""
-    assumed: bool
-    """The throughput is a typical value: nothing was measured yet."""
-    reason: str
-
-
-class Explanation:
-    """Why a transfer takes its method. `print` shows the text; notebooks show a table."""
-
-    __slots__ = ("methods", "text")
-
-    text: str
-    methods: list[ComparedMethod]
-    """The first is used."""
-
-    def __init__(self, explained: str, methods: list[ComparedMethod]) -> None:
-        self.text, self.methods = explained, methods
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return f"<kvmem.Explanation {text(lib.kvmem_method_name(self.methods[0].method)) if self.methods else ''}>"
-
-    def _repr_html_(self) -> str:
-        import html
-
-        rows = "".join(
-            f"<tr><td>{html.escape(text(lib.kvmem_method_name(each.method)))}</td><td>{each.choice.name.lower().replace('_', ' ')}</td>"
-            f"<td style='text-align:right'>{each.bytes_per_second / 1e9:.1f}{' (assumed)' if each.assumed else ''}</td>"
-            f"<td style='text-align:left'>{html.escape(each.reason)}</td></tr>"
-            for each in self.methods
-        )
-        return f"<table><tr><th>method</th><th>choice</th><th>GB/s</th><th>reason</th></tr>{rows}</table>"
-
-
-_PAIRS = ffi.typeof("kvmem_block_pair[]")
 _ERROR = ffi.typeof("kvmem_error **")
-
-Pairs = Any
-"""Block pairs: an array of uint32 of the shape (n, 2), or pairs (source, destination)."""
-
 
 class Transfer(Handle):
     """Moves blocks between two layouts, run by run. A run is in flight from `submit` to its end, which `wait`, `await` and the queue
@@ -334,19 +292,37 @@ class Transfer(Handle):
         """Cancels the parts of the last run that have not started. Never waits."""
         _errors.call(lib.kvmem_transfer_cancel, self._handle)
 
-    def mismatches(self) -> list[int]:
-        """The indices of the pairs, or of the moved tokens of block tables, that differ after the last run, which has compared
-        them."""
-        return self._found(lib.kvmem_transfer_get_mismatches, "uint64_t[]")
+    @overload
+    def mismatches(self) -> list[int]: ...
+    @overload
+    def mismatches(self, *, out: T) -> T: ...
+    def mismatches(self, *, out: Any = None) -> Any:
+        """The indices of the pairs, or of the moved tokens of block tables, that differ after the last run, which has compared them.
 
-    def checksums(self) -> list[int]:
-        """The checksums that the last run has computed, with SubmitFlags.CHECKSUM."""
-        return self._found(lib.kvmem_transfer_get_checksums, "uint32_t[]")
+        With `out`, an array of uint64, they are written to it, and its part that has them is returned."""
+        return self._found(lib.kvmem_transfer_get_mismatches, "uint64", out)
 
-    def _found(self, get: Callable[..., int], items: str) -> list[int]:
-        capacity, count = 0, ffi.new("size_t *")
+    @overload
+    def checksums(self) -> list[int]: ...
+    @overload
+    def checksums(self, *, out: T) -> T: ...
+    def checksums(self, *, out: Any = None) -> Any:
+        """The checksums that the last run has computed, with SubmitFlags.CHECKSUM, in the order of the pairs.
+
+        With `out`, an array of uint32, they are written to it, and its part that has them is returned."""
+        return self._found(lib.kvmem_transfer_get_checksums, "uint32", out)
+
+    def _found(self, get: Callable[..., int], item: str, out: Any) -> Any:
+        count = ffi.new("size_t *")
+        if out is not None:
+            found = results(out, item)
+            _errors.call(get, self._handle, found, len(found), count)
+            if count[0] > len(found):
+                raise _errors.OutOfRange(f"out has {len(found)} elements, and there are {count[0]} results")
+            return out[: count[0]]
+        capacity = 0
         while True:
-            found = ffi.new(items, capacity)
+            found = ffi.new(f"{item}_t[]", capacity)
             _errors.call(get, self._handle, found, capacity, count)
             if count[0] <= capacity:
                 return list(found)[: count[0]]
@@ -408,26 +384,6 @@ class Transfer(Handle):
     def _describe(self) -> str:
         status = lib.kvmem_transfer_poll(self._handle, ffi.NULL)
         return {0: "ended", 1: "in flight", int(k.Status.INVALID_STATE): "not submitted"}.get(status) or "failed"
-
-
-def block_pairs(pairs: Pairs) -> tuple[Any, int]:
-    """An array of kvmem_block_pair for C, and its length."""
-    if type(pairs).__module__ == "numpy" or hasattr(pairs, "__array_interface__"):
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise _errors.InvalidArgument(f"pairs have the shape {pairs.shape}; expected (n, 2)")
-        kind = pairs.dtype
-        if kind.kind == "u" and kind.itemsize == 4 and kind.isnative:
-            if not pairs.flags.c_contiguous:
-                pairs = pairs.copy()
-            return ffi.from_buffer(_PAIRS, pairs), len(pairs)
-        pairs = pairs.tolist()
-    try:
-        made = [(int(source), int(destination)) for source, destination in pairs]
-        return ffi.new("kvmem_block_pair[]", made), len(made)
-    except OverflowError as error:
-        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
-    except (TypeError, ValueError) as error:
-        raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None
 
 
 def move(

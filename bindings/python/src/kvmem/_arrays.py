@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of callers: ids, pairs and results, without a copy if they have the type of C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvmem import _errors
+from kvmem._library import ffi
+
+_PAIRS = ffi.typeof("kvmem_block_pair[]")
+
+Pairs = Any
+"""Block pairs: an array of uint32 of the shape (n, 2), or pairs (source, destination)."""
+
+
+def block_ids(blocks: Any) -> Any:
+    """An array of uint32_t for C: an array of NumPy without a copy if it has that type, otherwise any sequence."""
+    if type(blocks).__module__ == "numpy" and getattr(blocks, "dtype", None) == "uint32":
+        if blocks.ndim != 1:
+            raise _errors.InvalidArgument(f"blocks have the shape {blocks.shape}; expected one axis")
+        return ffi.from_buffer("uint32_t[]", blocks if blocks.flags.c_contiguous else blocks.copy())
+    try:
+        return ffi.new("uint32_t[]", [int(each) for each in blocks])
+    except OverflowError as error:
+        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+
+
+def results(out: Any, item: str) -> Any:
+    """The memory of an array that a caller passes for results."""
+    view = memoryview(out)
+    if view.ndim != 1 or not view.c_contiguous or view.readonly or view.format not in {"uint32": "I", "uint64": "QLN"}[item]:
+        raise _errors.InvalidArgument(f"out is a {type(out).__name__} of format {view.format!r} and shape {view.shape}; expected one axis of {item}")
+    return ffi.from_buffer(f"{item}_t[]", out)
+
+
+def block_pairs(pairs: Pairs) -> tuple[Any, int]:
+    """An array of kvmem_block_pair for C, and its length."""
+    if type(pairs).__module__ == "numpy" or hasattr(pairs, "__array_interface__"):
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise _errors.InvalidArgument(f"pairs have the shape {pairs.shape}; expected (n, 2)")
+        kind = pairs.dtype
+        if kind.kind == "u" and kind.itemsize == 4 and kind.isnative:
+            if not pairs.flags.c_contiguous:
+                pairs = pairs.copy()
+            return ffi.from_buffer(_PAIRS, pairs), len(pairs)
+        pairs = pairs.tolist()
+    try:
+        made = [(int(source), int(destination)) for source, destination in pairs]
+        return ffi.new("kvmem_block_pair[]", made), len(made)
+    except OverflowError as error:
+        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None

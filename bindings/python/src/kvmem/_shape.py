@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a KV cache, and what a layout says of itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvmem import _constants as k
+from kvmem import _errors
+from kvmem._handle import Options, read
+from kvmem._library import lib
+from kvmem._tensor import width_of
+
+
+class Shape(NamedTuple):
+    """Shape of a KV cache. All sizes are those of this memory: with tensor parallelism, `num_heads` and `inner_dim` count the heads
+    of this rank. Strides are in bytes; 0 is tight."""
+
+    num_blocks: int
+    """Blocks."""
+    num_layers: int
+    """Layers of the model."""
+    page_size: int
+    """Tokens per block."""
+    inner_dim: int
+    """Elements per token in one layer and outer slot, such as KV heads × head size."""
+    order: str
+    """Axes from the outermost to the innermost, such as "L/BONHC"; those before '/' have separate regions. See docs/layouts.md."""
+    dtype: str = ""
+    """Type of the elements, such as "bfloat16": of tensors, and the default of `dtype_width`."""
+    dtype_width: int = 0
+    """Bytes per element."""
+    outer_dim: int = 2
+    """2 if keys and values are separate, 1 if they are combined (MLA)."""
+    num_heads: int = 0
+    """KV heads; 0 if unknown."""
+    alignment: int = 0
+    """Bytes; 0 for 1."""
+    identity: bytes = b""
+    """Names the model, its revision, data type, tensor parallelism and the like: a file can be opened only with the identity that it
+    was created with, and layouts of two identities cannot be moved between."""
+    block_stride: int = 0
+    layer_stride: int = 0
+    outer_stride: int = 0
+    token_stride: int = 0
+    head_stride: int = 0
+    element_stride: int = 0
+
+    def _config(self) -> Options:
+        fields = self._asdict()
+        dtype = fields.pop("dtype")
+        if dtype:
+            width = width_of(dtype)
+            if self.dtype_width not in (0, width):
+                raise _errors.InvalidArgument(f"dtype_width is {self.dtype_width}, and {dtype} has {width} bytes")
+            fields["dtype_width"] = width
+        identity = fields.pop("identity")
+        return Options("layout_config", **fields, identity=identity or None, identity_size=len(identity))
+
+    @property
+    def requirements(self) -> Requirements:
+        """The memory that the shape needs."""
+        config = self._config()
+        c = read(lib.kvmem_layout_get_requirements, "layout_requirements", config.c)
+        return Requirements(c.num_regions, c.region_size, c.total_size, c.allocation_size)
+
+
+class Requirements(NamedTuple):
+    """Memory that a shape needs."""
+
+    num_regions: int
+    region_size: int
+    """Bytes of each region."""
+    total_size: int
+    """Bytes of all regions."""
+    allocation_size: int
+    """Bytes of one allocation that contains all regions."""
+
+
+class LayoutInfo(NamedTuple):
+    """Properties of a layout. If it was combined from parts, fields of one shape are 0."""
+
+    num_blocks: int
+    num_layers: int
+    outer_dim: int
+    page_size: int
+    inner_dim: int
+    dtype_width: int
+    alignment: int
+    num_heads: int
+    device_id: int
+    """Device id of the first region in NIXL."""
+    num_regions: int
+    tier: k.Tier
+    locality: k.Locality
+    memory_type: k.MemoryType
+    num_parts: int
+    order: str
+    block_stride: int
+    layer_stride: int
+    outer_stride: int
+    token_stride: int
+    head_stride: int
+    element_stride: int
+    identity: bytes

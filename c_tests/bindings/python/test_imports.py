@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The import of the package, and what it refuses."""
+
+import pathlib
+import re
+import shutil
+
+import pytest
+
+import kvmem
+from conftest import run
+
+REFUSED = "try: import kvmem\nexcept ImportError as error: print(error)"
+
+
+def test_importing_loads_the_library_only():
+    """Types are created, and other modules imported, when they are used."""
+    loaded = run("import kvmem, sys\nprint(open('/proc/self/maps').read(), *sys.modules)")
+    for name in ("libcuda", "libnixl", "numpy", "asyncio", "typing", "kvmem._constants", "kvmem._errors"):
+        assert name not in loaded
+    assert "kvmem._library" in loaded
+
+
+def test_names_are_those_that_tools_see():
+    stub = (pathlib.Path(kvmem.__file__).parent / "__init__.pyi").read_text()
+    seen = set(re.findall(r"(\w+) as \1\b", stub)) | {"library_path"}
+    assert seen == set(kvmem.__all__) and seen <= set(dir(kvmem))
+    for name in kvmem.__all__:
+        found = getattr(kvmem, name)
+        assert not isinstance(found, type) or found.__module__ == "kvmem"
+    with pytest.raises(AttributeError, match="nothing"):
+        kvmem.nothing  # noqa: B018
+
+
+def test_a_library_of_another_version_is_refused(tmp_path):
+    assert "cannot be loaded" in run(REFUSED, KVMEM_LIBRARY=str(tmp_path / "x.so"))
+    assert "is not libkvmem.so" in run(REFUSED, KVMEM_LIBRARY="libm.so.6")
+    package = pathlib.Path(kvmem.__file__).parent
+    shutil.copytree(package, tmp_path / "kvmem", ignore=shutil.ignore_patterns("lib", "__pycache__"))
+    versions = tmp_path / "kvmem/_versions.py"
+    versions.write_text(versions.read_text().replace("ABI_VERSION = ", "ABI_VERSION = 4711"))
+    message = run(REFUSED, KVMEM_LIBRARY=kvmem.library_path, PYTHONPATH=str(tmp_path))
+    assert "this package was made for 4711" in message and "install the package of the same version" in message
+
+
+def test_python_without_the_gil_is_refused():
+    message = run("import sys\nsys._is_gil_enabled = lambda: False\n" + REFUSED)
+    assert "PYTHON_GIL=1" in message
