@@ -290,3 +290,23 @@ TEST(a_late_run_of_a_destroyed_request_is_released_at_its_end) {
     NIXL(nixl_sim_set_pending(0));
     while (NIXL(nixl_sim_get_requests()).alive > 0) sched_yield();
 }
+
+enum { MANY_NAMES = 1 << 20, NAME = 12 };
+
+/* Each is compared with all others by one look-up: otherwise this takes hours. */
+TEST(many_backends_are_compared_at_once) {
+    OPENED(pair, pair);
+    CLEANUP(test_free) char *bytes = test_allocate((size_t)MANY_NAMES * NAME);
+    CLEANUP(test_free) const char **names = test_allocate(MANY_NAMES * sizeof(*names));
+    for (size_t i = 0; i < MANY_NAMES; i++) {
+        snprintf(bytes + i * NAME, NAME, "PLUG%07zu", i);
+        names[i] = bytes + i * NAME;
+    }
+    kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.backends = names,
+                                         it.backend_count = MANY_NAMES);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "PLUG0000000", kvmem_request_create, pair.near, KVMEM_REQUEST_READ,
+           &pair.local, "far", &pair.remote, 1, &options);
+    names[MANY_NAMES - 1] = names[0];
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "backends has 'PLUG0000000' twice", kvmem_request_create, pair.near,
+           KVMEM_REQUEST_READ, &pair.local, "far", &pair.remote, 1, &options);
+}

@@ -57,9 +57,11 @@ CAPI(destroy_xfer_dlist)(list *ended) {
 
 static status add(list *list, range range) {
     if (list->count == list->capacity) {
-        list->capacity = list->capacity > 0 ? 2 * list->capacity : 16;
-        list->ranges = realloc(list->ranges, list->capacity * sizeof(range));
-        if (list->ranges == NULL) abort();
+        const size_t capacity = list->capacity > 0 ? 2 * list->capacity : 16;
+        struct range *ranges = realloc(list->ranges, capacity * sizeof(range));
+        if (ranges == NULL) return ERROR_BACKEND;
+        list->ranges = ranges;
+        list->capacity = capacity;
     }
     list->ranges[list->count++] = range;
     return SUCCESS;
@@ -70,8 +72,11 @@ CAPI(xfer_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t devi
 }
 
 /* Some ranges of a list; all of them without indices. */
-static void add_some(list *to, const list *from, const int *indices, size_t count) {
-    for (size_t i = 0; i < count; i++) add(to, from->ranges[indices != NULL ? (size_t)indices[i] : i]);
+static status add_some(list *to, const list *from, const int *indices, size_t count) {
+    status added = SUCCESS;
+    for (size_t i = 0; i < count && added == SUCCESS; i++)
+        added = add(to, from->ranges[indices != NULL ? (size_t)indices[i] : i]);
+    return added;
 }
 
 CAPI(prep_xfer_dlist)(agent *agent, const char *name, const list *list, target **made,
@@ -80,8 +85,10 @@ CAPI(prep_xfer_dlist)(agent *agent, const char *name, const list *list, target *
     *made = calloc(1, sizeof(target));
     if (*made == NULL) return ERROR_BACKEND;
     snprintf((*made)->name, NAME_SIZE, "%s", name);
-    add_some(&(*made)->list, list, NULL, list->count);
-    return SUCCESS;
+    if (add_some(&(*made)->list, list, NULL, list->count) == SUCCESS) return SUCCESS;
+    free((*made)->list.ranges);
+    free(*made);
+    return ERROR_BACKEND;
 }
 
 CAPI(release_xfer_dlist_handle)(agent *agent, target *ended) {
@@ -100,22 +107,30 @@ static status make_request(request **made, const char *peer, int operation) {
     return SUCCESS;
 }
 
+/* Frees a request whose lists do not fit in memory. */
+static status fill_request(request *made, status local, status remote) {
+    if (local == SUCCESS && remote == SUCCESS) return SUCCESS;
+    free(made->local.ranges);
+    free(made->remote.ranges);
+    free(made);
+    LOCKED(counts.alive--);
+    return ERROR_BACKEND;
+}
+
 CAPI(make_xfer_req)(agent *agent, int operation, const target *local, const int *local_indices,
                     size_t num_local,
                     const target *remote, const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
     if (make_request(made, remote->name, operation) != SUCCESS) return ERROR_BACKEND;
-    add_some(&(*made)->local, &local->list, local_indices, num_local);
-    add_some(&(*made)->remote, &remote->list, remote_indices, num_remote);
-    return SUCCESS;
+    return fill_request(*made, add_some(&(*made)->local, &local->list, local_indices, num_local),
+                        add_some(&(*made)->remote, &remote->list, remote_indices, num_remote));
 }
 
 CAPI(create_xfer_req)(agent *agent, int operation, const list *local, const list *remote, const char *name,
                       request **made, const arguments *arguments) {
     if (!LOCKED(sim_knows(agent, name))) return ERROR_NOT_FOUND;
     if (make_request(made, name, operation) != SUCCESS) return ERROR_BACKEND;
-    add_some(&(*made)->local, local, NULL, local->count);
-    add_some(&(*made)->remote, remote, NULL, remote->count);
-    return SUCCESS;
+    return fill_request(*made, add_some(&(*made)->local, local, NULL, local->count),
+                        add_some(&(*made)->remote, remote, NULL, remote->count));
 }
 
 /* Both agents are in this process. */

@@ -2,11 +2,22 @@
 //! Lists whose length depends on what a caller passes, such as one entry for each block pair or contiguous range. A list that
 //! does not fit in memory is an error: an allocation that the standard library makes by itself ends the process.
 
+use std::collections::TryReserveError;
+
 use crate::base::error::{Error, Result, Status};
 
 /// Reserves memory for more entries.
 pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     list.try_reserve(more).map_err(|_| no_memory(list.len().saturating_add(more), size_of::<T>()))
+}
+
+/// Explains why a collection other than a list has no memory for `entries` of `size` bytes.
+pub fn reserved(
+    outcome: std::result::Result<(), TryReserveError>,
+    entries: usize,
+    size: usize,
+) -> Result<()> {
+    outcome.map_err(|_| no_memory(entries, size))
 }
 
 #[inline]

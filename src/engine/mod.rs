@@ -58,8 +58,8 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// Number of contiguous spans that it copies.
-    fn moves(&self) -> u64;
+    /// Number of contiguous spans that it copies. Fails if they cannot be listed.
+    fn moves(&self) -> Result<u64>;
 
     /// Number of NIXL requests, or of reads and writes of a file. Fails if they cannot be listed.
     fn requests(&self) -> Result<u64> {

@@ -12,11 +12,11 @@ use crate::base::error::{Error, Result, Status, ensure};
 /// The maximum number of descriptors: NIXL addresses them by `int`.
 const MAX: usize = i32::MAX as usize;
 
-/// Descriptors of one memory type.
+/// Descriptors of one memory type. Clones share the list: it may have millions.
 #[derive(Clone)]
 pub struct Descriptors {
     memory_type: MemoryType,
-    entries: Vec<DescriptorEntry>,
+    entries: Arc<Vec<DescriptorEntry>>,
 }
 
 #[derive(Clone, Default)]
@@ -66,12 +66,12 @@ impl Descriptors {
                 "descriptor {index} of {size} bytes at {address:#x} exceeds the address space"
             );
         }
-        Ok(Self { memory_type, entries })
+        Ok(Self { memory_type, entries: Arc::new(entries) })
     }
 
     /// A list without descriptors.
     pub fn empty(memory_type: MemoryType) -> Self {
-        Self { memory_type, entries: Vec::new() }
+        Self { memory_type, entries: Arc::default() }
     }
 
     pub(super) fn from_span(span: &Descriptor) -> Result<Self> {

@@ -8,6 +8,7 @@ use super::descriptors::Descriptors;
 use super::raw_descriptors::SegmentsId;
 use super::request_handle::Span;
 use crate::base::error::{Result, ensure};
+use crate::base::lists;
 
 /// All memory that an agent has registered, by what was registered together.
 #[derive(Default)]
@@ -44,17 +45,23 @@ impl RegistrationTable {
 
     /// Fails if some of a list is registered, or is in it twice.
     pub fn ensure_new(&self, list: &Descriptors) -> Result<()> {
-        let mut listed = HashSet::new();
+        let (mut listed, count) = (HashSet::new(), list.entries().len());
+        lists::reserved(listed.try_reserve(count), count, size_of::<Descriptor>())?;
         for descriptor in list.descriptors() {
             ensure!(
-                !self.of.contains_key(&descriptor)
-                    && (list.entries().len() == 1 || listed.insert(descriptor)),
+                !self.of.contains_key(&descriptor) && (count == 1 || listed.insert(descriptor)),
                 AlreadyExists,
                 "{} is already registered, or is in the list twice",
                 describe(&descriptor)
             );
         }
         Ok(())
+    }
+
+    /// Reserves memory for a list, which can then be added in any case.
+    pub fn reserve(&mut self, list: &Descriptors) -> Result<()> {
+        let count = list.entries().len();
+        lists::reserved(self.of.try_reserve(count), count, size_of::<(Descriptor, SegmentsId)>())
     }
 
     pub fn add(&mut self, id: SegmentsId, segments: Segments) {

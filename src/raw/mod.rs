@@ -14,6 +14,7 @@ pub use segments::{Segments, View};
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::lists;
 use crate::nixl::{Agent, Descriptors, Owner};
 use crate::region::{Region, Registration, RegistrationHold};
 
@@ -26,13 +27,13 @@ struct Holds {
 
 impl Holds {
     fn new(agent: &Arc<Agent>, descriptors: &Descriptors) -> Result<Self> {
-        let mut owners: Vec<Owner> = Vec::new();
+        let address = |owner: &Owner| Arc::as_ptr(owner).addr();
+        let mut owners =
+            lists::collect(descriptors.entries().iter().filter_map(|entry| entry.owner.clone()))?;
+        owners.sort_unstable_by_key(address);
+        owners.dedup_by_key(|owner| address(owner));
         let mut registrations = Vec::new();
-        for owner in descriptors.entries().iter().filter_map(|entry| entry.owner.as_ref()) {
-            if owners.iter().any(|known| Arc::ptr_eq(known, owner)) {
-                continue;
-            }
-            owners.push(owner.clone());
+        for owner in &owners {
             let region = owner.clone().downcast::<Region>().ok();
             if let Some(registration) = region.and_then(|region| Registration::find(&region, agent)) {
                 registrations.push(registration.hold()?);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Holds;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::lists;
-use crate::nixl::{Agent, CallOptions, Command, Descriptors, ListId, Released, RequestSide};
+use crate::nixl::{Agent, CallOptions, Command, DescriptorEntry, Descriptors, ListId, Released, RequestSide};
 
 /// A list that NIXL has resolved once, for one side of requests.
 pub struct Prepared {
@@ -48,7 +48,9 @@ impl Prepared {
                     format!("{name}[{at}] is {index}, and the prepared list has {} descriptors", all.len());
                 Error::new(Status::OutOfRange, message)
             })?;
-            entries.push(entry.clone());
+            // The prepared list holds what owns the memory.
+            let DescriptorEntry { address, size, device_id, .. } = *entry;
+            entries.push(DescriptorEntry { address, size, device_id, ..DescriptorEntry::default() });
             numbers.push(i32::try_from(*index).unwrap_or(i32::MAX));
         }
         Ok((Descriptors::new(self.list.memory_type(), entries)?, numbers))

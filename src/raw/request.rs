@@ -131,16 +131,17 @@ impl Request {
         of_runs: RunOptions,
     ) -> Result<Self> {
         let (operation, local, options) = (new.operation, new.local.clone(), new.options.clone());
+        let written = written(operation, &local)?;
         let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let is_over = AtomicBool::new(false);
         let resource = Resource { agent: agent.clone(), id, side, is_over, prepared, holds };
-        Ok(Self::around(resource, storage, (operation, &local), options, of_runs))
+        Ok(Self::around(resource, storage, (written, &local), options, of_runs))
     }
 
     fn around(
         resource: Resource,
         storage: Option<String>,
-        (operation, local): (Operation, &Descriptors),
+        (written, local): (Option<Arc<Written>>, &Descriptors),
         options: CallOptions,
         of_runs: RunOptions,
     ) -> Self {
@@ -148,10 +149,8 @@ impl Request {
         let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
         let (bytes, descriptors) = (total(local), local.entries().len() as u64);
         let is_to_peer = matches!(resource.side, RequestSide::Peer(_));
-        let is_memory = matches!(local.memory_type(), MemoryType::Dram | MemoryType::Vram);
-        let ranges = || local.entries().iter().map(|entry| (entry.address, entry.size)).collect();
         Self {
-            written: (is_memory && operation == Operation::Read).then(|| Arc::new(Written::Ranges(ranges()))),
+            written,
             begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
             resource: Arc::new(resource),
             completion: Arc::new(Completion::reporting(0, reports)),
@@ -365,6 +364,16 @@ fn limited(after: Duration, side: &RequestSide, storage: Option<String>) -> Limi
         "Increase timeout_ns, or {advice}. NIXL cannot cancel a request: keep its memory until it can be posted again"
     );
     Limit { after, what: format!("the request{with}"), advice }
+}
+
+/// The memory of this process that a run writes, if it does.
+fn written(operation: Operation, local: &Descriptors) -> Result<Option<Arc<Written>>> {
+    let is_memory = matches!(local.memory_type(), MemoryType::Dram | MemoryType::Vram);
+    if !is_memory || operation != Operation::Read {
+        return Ok(None);
+    }
+    let ranges = lists::collect(local.entries().iter().map(|entry| (entry.address, entry.size)))?;
+    Ok(Some(Arc::new(Written::Ranges(ranges))))
 }
 
 /// NIXL reports neither which descriptors differ nor how.

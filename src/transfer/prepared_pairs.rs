@@ -129,7 +129,7 @@ impl PreparedPairs {
 
     /// The size of the transfer. Fails if its requests cannot be counted.
     pub fn summary(&self) -> Result<Summary> {
-        let (moves, requests) = (self.engine.moves(), self.engine.requests()?);
+        let (moves, requests) = (self.engine.moves()?, self.engine.requests()?);
         Ok(Summary {
             bytes: self.plan.bytes(),
             pieces: self.plan.pieces(),

@@ -4,6 +4,9 @@
 
 use std::os::fd::RawFd;
 
+use crate::base::error::Result;
+use crate::base::lists;
+
 /// The maximum size of a request: larger ones gain nothing, and several saturate a device better than one. A multiple of any unit of
 /// direct I/O, so that a piece of whole units is cut into such.
 pub const MAX_BYTES: u64 = 1 << 20;
@@ -47,19 +50,19 @@ pub struct FileRequests {
 
 impl FileRequests {
     /// Merges pieces that are adjacent in a file.
-    pub fn gather(pieces: impl IntoIterator<Item = Piece>, writes: bool) -> Self {
-        let mut sorted: Vec<_> = pieces.into_iter().collect();
+    pub fn gather(pieces: impl IntoIterator<Item = Piece>, writes: bool) -> Result<Self> {
+        let mut sorted = lists::collect(pieces)?;
         let place = |piece: &Piece| (piece.file, piece.offset);
         if !sorted.is_sorted_by_key(place) {
             sorted.sort_unstable_by_key(place);
         }
-        let (pieces, spans) = (sorted.len() as u64, Vec::with_capacity(sorted.len()));
-        let mut requests = Self { writes, pieces, spans, list: Vec::new() };
-        sorted.into_iter().flat_map(cut).for_each(|piece| requests.add(piece));
-        requests
+        let mut requests = Self { writes, pieces: sorted.len() as u64, ..Self::default() };
+        lists::reserve(&mut requests.spans, sorted.len())?;
+        sorted.into_iter().flat_map(cut).try_for_each(|piece| requests.add(piece))?;
+        Ok(requests)
     }
 
-    fn add(&mut self, piece: Piece) {
+    fn add(&mut self, piece: Piece) -> Result<()> {
         let Piece { file, offset, address, size } = piece;
         match self.list.last_mut() {
             Some(last)
@@ -71,9 +74,12 @@ impl FileRequests {
                 last.size += size;
                 last.count += 1;
             }
-            _ => self.list.push(FileRequest { file, offset, size, first: self.spans.len(), count: 1 }),
+            _ => {
+                let first = self.spans.len();
+                lists::push(&mut self.list, FileRequest { file, offset, size, first, count: 1 })?;
+            }
         }
-        self.spans.push(IoSpan { address: address as usize, size: size as usize });
+        lists::push(&mut self.spans, IoSpan { address: address as usize, size: size as usize })
     }
 
     pub fn writes(&self) -> bool {
@@ -138,7 +144,7 @@ mod tests {
     #[test]
     fn adjacent_pieces_of_a_file_are_one_request() {
         let pieces = vec![piece(4096, 100, 4096), piece(0, 90_000, 4096), piece(12288, 0, 10)];
-        let requests = FileRequests::gather(pieces, false);
+        let requests = FileRequests::gather(pieces, false).unwrap();
         assert_eq!(requests.len(), 2);
         assert_eq!((requests.get(0).offset, requests.get(0).size), (0, 8192));
         assert_eq!(requests.spans(0)[0].address, 90_000);
@@ -149,7 +155,7 @@ mod tests {
     #[test]
     fn pieces_of_different_files_are_not_merged() {
         let other = Piece { file: 4, ..piece(4096, 100, 4096) };
-        assert_eq!(FileRequests::gather(vec![piece(0, 0, 4096), other], true).len(), 2);
+        assert_eq!(FileRequests::gather(vec![piece(0, 0, 4096), other], true).unwrap().len(), 2);
     }
 
     #[test]
@@ -173,7 +179,7 @@ mod tests {
             }
             let turn = turn % pieces.len();
             pieces.rotate_left(turn);
-            let requests = FileRequests::gather(pieces.clone(), true);
+            let requests = FileRequests::gather(pieces.clone(), true).unwrap();
             let mut asked = Vec::new();
             for index in 0..requests.len() {
                 let request = requests.get(index);

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 
 use super::file_sides::FileSides;
 use super::io::Io;
-use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
+use super::planned::{Counts, PlannedPieces, PlannedRequests, RequestSource};
 use super::work::{Ending, FileJob, Work};
+use crate::base::error::Result;
 use crate::base::sync::Mutex;
 use crate::plan::Plan;
 use crate::run::{Run, Start};
@@ -47,12 +48,8 @@ impl HostIo {
         }
     }
 
-    pub fn moves(&self) -> u64 {
-        self.requests.counts().moves
-    }
-
-    pub fn requests(&self) -> u64 {
-        self.requests.counts().requests
+    pub fn counts(&self) -> Result<Counts> {
+        self.requests.counts()
     }
 }
 

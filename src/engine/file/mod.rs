@@ -18,6 +18,7 @@ use std::sync::Arc;
 use self::file_sides::FileSides;
 use self::host_io::HostIo;
 use self::io::{Io, Reasons};
+use self::planned::Counts;
 use self::staged::StagedIo;
 use self::uring::Uring;
 use super::{Candidate, Engine};
@@ -112,19 +113,11 @@ impl DiskMove {
         }
     }
 
-    fn part_moves(&self) -> u64 {
+    fn counts(&self) -> Result<Counts> {
         match &self.engine {
-            Kind::Host(io) => io.moves(),
-            Kind::Staged(io) => io.moves(),
-            Kind::Gds(moved) => moved.moves(),
-        }
-    }
-
-    fn part_requests(&self) -> Result<u64> {
-        match &self.engine {
-            Kind::Host(io) => Ok(io.requests()),
-            Kind::Staged(io) => Ok(io.requests()),
-            Kind::Gds(moved) => moved.requests(),
+            Kind::Host(io) => io.counts(),
+            Kind::Staged(io) => io.counts(),
+            Kind::Gds(moved) => Ok(Counts { moves: moved.moves(), requests: moved.requests()? }),
         }
     }
 
@@ -150,12 +143,12 @@ impl Engine for PartSequence<DiskMove> {
         true
     }
 
-    fn moves(&self) -> u64 {
-        self.sum(DiskMove::part_moves)
+    fn moves(&self) -> Result<u64> {
+        self.parts().iter().map(|part| part.counts().map(|counts| counts.moves)).sum()
     }
 
     fn requests(&self) -> Result<u64> {
-        self.parts().iter().map(DiskMove::part_requests).sum()
+        self.parts().iter().map(|part| part.counts().map(|counts| counts.requests)).sum()
     }
 
     fn add_contexts(&self, contexts: &mut Contexts) {

@@ -137,7 +137,7 @@ mod tests {
 
     fn requests(writes: bool) -> FileRequests {
         let piece = |offset, address| Piece { file: 0, offset, address, size: 100 };
-        FileRequests::gather(vec![piece(1000, 1), piece(1100, 5000)], writes)
+        FileRequests::gather(vec![piece(1000, 1), piece(1100, 5000)], writes).unwrap()
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::file_requests::{FileRequests, MAX_BYTES, Piece};
 use super::file_sides::FileSides;
 use crate::base::error::Result;
+use crate::base::lists;
 use crate::plan::{LoopOrder, Plan};
 
 /// Moves of a window: listing them takes about half a millisecond, and requests of adjacent pieces are found among them.
@@ -77,28 +78,31 @@ impl Pieces {
         Self { planned, next_window: 0, window: Vec::new().into_iter() }
     }
 
-    fn list_next(&mut self) {
-        let mut window: Vec<_> = self.planned.window(self.next_window).collect();
+    fn list_next(&mut self) -> Result<()> {
+        let mut window = lists::collect(self.planned.window(self.next_window))?;
         let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
         if !window.is_sorted_by_key(place) {
             window.sort_unstable_by_key(place);
         }
         (self.window, self.next_window) = (window.into_iter(), self.next_window + 1);
+        Ok(())
     }
 }
 
 impl Iterator for Pieces {
-    type Item = (Piece, u32);
+    type Item = Result<(Piece, u32)>;
 
-    fn next(&mut self) -> Option<(Piece, u32)> {
+    fn next(&mut self) -> Option<Result<(Piece, u32)>> {
         loop {
             if let Some(piece) = self.window.next() {
-                return Some(piece);
+                return Some(Ok(piece));
             }
             if self.next_window == self.planned.windows {
                 return None;
             }
-            self.list_next();
+            if let Err(error) = self.list_next() {
+                return Some(Err(error));
+            }
         }
     }
 }
@@ -128,7 +132,8 @@ impl PlannedRequests {
     pub fn new(pieces: PlannedPieces, max_moves: u64) -> Self {
         let this = Self { pieces, max_moves, only: OnceLock::new(), counts: OnceLock::new() };
         if max_moves <= FEW_MOVES && this.pieces.windows == 1 {
-            this.window(0);
+            // If it fails, the first run lists them again, and reports why.
+            let _ = this.window(0);
         }
         this
     }
@@ -138,10 +143,13 @@ impl PlannedRequests {
     }
 
     /// The requests of a window; at least one.
-    pub fn window(&self, window: u64) -> Arc<FileRequests> {
-        let pieces = || self.pieces.window(window).map(|(piece, _)| piece);
-        let list = || Arc::new(FileRequests::gather(pieces(), self.pieces.writes));
-        if self.pieces.windows == 1 { self.only.get_or_init(list).clone() } else { list() }
+    pub fn window(&self, window: u64) -> Result<Arc<FileRequests>> {
+        if let Some(only) = self.only.get() {
+            return Ok(only.clone());
+        }
+        let pieces = self.pieces.window(window).map(|(piece, _)| piece);
+        let list = Arc::new(FileRequests::gather(pieces, self.pieces.writes)?);
+        Ok(if self.pieces.windows == 1 { self.only.get_or_init(|| list).clone() } else { list })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -155,9 +163,14 @@ impl PlannedRequests {
     }
 
     /// How many there are. Lists all unless a run has done so.
-    pub fn counts(&self) -> Counts {
-        let count = |sum: Counts, window| sum.with(&self.window(window));
-        *self.counts.get_or_init(|| (0..self.windows()).fold(Counts::default(), count))
+    pub fn counts(&self) -> Result<Counts> {
+        if let Some(counts) = self.counts.get() {
+            return Ok(*counts);
+        }
+        let count = |sum: Counts, window| self.window(window).map(|list| sum.with(&list));
+        let counts = (0..self.windows()).try_fold(Counts::default(), count)?;
+        self.note(counts);
+        Ok(counts)
     }
 
     /// Keeps what a run has counted.
@@ -198,10 +211,11 @@ impl RequestSource {
     }
 
     /// The next request: its list and its index.
-    pub fn take(&mut self) -> Option<(Arc<FileRequests>, usize)> {
+    pub fn take(&mut self) -> Result<Option<(Arc<FileRequests>, usize)>> {
         while self.next == self.listed_now() {
-            let planned = self.planned.as_ref().filter(|planned| self.next_window < planned.windows())?;
-            let list = planned.window(self.next_window);
+            let planned = self.planned.as_ref().filter(|planned| self.next_window < planned.windows());
+            let Some(planned) = planned else { return Ok(None) };
+            let list = planned.window(self.next_window)?;
             (self.next, self.next_window) = (0, self.next_window + 1);
             self.counts = self.counts.with(&list);
             if self.next_window == planned.windows() {
@@ -210,7 +224,7 @@ impl RequestSource {
             self.list = Some(list);
         }
         self.next += 1;
-        self.list.clone().map(|list| (list, self.next - 1))
+        Ok(self.list.clone().map(|list| (list, self.next - 1)))
     }
 
     /// Drops all that are left.

@@ -135,7 +135,10 @@ impl FileJob {
 impl WorkLeft {
     fn take(&mut self) -> Option<Taken> {
         self.fail_if_cancelled();
-        let taken = self.work.requests.take();
+        let taken = self.work.requests.take().unwrap_or_else(|error| {
+            self.fail(error);
+            None
+        });
         self.executing += usize::from(taken.is_some());
         taken
     }

@@ -247,8 +247,8 @@ impl Engine for PartSequence<NixlMove> {
             .all(|part| matches!(&part.shared.flow_plan, FlowPlan::Served(served) if served.verifies()))
     }
 
-    fn moves(&self) -> u64 {
-        self.sum(NixlMove::moves)
+    fn moves(&self) -> Result<u64> {
+        Ok(self.sum(NixlMove::moves))
     }
 
     fn requests(&self) -> Result<u64> {

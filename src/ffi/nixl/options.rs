@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of calls on raw descriptors.
 
+use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 use std::time::Instant;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure};
 use crate::base::lists;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, options, read_nullable};
@@ -134,12 +135,11 @@ pub(in crate::ffi) unsafe fn request_options(
 /// # Safety
 /// As for [`call_options`].
 unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
-    let backends = items(options.backends, options.backend_count, "backends")?;
-    let backends = backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
-    let backends = backends.collect::<Result<Vec<_>>>()?;
-    let repeated = backends.iter().enumerate().find(|(at, name)| backends[..*at].contains(name));
-    if let Some((_, name)) = repeated {
-        fail!(InvalidArgument, "backends has '{name}' twice");
+    let (mut backends, mut seen) = (Vec::new(), HashSet::new());
+    for name in items(options.backends, options.backend_count, "backends")? {
+        let name = text::required(*name, "a name in backends")?;
+        ensure!(seen.insert(name), InvalidArgument, "backends has '{name}' twice");
+        lists::push(&mut backends, name.to_string())?;
     }
     let notification = text::bytes(options.notification, options.notification_size, "notification")?;
     ensure_sendable(notification)?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::lists;
 use crate::base::log::Count;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::backend::Backend;
@@ -62,7 +63,13 @@ impl AgentState {
         // The remote side is memory of this agent, too, if the request is to the agent itself.
         let is_own = !matches!(side, RequestSide::Peer(_));
         let own = [&new.local].into_iter().chain(is_own.then_some(&new.remote)).map(raw_spans);
-        self.request(id)?.own = own.collect();
+        match own.collect::<Result<_>>() {
+            Ok(own) => self.request(id)?.own = own,
+            Err(error) => {
+                self.release_request(id)?;
+                return Err(error);
+            }
+        }
         let storage = if new.names_storage { self.storage_of(id, &new.remote) } else { None };
         Ok((id, side, storage))
     }
@@ -74,6 +81,10 @@ impl AgentState {
         list: &Descriptors,
         options: &CallOptions,
     ) -> Result<ListId> {
+        let own = match side {
+            RequestSide::Peer(_) => None,
+            RequestSide::Local | RequestSide::Own => Some(raw_spans(list)?),
+        };
         let id = self.prepare_range(side, list, 0..list.entries().len(), options).map_err(|error| {
             let named = match error.status() {
                 Status::NotFound => self.name_unresolved(error, side, list, options),
@@ -81,8 +92,8 @@ impl AgentState {
             };
             explain(named, side)
         })?;
-        if let Some(prepared) = self.lists.get_mut(&id).filter(|_| !matches!(side, RequestSide::Peer(_))) {
-            prepared.own = Some(raw_spans(list));
+        if let Some(prepared) = self.lists.get_mut(&id) {
+            prepared.own = own;
         }
         Ok(id)
     }
@@ -178,7 +189,7 @@ impl AgentState {
         if !has_raw {
             return Ok(());
         }
-        let memory = SortedSpans::new(memory);
+        let memory = SortedSpans::new(memory)?;
         let uses = |(used_type, spans): &RawSpans| {
             *used_type == memory_type && spans.iter().any(|span| memory.overlaps(span))
         };
@@ -302,25 +313,24 @@ fn explain(error: Error, side: &RequestSide) -> Error {
     }
 }
 
-fn raw_spans(list: &Descriptors) -> RawSpans {
-    (list.memory_type(), list.spans().collect())
+fn raw_spans(list: &Descriptors) -> Result<RawSpans> {
+    Ok((list.memory_type(), lists::collect(list.spans())?))
 }
 
 /// Spans by device and address, each with the largest end of those up to it.
 struct SortedSpans(Vec<(u64, u64, u64)>);
 
 impl SortedSpans {
-    fn new(spans: impl Iterator<Item = Span>) -> Self {
-        let mut sorted: Vec<_> = spans
-            .map(|span| (span.device_id, span.address, span.address.saturating_add(span.size)))
-            .collect();
+    fn new(spans: impl Iterator<Item = Span>) -> Result<Self> {
+        let ends = spans.map(|span| (span.device_id, span.address, span.address.saturating_add(span.size)));
+        let mut sorted = lists::collect(ends)?;
         sorted.sort_unstable();
         for index in 1..sorted.len() {
             if sorted[index - 1].0 == sorted[index].0 {
                 sorted[index].2 = sorted[index].2.max(sorted[index - 1].2);
             }
         }
-        Self(sorted)
+        Ok(Self(sorted))
     }
 
     fn overlaps(&self, span: &Span) -> bool {
@@ -343,7 +353,8 @@ mod tests {
     fn spans_that_share_a_byte_of_a_device_overlap() {
         let span = |device_id, address, size| Span { address, size, device_id };
         let sorted =
-            SortedSpans::new([span(0, 100, 50), span(0, 0, 90), span(0, 10, 5), span(2, 0, 10)].into_iter());
+            SortedSpans::new([span(0, 100, 50), span(0, 0, 90), span(0, 10, 5), span(2, 0, 10)].into_iter())
+                .unwrap();
         for (other, expected) in [
             (span(0, 89, 1), true),
             (span(0, 90, 10), false),

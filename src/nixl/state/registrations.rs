@@ -40,6 +40,7 @@ impl AgentState {
     ) -> Result<SegmentsId> {
         let doing = format!("register {} with agent '{}'", describe_all(&list), self.display_name());
         let prepared = self.registered.ensure_new(&list);
+        let prepared = prepared.and_then(|()| self.registered.reserve(&list));
         let prepared = prepared.and_then(|()| self.chosen_backends(options, list.memory_type()));
         let chosen = prepared.map_err(|error| error.context(&doing))?;
         self.uses_gpu |= list.memory_type() == MemoryType::Vram;

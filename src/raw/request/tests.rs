@@ -17,7 +17,7 @@ fn request() -> (Request, Arc<Resource>) {
         holds: Holds::default(),
     };
     let descriptors = Descriptors::empty(MemoryType::Dram);
-    let local = (Operation::Read, &descriptors);
+    let local = (None, &descriptors);
     let request = Request::around(resource, None, local, CallOptions::default(), RunOptions::default());
     let resource = request.resource.clone();
     (request, resource)

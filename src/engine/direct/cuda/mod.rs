@@ -220,8 +220,8 @@ impl Engine for CudaCopy {
     }
 
     /// Counts them at the first call: the kernel needs no list of moves.
-    fn moves(&self) -> u64 {
-        *self.moves.get_or_init(|| self.plan.count_moves(self.by_layer))
+    fn moves(&self) -> Result<u64> {
+        Ok(*self.moves.get_or_init(|| self.plan.count_moves(self.by_layer)))
     }
 
     /// The context of the device, and those of page locks that it relies on.

@@ -77,6 +77,11 @@ impl HostCopy {
     fn current(&self) -> crate::base::sync::MutexGuard<'_, Option<Arc<HostRun>>> {
         self.current.lock()
     }
+
+    /// Counted at the first call: the copy needs no list of them.
+    fn count_moves(&self) -> u64 {
+        *self.moves.get_or_init(|| self.chunks.plan.count_moves(self.chunks.layers > 0))
+    }
 }
 
 impl Engine for HostCopy {
@@ -87,14 +92,13 @@ impl Engine for HostCopy {
     /// The first call measures how fast this machine copies.
     fn candidates(&self) -> Vec<Candidate> {
         let seconds =
-            cost::host::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
+            cost::host::seconds(self.chunks.bytes(), self.chunks.rows(|| self.count_moves()), self.threads());
         let reason = seconds.as_ref().err().map(|_| "there is no memory to measure how fast it is".into());
         vec![Candidate::new(self.method(), seconds.unwrap_or_default()).with_reason(reason)]
     }
 
-    /// Counted at the first call: the copy needs no list of them.
-    fn moves(&self) -> u64 {
-        *self.moves.get_or_init(|| self.chunks.plan.count_moves(self.chunks.layers > 0))
+    fn moves(&self) -> Result<u64> {
+        Ok(self.count_moves())
     }
 
     fn submit(&self, ticket: Ticket) -> Result<()> {

@@ -2,6 +2,8 @@
 //! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
 
 use super::super::file_requests::Piece;
+use crate::base::error::Result;
+use crate::base::lists;
 use crate::cuda::copy::Copy;
 
 /// A piece of a file and of GPU memory, and its offset in the slot.
@@ -29,26 +31,27 @@ pub struct Cutter<I> {
     pub taken: u64,
 }
 
-impl<I: Iterator<Item = (Piece, u32)>> Cutter<I> {
+impl<I: Iterator<Item = Result<(Piece, u32)>>> Cutter<I> {
     pub fn new(pieces: I, slot: u64) -> Self {
         Self { pieces, rest: None, slot, taken: 0 }
     }
 
     /// Replaces `chunk` by the next one, which is empty after the last. `bound` returns how many bytes from an address of a
     /// region the driver sees as one range.
-    pub fn cut(&mut self, chunk: &mut FileChunk, bound: impl Fn(u32, u64) -> u64) {
+    pub fn cut(&mut self, chunk: &mut FileChunk, bound: impl Fn(u32, u64) -> u64) -> Result<()> {
         chunk.parts.clear();
         chunk.size = 0;
         while chunk.size < self.slot {
-            let next = self.rest.take().or_else(|| self.pieces.next().inspect(|_| self.taken += 1));
-            let Some((piece, region)) = next else { break };
+            let next = self.rest.take().map(Ok).or_else(|| self.pieces.next().inspect(|_| self.taken += 1));
+            let Some((piece, region)) = next.transpose()? else { break };
             let size = piece.size.min(self.slot - chunk.size).min(bound(region, piece.address));
-            chunk.parts.push(SlotPiece { piece: Piece { size, ..piece }, at: chunk.size });
+            lists::push(&mut chunk.parts, SlotPiece { piece: Piece { size, ..piece }, at: chunk.size })?;
             chunk.size += size;
             let (offset, address) = (piece.offset + size, piece.address + size);
             let rest = Piece { offset, address, size: piece.size - size, ..piece };
             self.rest = (rest.size > 0).then_some((rest, region));
         }
+        Ok(())
     }
 }
 
@@ -93,10 +96,10 @@ mod tests {
     }
 
     fn all(pieces: Vec<(Piece, u32)>, slot: u64, bound: fn(u32, u64) -> u64) -> Vec<FileChunk> {
-        let mut cutter = Cutter::new(pieces.into_iter(), slot);
+        let mut cutter = Cutter::new(pieces.into_iter().map(Ok), slot);
         let next = || {
             let mut chunk = FileChunk::default();
-            cutter.cut(&mut chunk, bound);
+            cutter.cut(&mut chunk, bound).unwrap();
             chunk
         };
         std::iter::repeat_with(next).take_while(|chunk| chunk.size > 0).collect()

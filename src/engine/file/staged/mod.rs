@@ -51,8 +51,8 @@ impl PreparedPieces {
     }
 
     /// Replaces `chunk` by the next of them.
-    fn cut(&self, cutter: &mut Cutter<Pieces>, chunk: &mut FileChunk) {
-        cutter.cut(chunk, |region, address| self.memory.bytes_in_piece(region, address));
+    fn cut(&self, cutter: &mut Cutter<Pieces>, chunk: &mut FileChunk) -> Result<()> {
+        cutter.cut(chunk, |region, address| self.memory.bytes_in_piece(region, address))
     }
 
     /// Blocks go to the file.
@@ -61,18 +61,22 @@ impl PreparedPieces {
     }
 
     /// How much there is. Cuts all chunks unless a run has done so.
-    fn counts(&self) -> Counts {
-        *self.counts.get_or_init(|| {
-            let (mut cutter, mut chunk) = (self.cutter(), FileChunk::default());
-            let mut requests = 0;
-            loop {
-                self.cut(&mut cutter, &mut chunk);
-                if chunk.size == 0 {
-                    return Counts { moves: cutter.taken, requests };
-                }
-                requests += self.requests(&chunk, 0).len() as u64;
+    fn counts(&self) -> Result<Counts> {
+        if let Some(counts) = self.counts.get() {
+            return Ok(*counts);
+        }
+        let (mut cutter, mut chunk) = (self.cutter(), FileChunk::default());
+        let mut requests = 0;
+        loop {
+            self.cut(&mut cutter, &mut chunk)?;
+            if chunk.size == 0 {
+                break;
             }
-        })
+            requests += self.requests(&chunk, 0)?.len() as u64;
+        }
+        let counts = Counts { moves: cutter.taken, requests };
+        self.note(counts);
+        Ok(counts)
     }
 
     /// Keeps what a run has counted.
@@ -82,7 +86,7 @@ impl PreparedPieces {
     }
 
     /// The reads or writes of a chunk for a slot at `base`.
-    fn requests(&self, chunk: &FileChunk, base: u64) -> FileRequests {
+    fn requests(&self, chunk: &FileChunk, base: u64) -> Result<FileRequests> {
         FileRequests::gather(chunk.in_file(base), self.writes())
     }
 }
@@ -112,12 +116,8 @@ impl StagedIo {
         self.ring.identity()
     }
 
-    pub fn moves(&self) -> u64 {
-        self.prepared.counts().moves
-    }
-
-    pub fn requests(&self) -> u64 {
-        self.prepared.counts().requests
+    pub fn counts(&self) -> Result<Counts> {
+        self.prepared.counts()
     }
 }
 

@@ -7,7 +7,7 @@ use super::PreparedPieces;
 use super::chunks::{Cutter, FileChunk};
 use super::staging_ring::StagingRing;
 use crate::base::disposal;
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::base::leak;
 use crate::cuda::ending::is_fatal;
 use crate::engine::file::planned::{Counts, Pieces};
@@ -34,10 +34,11 @@ impl StagedRun {
     }
 
     /// Replaces `chunk` by the next one, for a slot that is free.
-    pub fn next_chunk(&mut self, chunk: &mut FileChunk) {
-        self.prepared.cut(&mut self.chunks, chunk);
+    pub fn next_chunk(&mut self, chunk: &mut FileChunk) -> Result<()> {
+        self.prepared.cut(&mut self.chunks, chunk)?;
         self.left -= chunk.size;
         self.in_slots += 1;
+        Ok(())
     }
 
     /// Whether no further chunk will begin.

@@ -118,7 +118,10 @@ impl StagingSession {
                 continue;
             };
             let Some(slot) = self.slots.iter().position(|slot| matches!(slot, Slot::Free)) else { return };
-            run.next_chunk(&mut self.chunks[slot]);
+            if let Err(error) = run.next_chunk(&mut self.chunks[slot]) {
+                run.fail(&error);
+                continue;
+            }
             match run.prepared.writes() {
                 true => self.copy(slot, index),
                 false => self.transfer(slot, index),
@@ -144,7 +147,10 @@ impl StagingSession {
     fn transfer(&mut self, slot: usize, index: RunNumber) {
         let Some(run) = self.runs.get_mut(&index) else { return };
         let (chunk, base) = (&self.chunks[slot], run.ring.slot(slot));
-        let requests = Arc::new(run.prepared.requests(chunk, base));
+        let requests = match run.prepared.requests(chunk, base) {
+            Ok(requests) => Arc::new(requests),
+            Err(error) => return self.free_slot(slot, index, Err(error)),
+        };
         run.requests += requests.len() as u64;
         let (requests, stop) = (RequestSource::listed(requests), run.stop());
         let ending = Ending::OfSlot { to: run.ring.inbox.clone(), slot };

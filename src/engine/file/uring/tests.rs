@@ -46,7 +46,7 @@ fn stoppable_read(
     ended: impl Fn(Result<()>) + Send + Sync + 'static,
 ) -> Arc<FileJob> {
     let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
-    let requests = Arc::new(FileRequests::gather([piece], false));
+    let requests = Arc::new(FileRequests::gather([piece], false).unwrap());
     let ending = Ending::OfSlot { to: Arc::new(Calls(ended)), slot: 0 };
     FileJob::new(Work { requests: RequestSource::listed(requests), stop, ending })
 }
