@@ -63,7 +63,6 @@ fn file_size() -> String {
     }
 }
 
-/// The free space of the file system of a file.
 pub fn free_space(file: BorrowedFd<'_>) -> Option<String> {
     let stat = retried::fstatvfs(file).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -81,7 +80,6 @@ pub fn locked_memory() -> Option<String> {
     ))
 }
 
-/// The number of huge pages of the system.
 pub fn huge_pages(page: u64) -> Option<String> {
     huge_pages_in("/sys/kernel/mm/hugepages", page)
 }

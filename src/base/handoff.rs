@@ -14,7 +14,6 @@ pub struct Taker<T>(Arc<Shared<T>>);
 /// The side that has the value, sooner or later.
 pub struct Giver<T>(Arc<Shared<T>>);
 
-/// The outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
     Value(T),
@@ -61,7 +60,6 @@ impl<T> Giver<T> {
         }
     }
 
-    /// Whether the taker still waits.
     pub fn is_awaited(&self) -> bool {
         matches!(*self.0.state.lock(), State::Waiting)
     }

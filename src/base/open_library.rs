@@ -36,7 +36,6 @@ impl OpenLibrary {
         NonNull::new(unsafe { libc::dlsym(self.raw(), symbol.as_ptr()) })
     }
 
-    /// The loader's handle.
     pub fn raw(&self) -> *mut c_void {
         self.0.as_ptr()
     }

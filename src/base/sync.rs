@@ -22,7 +22,6 @@ use std::sync::{PoisonError, TryLockError};
 /// The guard of a locked [`Mutex`].
 pub type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
 
-/// A mutual exclusion lock.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(base::Mutex<T>);
 
@@ -162,7 +161,6 @@ impl Condvar {
         }
     }
 
-    /// Wakes all threads that wait.
     pub fn notify_all(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.base.notify_all();

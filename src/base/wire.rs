@@ -17,7 +17,6 @@ const HEADER: usize = 20;
 pub struct Form {
     /// The first bytes of the form.
     pub magic: &'static [u8; 8],
-    /// The versions that this library reads.
     pub versions: RangeInclusive<u16>,
     /// Its name, for messages.
     pub name: &'static str,

@@ -81,7 +81,6 @@ impl Pieces {
         self.layers.len() as u64 * self.outers * self.size
     }
 
-    /// The addresses of a block's pieces.
     pub fn addresses(&self, block: u32) -> impl Iterator<Item = u64> + '_ {
         let offset = u64::from(block) * self.block_stride;
         let of_layer = move |start: &u64| {

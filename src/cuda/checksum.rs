@@ -40,7 +40,6 @@ pub struct Tiles {
     pub outer_stride: u64,
     pub num_blocks: u32,
     pub num_layers: u32,
-    /// The number of outer slots.
     pub num_outers: u32,
     /// Tiles of a block's part in one layer and outer slot.
     pub tiles: u32,

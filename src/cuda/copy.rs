@@ -10,12 +10,9 @@ use super::driver_structs::{RawRows, RawSide};
 use super::stream::Active;
 use crate::base::{Error, Result, Status, lists};
 
-/// A copy of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// The address to read from.
     pub source: u64,
-    /// The address to write to.
     pub destination: u64,
     pub size: u64,
 }
@@ -36,7 +33,6 @@ impl Batch {
         Ok(batch)
     }
 
-    /// A batch of some copies.
     pub fn new(copies: impl ExactSizeIterator<Item = Copy>) -> Result<Self> {
         let mut batch = Self::with_capacity(copies.len())?;
         for copy in copies {

@@ -40,7 +40,6 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Creates an event in a context.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         Self::with(context, DISABLE_TIMING)
     }

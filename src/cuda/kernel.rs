@@ -82,7 +82,6 @@ pub struct Blocks {
     pub destination_outer_stride: u64,
     pub num_runs: u32,
     pub num_layers: u32,
-    /// The number of outer slots.
     pub num_outers: u32,
     /// The number of blocks of the longest run.
     pub max_blocks: u32,

@@ -233,7 +233,6 @@ impl Exchange {
         Module::load(context, ptx)?.function(name)
     }
 
-    /// Begins a phase of the attempt.
     fn enter(&self, phase: fn(Instant) -> Phase) -> Instant {
         let now = Instant::now();
         if let Some(attempt) = &mut self.state.lock().attempt {

@@ -58,7 +58,6 @@ impl PageLock {
         &self.context
     }
 
-    /// The context that the locks belong to.
     pub fn identity(&self) -> ContextIdentity {
         self.context.identity()
     }

@@ -89,7 +89,6 @@ pub(super) enum Waited {
     Fed,
     /// Work has run for longer than that.
     Busy,
-    /// A stream is being captured.
     Captured,
 }
 
@@ -102,7 +101,6 @@ pub(super) struct ContextWork {
 static KNOWN: Keyed<i32, Mutex<Weak<ContextWork>>> = Keyed::new();
 
 impl ContextWork {
-    /// What all users of a context share.
     pub fn shared(context: &Context) -> Arc<Self> {
         let slot = KNOWN.get(context.device().ordinal());
         // Dropped after the lock: the last holder destroys an event.

@@ -34,7 +34,6 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Creates a stream in a context.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         let driver = context.driver();
         let mut raw = ptr::null_mut();
@@ -52,7 +51,6 @@ impl Stream {
         Ok(Active { raw: self.raw, entered: self.context.enter_unchecked()? })
     }
 
-    /// Whether all work on it is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
         let entered = self.context.enter_to_end()?;

@@ -53,7 +53,6 @@ pub struct PublishedShare {
     /// The absolute path of the broker's socket.
     pub broker: ByteBuf,
     pub name: String,
-    /// The token that grants access to it.
     #[serde(with = "serde_bytes")]
     pub token: [u8; 32],
 }

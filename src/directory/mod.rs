@@ -36,7 +36,6 @@ const RESPONSE: Duration = Duration::from_millis(100);
 /// How long the end of a directory waits for the withdrawal of its entries.
 const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
 
-/// Where entries are stored.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Location {
     Folder(PathBuf),

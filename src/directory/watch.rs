@@ -8,7 +8,6 @@ use super::board::Board;
 use super::store::{Reply, Report, Request, State, Store};
 use crate::base::{Condvar, Error, Mutex, Result, Taker, handoff};
 
-/// The reports of a store.
 #[derive(Default)]
 pub struct Watch {
     pub state: Mutex<WatchState>,
@@ -76,7 +75,6 @@ impl Watched {
 }
 
 impl Watch {
-    /// Takes a report of the store.
     pub fn report(&self, mut report: Report) {
         let mut state = self.state.lock();
         state.note_arrivals(&report);

@@ -4,7 +4,6 @@
 use super::Candidate;
 use crate::run::method::TransferMethod;
 
-/// The size of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub bytes: u64,

@@ -30,7 +30,6 @@ pub enum AllocationConfig {
     Elastic(ElasticConfig),
 }
 
-/// The memory of a new layout.
 pub enum LayoutSource {
     /// One new allocation holds all regions.
     Allocate(AllocationConfig),

@@ -5,7 +5,6 @@ use crate::base::{LogId, Mutex};
 
 /// A cache, for the layouts that have values in it.
 pub(super) trait Forget: Sync {
-    /// Drops the value of a layout.
     fn forget(&self, layout: LogId);
 }
 
@@ -21,7 +20,6 @@ impl Caches {
         }
     }
 
-    /// Drops all values of the layout.
     pub fn forget(&mut self, layout: LogId) {
         self.0.get_mut().drain(..).for_each(|cache| cache.forget(layout));
     }

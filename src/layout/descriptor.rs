@@ -59,7 +59,6 @@ struct PartEntry {
     descriptor: Vec<u8>,
 }
 
-/// What a consistent descriptor contains.
 enum Described {
     Layout(Box<Checked>),
     Parts(Vec<(String, Checked)>, Option<Served>),

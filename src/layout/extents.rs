@@ -16,7 +16,6 @@ use super::{Layout, RemoteElastic};
 use crate::base::{Error, Result, Status, ensure};
 use crate::region::{Backing, ElasticMemory, ExtentHold, Region, RegionExtents};
 
-/// The target size of an extent.
 const TARGET: u64 = 64 << 20;
 /// A smaller region grows in about this many steps.
 const STEPS: u64 = 8;
@@ -145,7 +144,6 @@ impl Layout {
         whole.into_iter().chain(parts)
     }
 
-    /// The extents that spans of its regions touch.
     pub fn touched_extents(&self, spans: impl Iterator<Item = (u32, u64, u64)>) -> TouchedExtents {
         if !self.has_elastic_regions() {
             return TouchedExtents(None);

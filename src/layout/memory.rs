@@ -23,7 +23,6 @@ pub struct LocalMemory {
     pub descriptors: Vec<Descriptor>,
     /// Keeps them registered.
     pub holds: Vec<RegistrationHold>,
-    /// The tier that they are located on.
     pub tier: Tier,
     /// The agent they are registered with.
     pub agent: Option<Arc<Agent>>,
@@ -69,7 +68,6 @@ impl Memory {
         }
     }
 
-    /// Whether it belongs to a peer.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Remote(_))
     }

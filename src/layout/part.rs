@@ -21,7 +21,6 @@ const MAX_NAME: usize = 64;
 pub struct LayoutPart<'a> {
     /// Empty for a layout without parts.
     pub name: &'a str,
-    /// The addresses of its blocks.
     pub placement: &'a Placement,
     /// The index of its first region among those of the layout.
     pub first_region: u32,

@@ -19,7 +19,6 @@ pub struct RemoteElastic {
     pub extent_size: u64,
     /// The committed extents, in order, and how often each had changed when the layout was exported.
     pub committed: Vec<(u64, u32)>,
-    /// The control block of the peer.
     pub control: Descriptor,
 }
 
@@ -62,7 +61,6 @@ impl RemoteElastic {
         Ok(committed.iter().map(extent).collect())
     }
 
-    /// Bytes from an address to the end of its extent.
     pub fn bytes_in_extent(&self, address: u64) -> u64 {
         self.extents().left(address)
     }

@@ -15,7 +15,6 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The number of units of a layout.
     pub fn count(self, geometry: &Geometry) -> u64 {
         let dimensions = geometry.dimensions();
         let of_block = match self {
@@ -37,7 +36,6 @@ impl Unit {
         }
     }
 
-    /// The size of a unit in bytes.
     pub fn size(self, geometry: &Geometry) -> u64 {
         let dimensions = geometry.dimensions();
         match self {

@@ -31,7 +31,6 @@ pub struct AgentConfig {
     pub listen_delay: Duration,
     /// How NIXL guards the agent.
     pub sync_mode: SyncMode,
-    /// Whether NIXL measures transfers.
     pub telemetry: bool,
     /// How long a call without a time of its own waits for the agent's thread, which may be in a call of NIXL; `None` for ever.
     pub call_timeout: Option<Duration>,

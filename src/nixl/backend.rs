@@ -39,13 +39,11 @@ impl Backend {
         unsafe { *self.raw().cast::<usize>() == *other.raw().cast::<usize>() }
     }
 
-    /// Whether it accepts memory of this type.
     pub(super) fn accepts(&self, descriptor: &Descriptor) -> bool {
         self.memory_types.contains(&descriptor.memory_type.raw())
     }
 }
 
-/// The memory types of a list of NIXL's.
 pub(super) fn memory_types(list: &Owned) -> Vec<sys::nixl_capi_mem_type_t> {
     let mut size = 0;
     // SAFETY: live list.

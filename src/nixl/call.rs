@@ -50,7 +50,6 @@ impl Owned {
         Self { raw, destroy }
     }
 
-    /// NIXL's handle.
     pub fn raw(&self) -> *mut c_void {
         self.raw
     }

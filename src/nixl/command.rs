@@ -116,7 +116,6 @@ pub enum Command {
 
     /// Creates a backend from a plugin, with parameters.
     CreateBackend(String, Vec<(String, String)>, Reply<()>),
-    /// All plugins that NIXL finds.
     Plugins(Reply<Vec<PluginInfo>>),
     Backends(Reply<Vec<PluginInfo>>),
     /// The backend for files and GPU memory, or the names of the others.
@@ -126,7 +125,6 @@ pub enum Command {
     /// The identity of the agent. The inner result fails if no backend reaches peers.
     Identity(Reply<Result<Option<Descriptor>>>),
     LocalMetadata(Reply<Vec<u8>>),
-    /// The metadata of some of its memory.
     PartialMetadata(Descriptors, CallOptions, Reply<Vec<u8>>),
     /// Sends something to the listen thread at an address.
     SendTo((String, u16), ForListener, Reply<()>),
@@ -169,11 +167,9 @@ pub enum Command {
     PrepareList(Option<String>, Descriptors, CallOptions, Reply<(ListId, RequestSide)>),
     /// Creates a request, and returns the storage that it uses, for messages.
     CreateRequest(Box<NewRequest>, Reply<(RequestId, RequestSide, Option<String>)>),
-    /// NIXL's estimate of a request.
     Estimate(RequestId, Reply<CostEstimate>),
     /// What NIXL has measured of a request.
     Telemetry(RequestId, Reply<Telemetry>),
-    /// The plugin that executes a request.
     BackendOf(RequestId, Reply<String>),
 
     #[cfg(test)]

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::sys;
 
-/// NIXL's kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemoryType {
     Dram,

@@ -49,7 +49,6 @@ pub(super) struct Running {
 unsafe impl Send for Running {}
 
 thread_local! {
-    /// The executor that this thread has locked.
     static DRIVEN: Cell<*const Executor> = const { Cell::new(std::ptr::null()) };
 }
 

@@ -27,7 +27,6 @@ struct Exit {
 struct State {
     /// What has created static objects of NIXL's: agents, and backends by plugin.
     creators: BTreeSet<String>,
-    /// Agents that are being destroyed.
     destroying: u64,
     /// When the destruction of the last of them began.
     last_began: Option<Instant>,
@@ -59,7 +58,6 @@ impl SharedPatience {
         if self.is_used.load(Ordering::Relaxed) { MIN_PATIENCE } else { PATIENCE }
     }
 
-    /// Notes a wait in vain.
     pub fn use_up(&self) {
         self.is_used.store(true, Ordering::Relaxed);
     }

@@ -15,7 +15,6 @@ pub(super) const PLUGIN: &str = "GUSLI";
 const MAX_RANGES: usize = 16;
 /// The parameter for the parts of requests that it executes at a time. It fails a request that exceeds them.
 const MAX_PARTS: &str = "max_num_simultaneous_requests";
-/// The format of its configuration.
 const CONFIG_VERSION: u64 = 1;
 
 /// The pages that host memory is in. The plugin maps other pages in their place.

@@ -68,7 +68,6 @@ pub fn loaded() -> Option<&'static Library> {
 }
 
 impl Library {
-    /// The file it was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -13,7 +13,6 @@ pub struct NewRequest {
     /// Where NIXL finds the descriptors.
     pub source: RequestSource,
     pub options: CallOptions,
-    /// The storage that it uses is to be named.
     pub names_storage: bool,
 }
 

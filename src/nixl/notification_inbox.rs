@@ -34,7 +34,6 @@ pub struct NotificationInbox {
     is_full: bool,
     /// The number of messages that were lost after them.
     lost_after: u64,
-    /// How often something was taken.
     taken: u64,
 }
 
@@ -43,7 +42,6 @@ pub struct NotificationInbox {
 struct Share {
     messages: usize,
     bytes: usize,
-    /// Further ones are lost.
     is_full: bool,
 }
 
@@ -128,7 +126,6 @@ impl NotificationInbox {
         self.waiting.is_empty() && self.lost_before == 0
     }
 
-    /// How often something was taken.
     pub fn taken(&self) -> u64 {
         self.taken
     }

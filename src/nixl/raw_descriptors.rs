@@ -44,11 +44,8 @@ pub struct Telemetry {
 /// What NIXL measured of all requests of an agent, those of transfers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentTelemetry {
-    /// Runs of requests that have succeeded.
     pub succeeded: u64,
-    /// Runs of requests that have failed.
     pub failed: u64,
-    /// Runs that are in flight now.
     pub in_flight: u64,
     /// Bytes that were moved from the remote side to the local one.
     pub bytes_read: u64,

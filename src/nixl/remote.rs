@@ -124,7 +124,6 @@ impl Remote {
         &self.name
     }
 
-    /// Notes that bytes were moved.
     pub fn note_moved(&self, at: Instant) {
         *self.last_moved.lock() = Some(at);
     }

@@ -14,7 +14,6 @@ const TAKEN: libc::c_int = libc::SIGHUP;
 pub struct Preserved(Option<libc::sigaction>);
 
 impl Preserved {
-    /// Stores the current disposition.
     pub fn new() -> Self {
         let mut action = MaybeUninit::uninit();
         // SAFETY: only reads the disposition; `action` is written on success.

@@ -139,7 +139,6 @@ unsafe extern "C" fn redirect_in(
     0
 }
 
-/// The name of the symbol of a relocation.
 fn name_of<'a>(section: &'a Section, relocation: &Relocation) -> Option<&'a CStr> {
     let symbols = ptr::with_exposed_provenance::<libc::Elf64_Sym>(section.address(SYMBOLS)?);
     // SAFETY: relocations of a loaded library name entries of its table of symbols.

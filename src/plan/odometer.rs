@@ -5,7 +5,6 @@ use std::ops::Deref;
 
 use super::nest::{BLOCK_AXES, Loop};
 
-/// A position in nested loops.
 pub struct Odometer<L> {
     /// Outermost first.
     pub loops: L,

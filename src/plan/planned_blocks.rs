@@ -13,7 +13,6 @@ use crate::base::Result;
 pub struct PlannedBlocks {
     runs: BlockRuns,
     sections: Sections,
-    /// Tokens are moved.
     are_sections: bool,
     /// Memory to list whole blocks in.
     pairs: Vec<BlockPair>,

@@ -47,7 +47,6 @@ struct Section {
     heads: [u64; 2],
     /// The number of heads of the layout, as the other side knows it.
     of_heads: u64,
-    /// Tokens of a span.
     tokens: u64,
     /// Tokens of a block from one of them to the next.
     token_step: u64,
@@ -169,7 +168,6 @@ impl Terms {
     }
 }
 
-/// Terms that a layout allows.
 pub struct CheckedTerms<'a> {
     sections: Vec<CheckedSection<'a>>,
     bytes: u64,

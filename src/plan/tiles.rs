@@ -20,7 +20,6 @@ const BUDGET: u64 = 64 << 10;
 const LARGEST_UNIT: u64 = 4 << 10;
 /// A source whose iterations are at most so far apart is read in one pass: what is between them is read next.
 const NEAR: u64 = 16 << 10;
-/// Bytes of a cache line.
 const LINE: u64 = 64;
 
 /// A few loops, outermost first.
@@ -89,7 +88,6 @@ impl Tile {
     }
 }
 
-/// How blocks are divided into tiles.
 #[derive(Clone, Copy, Debug)]
 struct Tiling {
     /// Loops that go through all blocks in each iteration.

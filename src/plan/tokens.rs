@@ -157,7 +157,6 @@ impl Sections {
 struct Cells {
     /// The first of all, counted from the first token that is moved.
     first: u64,
-    /// Tokens of a span.
     tokens: u64,
     count: u64,
 }

@@ -25,7 +25,6 @@ pub struct BlockTable<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTables<'a> {
     pub sides: [BlockTable<'a>; 2],
-    /// Number of tokens that are moved.
     pub tokens: u64,
 }
 

@@ -20,7 +20,6 @@ pub struct MemoryRange {
     pub size: u64,
 }
 
-/// The memory of a region.
 pub trait Backing: Any + Send + Sync {
     fn range(&self) -> MemoryRange;
 
@@ -151,7 +150,6 @@ pub trait Backing: Any + Send + Sync {
     }
 }
 
-/// Who has allocated memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// kvmem, in this process.
@@ -168,7 +166,6 @@ pub struct Properties {
     pub source: Source,
     /// The size of its pages, extents or objects; `None` for that of the system's pages.
     pub page_size: Option<u64>,
-    /// The NUMA node that it is bound to.
     pub numa_node: Option<u32>,
     pub page_locked_for: Option<i32>,
     /// It has smaller pages than requested.

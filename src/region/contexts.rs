@@ -34,7 +34,6 @@ impl Contexts {
         }
     }
 
-    /// Adds a context of adopted memory.
     pub fn add_adopted(&mut self, stamp: AllocationStamp) {
         if !self.adopted.iter().any(|known| known.is_of_context_of(&stamp)) {
             self.adopted.push(stamp);

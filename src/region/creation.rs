@@ -16,12 +16,10 @@ use super::{
 use crate::base::{LogId, Result, ensure, log};
 
 impl Region {
-    /// Maps host memory.
     pub fn system(config: &SystemConfig) -> Result<Arc<Self>> {
         SystemMemory::allocate(config).map(Self::new)
     }
 
-    /// Creates or opens a file.
     pub fn disk(config: &DiskConfig) -> Result<Arc<Self>> {
         let region = Self::disk_unkept(config)?;
         region.file().into_iter().for_each(DiskFile::keep);

@@ -3,12 +3,10 @@
 
 use std::ops::Range;
 
-/// The parts of some memory.
 #[derive(Clone, Copy, Debug)]
 pub struct EqualPieces {
     /// The address of the first part.
     pub start: u64,
-    /// The size of a part in bytes.
     pub size: u64,
 }
 

@@ -25,7 +25,6 @@ pub enum Pages {
 }
 
 impl Pages {
-    /// The size of a page.
     pub fn unit(self) -> usize {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => rustix::param::page_size(),
@@ -40,7 +39,6 @@ impl Pages {
         }
     }
 
-    /// Rounds a size up to whole pages.
     pub fn round_up(self, size: usize) -> Result<usize> {
         size.checked_next_multiple_of(self.unit()).ok_or_else(too_large)
     }

@@ -7,7 +7,6 @@ use super::open_file::FileId;
 use super::tiers::DeviceUsers;
 use crate::base::ProcessIdentity;
 
-/// The access of a process to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
     Read,
@@ -17,14 +16,12 @@ pub enum Access {
 /// The owner of an imported region.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The process that owns the memory.
     pub process: ProcessIdentity,
     pub access: Access,
 }
 
 /// The requirements for a region of a share that is being opened.
 pub struct OpenRequirements {
-    /// The control block of the share.
     pub control: FileId,
     /// The file of its memory; `None` if the memory is not a file.
     pub file: Option<FileId>,

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::nixl::MemoryType;
 
-/// Where memory is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Tier {
     System,

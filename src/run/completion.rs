@@ -42,7 +42,6 @@ pub struct Account {
     pub bytes: u64,
     /// The caller's value that is returned with the completion.
     pub user_data: u64,
-    /// Collects the durations of runs.
     pub record: Option<Arc<Record>>,
     /// How long it may take; `None` for no limit.
     pub limit: Option<Arc<Limit>>,
@@ -179,7 +178,6 @@ impl Completion {
         if self.is_running() { Ok(None) } else { self.outcome().map(Some) }
     }
 
-    /// Whether a run is in flight.
     pub fn is_running(&self) -> bool {
         self.state.phase() == Phase::Running
     }

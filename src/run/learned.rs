@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use crate::base::Mutex;
 
-/// How factors follow runs.
 #[derive(Debug)]
 pub struct Learning {
     /// The factor before the first run.
@@ -58,7 +57,6 @@ impl<const N: usize> Learned<N> {
         Self { rule, factors: [rule.default; N], weight: rule.prior, last: None }
     }
 
-    /// Whether a run has been added.
     pub fn is_learned(&self) -> bool {
         self.last.is_some()
     }

@@ -39,7 +39,6 @@ impl RunState {
         self.0.fetch_and(!CLAIMED, Ordering::Release);
     }
 
-    /// Whether a run has claimed the transfer.
     pub fn is_claimed(&self) -> bool {
         self.0.load(Ordering::Acquire) & CLAIMED != 0
     }

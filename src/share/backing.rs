@@ -18,7 +18,6 @@ use crate::region::{
 };
 
 impl Share {
-    /// Opens the memory of an entry.
     pub(super) fn open_backing(
         &self,
         entry: &RegionEntry,

@@ -27,7 +27,6 @@ pub struct Fetch {
     /// The path of the broker's socket.
     pub path: PathBuf,
     pub name: String,
-    /// The token that grants access to it.
     pub token: Token,
     /// The requested access; `None` requests all that is granted.
     pub access: Option<Access>,

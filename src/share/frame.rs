@@ -17,7 +17,6 @@ pub const CHUNK: usize = 32 << 10;
 const MAGIC: &[u8; 8] = b"KVMEMMSG";
 const VERSION: u16 = 1;
 
-/// The type of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     Share = 1,

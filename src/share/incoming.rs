@@ -19,7 +19,6 @@ pub enum Boundaries {
     Retained,
 }
 
-/// The limits of what a reader accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct ParcelLimits {
     pub bytes: usize,
@@ -38,7 +37,6 @@ pub enum ReceiveStep {
     Nothing,
 }
 
-/// How much of a parcel is in.
 pub struct Incoming {
     boundaries: Boundaries,
     limits: ParcelLimits,
@@ -53,7 +51,6 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Begins to receive a parcel.
     pub fn new(boundaries: Boundaries, limits: ParcelLimits) -> Self {
         Self {
             boundaries,

@@ -18,13 +18,10 @@ const FORM: Form = Form { magic: b"KVMEMSHR", versions: VERSION..=VERSION, name:
 /// The maximum number of regions of a share: a layout has one region, or one per layer, outer slot or head.
 const MAX_REGIONS: usize = 1 << 16;
 
-/// The content of a share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The process that created the share.
     pub process: ProcessIdentity,
     pub access: Access,
-    /// The number of file descriptors.
     pub fds: u32,
     /// The memory; none if only NIXL can access it.
     pub regions: Vec<RegionEntry>,
@@ -36,7 +33,6 @@ pub enum Object {
     /// A region, or a part of one.
     Region(RegionPart),
     Layout(LayoutEntry),
-    /// A layout that was combined from parts.
     Parts(PartsEntry),
 }
 
@@ -59,7 +55,6 @@ pub struct LayoutEntry {
     pub remote: Option<RemoteEntry>,
 }
 
-/// A layout that was combined from parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartsEntry {
     /// Each with its name. They have no data for NIXL of their own.

@@ -7,7 +7,6 @@ use super::Transport;
 use crate::base::{Result, ensure, fail};
 use crate::region::Tier;
 
-/// The handle of a region's memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MemoryHandle {
     Memory {
@@ -28,7 +27,6 @@ pub enum MemoryHandle {
         /// The driver's 64 bytes.
         #[serde(with = "serde_bytes")]
         handle: [u8; 64],
-        /// The size of the allocation in bytes.
         base_size: u64,
         /// The offset of the region in the allocation.
         offset: u64,

@@ -49,7 +49,6 @@ struct Retained {
 /// The objects that a share keeps alive for one region.
 struct RetainedRoot {
     region: SharedRegion,
-    /// The extents of an elastic region.
     _extents: Option<ExtentHold>,
     /// The physical memory of mappings of an engine. It remains allocated if the engine unmaps it.
     _mappings: Vec<Arc<PhysicalMemory>>,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::nixl::Agent;
 use crate::region::{Access, DeviceUsers};
 
-/// How a layout is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// Mapped if possible, otherwise by NIXL if there is an agent.
@@ -26,7 +25,6 @@ pub struct OpenOptions {
     pub pin: Option<i32>,
     /// The devices that will access device memory, in addition to the one that it is located on.
     pub users: DeviceUsers,
-    /// How a layout is accessed.
     pub reach: Reach,
     /// The agent that accesses a layout by NIXL.
     pub agent: Option<Arc<Agent>>,

@@ -17,7 +17,6 @@ pub struct ParcelRef<'a, F> {
 }
 
 impl Parcel {
-    /// A reference to its content.
     pub(super) fn load(&self) -> ParcelRef<'_, std::os::fd::OwnedFd> {
         ParcelRef { bytes: &self.bytes, fds: &self.fds }
     }
@@ -45,7 +44,6 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Starts to send a parcel.
     pub fn new<F: AsFd>(kind: MessageKind, load: &ParcelRef<'_, F>) -> Result<Self> {
         let whole = ParcelInfo::new(kind, load.bytes.len(), load.fds.len())?;
         let mut outgoing = Self { whole, chunk: 0, header: [0; HEADER], sent: 0 };
@@ -53,7 +51,6 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// Whether any byte is sent.
     pub fn has_begun(&self) -> bool {
         self.chunk > 0 || self.sent > 0
     }

@@ -23,8 +23,6 @@ pub enum Transport {
 #[derive(Clone, Copy, Debug)]
 pub struct ShareOptions {
     pub access: Access,
-    /// How the memory is passed.
     pub way: Transport,
-    /// Whether memory files are sealed.
     pub writes: FutureWrites,
 }

@@ -30,7 +30,6 @@ const MAX_SOURCES: usize = 128;
 pub(super) struct LayoutPair {
     /// The method, or one of several that are compared for each list of pairs.
     pub method: TransferMethod,
-    /// A layout is memory of a peer.
     pub has_peer: bool,
     pub outline: Arc<Outline>,
     /// The CUDA contexts of the memory of both layouts.

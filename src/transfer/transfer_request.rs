@@ -15,7 +15,6 @@ pub struct TransferRequest<'a> {
     pub wanted: Wanted,
     /// The parts of the layouts that are moved, by name; all if there is no name.
     pub parts: Vec<&'a str>,
-    /// The completions of its runs.
     pub reports: Reports,
     pub preferences: Preferences,
 }

@@ -14,7 +14,6 @@ fn pool(most: usize) -> Arc<Pool> {
     Pool::new("kvmem-test", most)
 }
 
-/// Work that calls a closure.
 struct Does<F>(F);
 
 impl<F: Fn() + Send + Sync> Shared for Does<F> {

@@ -48,7 +48,6 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Creates the resources on a device.
     fn new(device: &DeviceState) -> Result<Self> {
         let ordinal = device.context().device().ordinal();
         let size = (2 * MAX_BLOCKS + MAX_TILES) * WORD;

@@ -13,11 +13,7 @@ pub enum DriverCopies {
     /// One call per copy.
     OneByOne(Batch),
     /// All in one call, or one call per copy where the driver supports no batches.
-    Batch {
-        batch: Batch,
-        /// The source is host memory.
-        from_host: bool,
-    },
+    Batch { batch: Batch, from_host: bool },
     /// Rows; single copies where the stride is not constant.
     Rows(Vec<Rows>),
 }

@@ -14,7 +14,6 @@ use crate::cuda::{Context, Device};
 use crate::layout::Layout;
 use crate::region::{DeviceUsers, PeerMemory, Tier};
 
-/// The two sides of a copy.
 pub struct CudaSides {
     pub source: Arc<Layout>,
     pub destination: Arc<Layout>,
@@ -133,7 +132,6 @@ impl CudaSides {
         )
     }
 
-    /// The side in host memory.
     pub fn host(&self) -> Option<&Layout> {
         match self.direction {
             CopyDirection::ToDevice => Some(&self.source),
@@ -142,7 +140,6 @@ impl CudaSides {
         }
     }
 
-    /// Whether the blocks go to the host.
     pub fn to_host(&self) -> bool {
         self.direction == CopyDirection::ToHost
     }

@@ -10,7 +10,6 @@ use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
 use crate::cuda::kernel::KernelRun;
 
-/// Runs of blocks of a prepared copy.
 pub enum PreparedRuns {
     /// In the parameters of the launch, behind its layers.
     InLaunch,

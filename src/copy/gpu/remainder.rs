@@ -14,7 +14,6 @@ fn times_x(a: u32) -> u32 {
     (a >> 1) ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// The product of two remainders.
 pub fn product(a: u32, mut b: u32) -> u32 {
     let mut sum = 0;
     for power in 0..32 {

@@ -13,7 +13,6 @@ pub const HOST: usize = 0;
 /// Index of the device's side.
 pub const DEVICE: usize = 1;
 
-/// What an axis goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisKind {
     /// The iterations of a loop within each block.

@@ -94,7 +94,6 @@ impl HostRows {
         self.each(|from, to| unsafe { copy_row::<STREAMED>(from, to, N, self.ahead) });
     }
 
-    /// Rows of any number of vectors.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
     unsafe fn copy_any<const STREAMED: bool>(&self) {
         let vectors = self.size / VECTOR;

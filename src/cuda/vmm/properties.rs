@@ -12,7 +12,6 @@ const ALLOCATION_TYPE_PINNED: u32 = 1;
 pub(super) const HANDLE_POSIX_FD: u32 = 1;
 pub(super) const HANDLE_FABRIC: u32 = 8;
 
-/// Where memory is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// On a device, by ordinal.

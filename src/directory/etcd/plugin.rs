@@ -58,7 +58,6 @@ impl Plugin {
         }
     }
 
-    /// Queues a command in CBOR.
     pub fn send(&self, command: &[u8]) {
         // SAFETY: a live client; readable bytes.
         unsafe { (self.api.send)(self.client.as_ptr(), command.as_ptr(), command.len()) };

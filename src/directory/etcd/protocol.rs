@@ -72,9 +72,7 @@ pub enum Request {
     /// Stores a presence and an entry.
     Publish {
         name: String,
-        /// Bytes of the presence.
         presence: ByteBuf,
-        /// Bytes of the entry.
         entry: ByteBuf,
     },
     /// Removes an entry that was published.
@@ -99,7 +97,6 @@ pub enum Value {
 /// Why something failed. Never contains a secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Failure {
-    /// A status of the C ABI.
     pub status: i32,
     pub message: String,
 }
@@ -108,7 +105,6 @@ pub struct Failure {
 pub enum Message {
     /// etcd was reached for the first time, or not.
     Opened(Result<(), Failure>),
-    /// The reply to a request.
     Done {
         id: u64,
         /// The value that was read, or [`Value::Absent`].
@@ -120,7 +116,6 @@ pub enum Message {
     Snapshot {
         /// The name; `None` for all.
         scope: Option<String>,
-        /// The presences of this part.
         states: Vec<(String, Value)>,
         /// It is the first part. An earlier snapshot without a last part has failed.
         is_first: bool,
@@ -130,7 +125,6 @@ pub enum Message {
     /// Another value is stored under a name that was published. A decision is returned.
     Foreign {
         name: String,
-        /// The presence that was published.
         own: ByteBuf,
         /// The other value.
         value: Value,

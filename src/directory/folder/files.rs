@@ -63,7 +63,6 @@ pub enum Found {
     Invalid(Error),
 }
 
-/// The file of an entry.
 enum Opened {
     Nothing,
     File(OwnedFd),

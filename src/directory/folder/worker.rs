@@ -33,7 +33,6 @@ pub struct Job {
     pub reply: Giver<Result<Reply>>,
 }
 
-/// The state of the thread.
 pub struct Worker {
     folder: Folder,
     location: String,
@@ -75,7 +74,6 @@ impl Look {
     }
 }
 
-/// Changes that inotify has reported.
 #[derive(Default)]
 struct Changes {
     names: BTreeSet<String>,
@@ -243,7 +241,6 @@ impl Worker {
         }
     }
 
-    /// Reports the state of all that is watched.
     fn report_watched(&self) -> Result<()> {
         if self.watches_all {
             self.report_all(None)

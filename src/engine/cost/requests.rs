@@ -46,7 +46,6 @@ struct Assumed {
     per_served_byte: f64,
 }
 
-/// The memories that requests are between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
     Hosts,
@@ -94,7 +93,6 @@ impl Between {
     }
 }
 
-/// What a run has transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub descriptors: u64,

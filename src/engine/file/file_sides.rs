@@ -12,7 +12,6 @@ use crate::nixl::MemoryType;
 pub struct FileSides<'a> {
     pub file: &'a Arc<Layout>,
     pub memory: &'a Arc<Layout>,
-    /// Blocks go to the file.
     pub writes: bool,
 }
 

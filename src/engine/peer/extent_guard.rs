@@ -39,7 +39,6 @@ impl Guard {
         Ok((!watched.is_empty()).then_some(Self(watched)))
     }
 
-    /// The request that reads the blocks.
     pub fn request(&self, state: &mut AgentState, request_plan: &RequestPlan) -> Result<RequestId> {
         let Memory::Remote(remote) = request_plan.remote.memory() else {
             fail!(Panic, "the control block of local memory was requested");

@@ -21,7 +21,6 @@ use crate::run::method::TransferMethod;
 const WINDOW: usize = 16;
 
 impl NixlMove {
-    /// Prepares a transfer from or to objects.
     pub fn with_objects(sides: [&Arc<Layout>; 2], plan: &Plan, preferences: &Preferences) -> Result<Self> {
         let (reads, [local, remote]) = local_and_remote(sides);
         let agent = shared_agent(local, remote)?.clone();

@@ -23,7 +23,6 @@ pub(super) struct PreparedRequests {
     pub method: TransferMethod,
     pub agent: Arc<Agent>,
     pub request_plan: Arc<RequestPlan>,
-    /// How the bytes are moved.
     pub flow_plan: FlowPlan,
     /// The request that reads the peer's control block. Only the agent's thread locks it.
     control_read: Mutex<Option<RequestId>>,
@@ -169,7 +168,6 @@ impl PreparedRequests {
         }
     }
 
-    /// Prevents further runs.
     pub fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
     }

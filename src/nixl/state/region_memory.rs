@@ -36,7 +36,6 @@ pub struct SpanFailure {
     pub stuck: Vec<Descriptor>,
 }
 
-/// The result of registering or deregistering spans.
 pub type SpanResult<T = ()> = std::result::Result<T, SpanFailure>;
 
 impl Registered {

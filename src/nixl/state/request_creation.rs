@@ -181,7 +181,6 @@ impl AgentState {
     }
 }
 
-/// NIXL's list of spans.
 pub(super) struct DescriptorList {
     list: Owned,
     count: u64,

@@ -128,7 +128,6 @@ impl AgentState {
             .or_else(|| lists().flatten().find(is_it))
     }
 
-    /// Asks the store of a backend whether it has an object.
     fn ask(&self, object: DescriptorEntry, plugin: &str) -> StoreReply {
         let options = CallOptions { backends: vec![plugin.to_string()], ..CallOptions::default() };
         let list = Descriptors::new(MemoryType::Object, vec![object]);

@@ -32,7 +32,6 @@ pub struct AdoptedFileConfig<'a> {
     pub keep_seals: bool,
 }
 
-/// A part of a memory file.
 pub struct AdoptedFile {
     file: MemoryFile,
     page_size: u64,

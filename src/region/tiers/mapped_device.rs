@@ -13,7 +13,6 @@ use crate::cuda::vmm::{
 use crate::region::registration::Registrations;
 use crate::region::{Backing, Export, MemoryRange, PeerMemory, Properties, Source, Tier};
 
-/// A part of adjacent mappings.
 pub struct MappedDevice {
     range: Arc<AddressRange>,
     mappings: Vec<Arc<DeviceMapping>>,

@@ -40,7 +40,6 @@ pub struct SystemConfig {
     pub huge_pages: HugePages,
     /// Fail rather than use smaller pages than requested.
     pub huge_pages_required: bool,
-    /// The NUMA node of the pages.
     pub numa: Option<numa::NumaPlacement>,
     /// The number of threads that populate the pages before the call returns; 0 populates each page at its first access.
     pub prefault_threads: u32,
@@ -254,12 +253,10 @@ impl SystemMemory {
         self.mapping.address() as usize
     }
 
-    /// The requested size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The size of its pages in bytes.
     pub fn page_size(&self) -> u64 {
         self.page_size
     }

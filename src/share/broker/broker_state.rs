@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::catalogue::Catalogue;
 
-/// Counts that the thread keeps.
 #[derive(Default)]
 pub(super) struct BrokerCounts {
     pub clients: AtomicU64,

@@ -45,11 +45,9 @@ pub struct Reply {
     is_held_up: bool,
 }
 
-/// The result of serving a client.
 pub enum ClientEvent {
     /// It waits for the client.
     Waits,
-    /// The client has sent a request.
     Request(FetchRequest),
     /// The request is invalid: send the error to the client.
     Invalid(Error),
@@ -134,7 +132,6 @@ impl Connection {
         self.stage = Stage::Queued(request);
     }
 
-    /// Starts to send a reply.
     pub fn reply(&mut self, reply: Reply, deadline: Instant) {
         self.deadline = deadline;
         self.stage = Stage::Replying(reply);

@@ -37,7 +37,6 @@ use listener::Listener;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerInfo {
-    /// Names published now.
     pub publications: u64,
     pub clients: u64,
     pub granted: u64,
@@ -95,7 +94,6 @@ impl Broker {
         Ok((token, Loan { broker: Arc::downgrade(&self.shared), name }))
     }
 
-    /// The absolute path of its socket.
     pub fn path(&self) -> &Path {
         &self.path
     }

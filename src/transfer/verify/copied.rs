@@ -12,7 +12,6 @@ use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, L
 use crate::plan::{BlockPair, Outline, PairedRange, Plan, Slots, Wanted};
 use crate::region::SystemConfig;
 
-/// Size of the host buffer.
 pub const BUFFER: u64 = 16 << 20;
 
 /// Copies what `plan` moves to the first `count` blocks of a buffer, and computes the checksum of each of them. A copy that reports

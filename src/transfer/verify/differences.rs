@@ -6,7 +6,6 @@ use crate::base::{Result, fail, lists};
 use crate::run::completion::Outcome;
 use crate::run::findings::Findings;
 
-/// What differs of all that was compared.
 #[derive(Default)]
 pub struct Differences {
     /// In ascending order.

@@ -52,7 +52,6 @@ impl MovedList {
         self.tokens / self.each
     }
 
-    /// Number of tokens of all entries.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -76,7 +75,6 @@ impl MovedList {
         self.sides.each_ref().map(|side| side.block(entry * self.each))
     }
 
-    /// Some of the tokens of a side.
     pub fn part(&self, side: usize, tokens: &Range<u64>) -> BlockTable<'_> {
         let Table { blocks, first_token, token_step, .. } = &self.sides[side];
         BlockTable { blocks, first_token: first_token + tokens.start * token_step, token_step: *token_step }

@@ -16,7 +16,6 @@ use crate::run::completion::Outcome;
 use crate::run::findings::Findings;
 use crate::transfer::transfer_request::Step;
 
-/// Tokens that are moved.
 pub struct Tokens {
     list: MovedList,
     selection: Selection,

@@ -36,7 +36,6 @@ impl WaitCounts {
         self.0[resource as usize].fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether any run waits.
     pub fn has(&self, resource: Resource) -> bool {
         self.0[resource as usize].load(Ordering::Acquire) > 0
     }

@@ -20,7 +20,6 @@ pub struct CountedRun {
 }
 
 impl CountedRun {
-    /// Begins to count a run.
     pub fn begin(run_counter: &Arc<RunCounter>) -> Self {
         let others = run_counter.in_flight.fetch_add(1, Ordering::AcqRel);
         let number = run_counter.begun.fetch_add(1, Ordering::AcqRel) + 1;

@@ -19,7 +19,6 @@ pub const MAX_PARTS: u64 = 8;
 pub struct Staging {
     memory: DeviceBuffer,
     parts: Vec<StagingPart>,
-    /// The stream of the copy engine.
     pub copier: Stream,
     /// Recorded behind the work that the run waits for.
     pub begun: Event,

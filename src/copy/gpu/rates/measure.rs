@@ -88,7 +88,6 @@ impl Task {
 #[derive(Clone, Debug)]
 pub struct Times {
     all: Vec<(Task, [Vec<f64>; 2])>,
-    /// Bytes of a buffer on the device.
     device_size: u64,
 }
 

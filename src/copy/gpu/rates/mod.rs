@@ -19,7 +19,6 @@ pub struct DirectionRates {
     pub cta: f64,
 }
 
-/// Where rates come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// Built in; measured on an H200 with PCIe 5 x16.
@@ -43,13 +42,11 @@ pub enum Scope {
 /// together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Where they come from.
     pub source: Source,
     /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
     pub num_defaults: u32,
     /// From page-locked host memory.
     pub to_device: DirectionRates,
-    /// To page-locked host memory.
     pub to_host: DirectionRates,
     pub on_device: DirectionRates,
     pub from_peer: DirectionRates,

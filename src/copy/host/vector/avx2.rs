@@ -13,7 +13,6 @@ use std::arch::x86_64::{
 #[derive(Clone, Copy)]
 pub struct Vector(__m256i);
 
-/// Whether this machine has vectors.
 pub fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }

@@ -15,7 +15,6 @@ use super::LANE;
 #[derive(Clone, Copy)]
 pub struct Vector([uint8x16_t; 2]);
 
-/// Whether this machine has vectors.
 pub fn is_available() -> bool {
     true
 }

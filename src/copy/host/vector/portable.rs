@@ -8,7 +8,6 @@ use super::LANE;
 #[derive(Clone, Copy)]
 pub struct Vector([[u8; LANE]; 2]);
 
-/// Whether this machine has vectors.
 pub fn is_available() -> bool {
     true
 }

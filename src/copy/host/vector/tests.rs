@@ -12,7 +12,6 @@ mod portable;
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bytes([u8; 4 * VECTOR]);
 
-/// All operations on vectors of a kind.
 macro_rules! all_operations {
     ($vector:ty, $from:expr) => {{
         let from = &$from.0;

@@ -13,7 +13,6 @@ pub struct KernelAccess {
     /// The maximum number of contiguous spans in the source and in the destination, whatever the other side has between
     /// them.
     pub spans: [u64; 2],
-    /// Bytes of elements that are transposed.
     pub transposed: u64,
 }
 

@@ -84,7 +84,6 @@ impl ObservedCosts {
 /// What the runs of a transfer show.
 #[derive(Clone, Copy, Debug)]
 pub enum Measurement {
-    /// The CPU time of a batch.
     Batch {
         direction: CopyDirection,
         /// Seconds of its calls, without the time per copy.

@@ -49,7 +49,6 @@ pub struct Comparison<'a> {
     pub(super) preferences: &'a Preferences,
     device: &'a Arc<DeviceState>,
     pub(super) case: CopyCase,
-    /// The resources of the copies.
     pub limits: MethodLimits,
     costs: Costs,
     division: std::result::Result<Division, Reason>,

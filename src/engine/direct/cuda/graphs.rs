@@ -38,7 +38,6 @@ pub struct CapturedCopy {
 }
 
 impl CapturedCopy {
-    /// Writes the descriptors of the tasks.
     pub fn new(tasks: Arc<TaskSequence>, device: &DeviceState) -> Result<Self> {
         let slot = tasks.slot_for_graphs(device)?;
         Ok(Self { tasks, slot })

@@ -23,7 +23,6 @@ use crate::run::completion::{Account, Completion};
 use crate::run::steps::RunPart;
 use crate::run::ticket::Ticket;
 
-/// Size of the trial in bytes.
 const SIZE: u64 = 1 << 20;
 /// A backend that takes longer is not used.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -17,7 +17,6 @@ const ENTRIES: u32 = 2 * DEPTH as u32;
 
 /// A ring. Only its thread submits to it.
 pub struct Ring {
-    /// The ring in the kernel.
     pub io: IoUring,
     /// Wakes the thread that sleeps in the kernel.
     pub event: OwnedFd,

@@ -279,12 +279,10 @@ impl Slot {
         self.place.as_ref().map_or(0, |place| place.address)
     }
 
-    /// The arena that it is a part of.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// The region that it is a part of.
     pub fn region(&self) -> Option<&Region> {
         self.place.as_ref().map(|place| &**place.memory.region())
     }

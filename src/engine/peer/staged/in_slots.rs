@@ -77,12 +77,10 @@ impl<C> InSlots<C> {
         self.chunks.push(InSlot { state: State::Filled, content, slot });
     }
 
-    /// Adds a chunk that a request reads.
     pub fn add_in_flight(&mut self, request: RequestId, content: C, slot: Option<Slot>) {
         self.chunks.push(InSlot { state: State::InFlight(request), content, slot });
     }
 
-    /// The next chunk to write.
     pub fn filled(&mut self) -> Option<&mut InSlot<C>> {
         self.chunks.iter_mut().find(|each| matches!(each.state, State::Filled))
     }

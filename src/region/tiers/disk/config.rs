@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use super::direct_io::DirectIo;
 use super::label::Label;
 
-/// Whether a file is created or opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpenMode {
     /// It is created, and must not exist.

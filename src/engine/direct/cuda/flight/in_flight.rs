@@ -21,7 +21,6 @@ pub struct InFlight {
     settled: Condvar,
     /// Starting it takes a thread little time. Otherwise a thread of the pool starts it.
     is_quick: bool,
-    /// Threads that poll this run.
     waiters: AtomicUsize,
 }
 

@@ -70,7 +70,6 @@ struct Place {
 }
 
 impl Chunking<'_> {
-    /// The runs that a chunk has of these.
     fn runs(&self, runs: &[KernelRun], ranges: &[Range<u64>]) -> Range<usize> {
         let at = |index: u64| runs.partition_point(|run| u64::from(run.destination) < index);
         let axes = self.blocks.axes.all().iter().zip(ranges);

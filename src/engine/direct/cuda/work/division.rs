@@ -13,10 +13,8 @@ const MIN_PART: u64 = 1 << 20;
 /// The maximum number of chunks: each has the parameters of its launches, which are 4 KiB or more.
 const MAX_CHUNKS: u64 = 1 << 18;
 
-/// The division of a transfer into chunks.
 #[derive(Clone, Debug)]
 pub struct Division {
-    /// Number of parts of the staging memory.
     pub parts: usize,
     pub part_size: u64,
     /// The blocks, for each set of loops.

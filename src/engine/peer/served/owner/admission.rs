@@ -14,7 +14,6 @@ use crate::engine::peer::staged::SLOTS_OF_PEER;
 /// Requests that wait for slots, of all peers and of one.
 const MAX_WAITING: usize = 32;
 const MAX_WAITING_OF_ONE: usize = 16;
-/// Closed sessions that are known.
 const MAX_CLOSED: usize = 64;
 const MAX_CLOSED_OF_ONE: usize = 16;
 /// Refusals of one peer that it can read.
@@ -71,7 +70,6 @@ struct Refusal {
     entry: usize,
 }
 
-/// A request that gets slots.
 pub(super) struct Admitted {
     pub key: SessionKey,
     /// The name of the requester, as it says.
@@ -206,7 +204,6 @@ impl Admission {
         }
     }
 
-    /// Forgets the refusal of a session. Returns its entry.
     pub fn forget_refusal(&mut self, key: SessionKey) -> Option<usize> {
         let entry = self.refusals.end(|lease| lease.item.key == key)?.item.entry;
         self.free_entries.push(entry);

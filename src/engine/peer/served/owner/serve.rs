@@ -25,7 +25,6 @@ use crate::region::{Registration, RegistrationHold, random};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
 const MAX_SESSIONS: usize = 8;
-/// Interval between checks of peers.
 const LIVENESS: Duration = Duration::from_millis(100);
 /// How long the agent's thread looks for messages without longer sleeps: the next request often follows at once.
 const AWAKE: Duration = Duration::from_millis(5);

@@ -18,7 +18,6 @@ use crate::plan::{LinearPlan, Matrix, Move};
 /// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
 const MAX_COPIED_ALONE: u64 = 4 << 20;
 const MAX_COPIED: u64 = 64 << 10;
-/// The minimum size of a chunk.
 pub(super) const MIN_CHUNK: u64 = 4096;
 
 pub(super) struct Session {

@@ -13,7 +13,6 @@ use super::message::SessionKey;
 use crate::base::{Error, Result, Status, ensure, fail};
 use crate::nixl::ServiceId;
 
-/// Bytes of the control block.
 pub const SIZE: usize = 4096;
 /// Bytes of an entry, and of the head.
 pub const ENTRY: usize = 256;

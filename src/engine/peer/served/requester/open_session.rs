@@ -104,7 +104,6 @@ impl OpenSession {
         is_it
     }
 
-    /// Whether a request reads the control block.
     pub fn is_read(&self, request: RequestId) -> bool {
         self.request == request
     }
