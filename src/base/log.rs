@@ -5,7 +5,7 @@
 //! callback may call any function of the library.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::callback_thread::{CallbackHandle, CallbackThread};
@@ -224,11 +224,28 @@ macro_rules! log {
 }
 pub(crate) use log;
 
+/// The number of an object, which is unique among all objects of the process. Later objects have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogId(u64);
+
+impl LogId {
+    /// A new number. It is always assigned, because the log may be enabled while objects exist.
+    pub fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+impl std::fmt::Display for LogId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
-
     use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     #[test]
     fn a_limit_is_in_the_unit_in_which_it_can_be_read() {
@@ -376,5 +393,12 @@ mod tests {
         let dropped: usize = note.split(' ').next().unwrap().parse().unwrap();
         // At least two thirds of them; other tests may have logged, and lost, some more.
         assert!(dropped >= MANY - (MAX_QUEUED_BYTES >> 10), "{note}");
+    }
+
+    #[test]
+    fn no_number_is_used_twice() {
+        let (first, second) = (LogId::next(), LogId::next());
+        assert_ne!(first, second);
+        assert!(first.to_string().starts_with('#'));
     }
 }

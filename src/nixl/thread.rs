@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::command::Command;
 use super::command_queue::Receiver;
-use super::pace::Pace;
 use super::state::AgentState;
-use super::task::{AgentTask, TaskStep};
+use super::task::{AgentTask, Pace, TaskStep};
 use crate::base::{Error, guarded, leak, log};
 
 const COMMANDS_PER_ROUND: usize = 32;
@@ -227,7 +226,7 @@ mod tests {
     use super::*;
     use crate::base::{Mutex, Status};
     use crate::nixl::command_queue::CommandQueue;
-    use crate::nixl::pace::{MOVING, QUIET_STEPS};
+    use crate::nixl::task::{MOVING, QUIET_STEPS};
 
     /// A task with these steps.
     struct Script<F> {

@@ -86,8 +86,7 @@ mod tests {
 
     use super::*;
     use crate::layout::{Arrangement, Dimensions, Geometry, Order, Placement};
-    use crate::plan::Outline;
-    use crate::plan::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
+    use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, TokenTables, Wanted};
 
     fn side(order: &str, page_size: u64, start: u64) -> Placement {
         let dimensions = Dimensions {

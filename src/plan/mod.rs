@@ -6,7 +6,6 @@ mod axes;
 mod canonical;
 mod common_memory;
 mod count;
-mod cut;
 mod description;
 mod footprints;
 mod heads;

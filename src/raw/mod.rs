@@ -3,7 +3,6 @@
 
 mod prepared;
 mod request;
-mod request_resource;
 mod raw_run;
 mod segments;
 

@@ -2,12 +2,12 @@
 //! A run of a request on raw descriptors, in steps on the agent's thread.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::request_resource::Resource;
+use super::{Holds, Prepared};
 use crate::base::{Error, Result, Status, leak, log};
-use crate::nixl::{AgentState, AgentTask, CallOptions, RequestSide, TaskStep};
+use crate::nixl::{Agent, AgentState, AgentTask, CallOptions, Released, RequestId, RequestSide, TaskStep};
 use crate::run::{Run, cancelled};
 
 /// Interval between checks of the process of a peer.
@@ -150,5 +150,28 @@ impl AgentTask for RequestRun {
         if let Some(run) = self.run.take() {
             run.abandon(error);
         }
+    }
+}
+
+/// The request of NIXL, and what it uses. It is released before the memory.
+pub(super) struct Resource {
+    pub agent: Arc<Agent>,
+    pub id: RequestId,
+    pub side: RequestSide,
+    /// No run can begin any more, because one has failed. NIXL has released the request, or never does.
+    pub is_over: AtomicBool,
+    /// The prepared lists that it was made from.
+    #[expect(dead_code, reason = "kept until the request is released")]
+    pub prepared: Option<[Arc<Prepared>; 2]>,
+    #[expect(dead_code, reason = "kept until the request is released")]
+    pub holds: Holds,
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        if self.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        self.agent.release(Released::Requests(vec![self.id]));
     }
 }

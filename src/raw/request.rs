@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::raw_run::{Posting, RequestRun};
-use super::request_resource::Resource;
+use super::raw_run::{Posting, RequestRun, Resource};
 use super::{Holds, Prepared};
 use crate::base::error::{Error, Result, ensure};
 use crate::base::guarded::guarded;
-use crate::base::leak;
-use crate::base::lists;
 use crate::base::log::{Level, enabled, log};
+use crate::base::{leak, lists};
 use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,

@@ -11,7 +11,6 @@ mod deferred_free;
 mod equal_pieces;
 mod extents;
 pub mod file_lock;
-mod host_size;
 mod mapping;
 mod memory_file;
 mod numa;

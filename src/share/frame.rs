@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a parcel is split into messages, and their headers. docs/share-transport.md specifies the bytes.
+//! A parcel, which is a share in transit. How it is split into messages, and their headers. docs/share-transport.md specifies the bytes.
 //!
 //! Pure: no I/O. Reading returns a header or an error for any bytes.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use super::message::FDS_A_MESSAGE;
-use super::parcel::{MAX_BYTES, MAX_FDS};
 use crate::base::{Result, ensure, fail};
 
 /// The size of the header of each message in bytes.
@@ -144,6 +144,20 @@ impl Header {
         );
         Ok(())
     }
+}
+
+/// The maximum size of a parcel in bytes.
+pub const MAX_BYTES: usize = 64 << 20;
+/// The maximum number of file descriptors of a parcel.
+pub const MAX_FDS: usize = 1 << 16;
+
+/// The data that one process sends to another. The transport does not interpret it.
+#[derive(Debug, Default)]
+pub struct Parcel {
+    /// The wire form of a share.
+    pub bytes: Vec<u8>,
+    /// The file descriptors, in the order that the bytes refer to. All are close-on-exec.
+    pub fds: Vec<OwnedFd>,
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::frame::{CHUNK, HEADER, Header, MessageKind, ParcelInfo};
+use super::frame::{CHUNK, HEADER, Header, MAX_BYTES, MAX_FDS, MessageKind, Parcel, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
-use super::parcel::{MAX_BYTES, MAX_FDS, Parcel};
 use crate::base::{Cause, Error, Result, Status, ensure, fail, lists};
 
 /// Whether a socket preserves message boundaries.

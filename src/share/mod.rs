@@ -17,21 +17,17 @@ mod incoming;
 mod manifest;
 mod message;
 mod narrowed;
-mod open_options;
 mod outgoing;
-mod parcel;
-mod published;
 pub mod socket;
 mod user;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+pub use frame::Parcel;
 pub use manifest::{Manifest, Object};
-pub use open_options::{OpenOptions, Reach};
-pub use parcel::Parcel;
-pub use published::Published;
-pub use share_options::{ShareOptions, Transport};
+pub use offer::Published;
+pub use share_options::{OpenOptions, Reach, ShareOptions, Transport};
 
 use crate::base::{Error, LogId, Result, Status, log};
 use crate::cuda::vmm::PhysicalMemory;

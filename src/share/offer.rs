@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use once_cell::sync::OnceCell;
 use serde_bytes::ByteBuf;
 
-use super::broker::{Broker, Loan, Token, TokenTerms, address};
+use super::broker::{Broker, Loan, Publication, Token, TokenTerms, address};
 use super::client::{Fetch, fetch};
 use super::import::may_be_elsewhere;
-use super::published::Published;
-use super::{OpenOptions, Reach, Share, ShareOptions, Transport};
+use super::{OpenOptions, Parcel, Reach, Share, ShareOptions, Transport};
 use crate::base::{Error, ProcessIdentity, Result, Status, ensure, fail, log, random};
 use crate::directory::{PublishedLayout, PublishedShare};
 use crate::layout::Layout;
@@ -151,6 +151,31 @@ fn elsewhere(error: Error) -> Error {
 /// Whether NIXL may access a layout that could not be mapped.
 fn is_out_of_reach(error: &Error) -> bool {
     may_be_elsewhere(error) || matches!(error.status(), Status::PermissionDenied | Status::Busy)
+}
+
+/// A published share. It exists as long as it is published.
+pub struct Published {
+    share: Arc<Share>,
+    /// The parcel for read-only clients, created for the first of them.
+    read_only: OnceCell<Arc<Parcel>>,
+}
+
+impl Published {
+    pub fn new(share: &Arc<Share>) -> Self {
+        Self { share: share.clone(), read_only: OnceCell::new() }
+    }
+}
+
+impl Publication for Published {
+    fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>> {
+        let shared = self.share.manifest().access;
+        let access = asked.unwrap_or(granted.min(shared));
+        ensure!(access <= shared, PermissionDenied, "the share is read-only");
+        if access == shared {
+            return Ok(self.share.parcel().clone());
+        }
+        self.read_only.get_or_try_init(|| self.share.read_only().map(Arc::new)).cloned()
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::frame::{HEADER, Header, MessageKind, ParcelInfo};
+use super::frame::{HEADER, Header, MessageKind, Parcel, ParcelInfo};
 use super::message;
-use super::parcel::Parcel;
 use crate::base::{Error, Result, Status};
 
 /// The bytes and file descriptors to send, which the sender owns.

@@ -12,11 +12,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use super::frame::{CHUNK, MessageKind};
+use super::frame::{CHUNK, MAX_BYTES, MAX_FDS, MessageKind, Parcel};
 use super::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Outgoing, ParcelRef, SendStep};
-use super::parcel::{MAX_BYTES, MAX_FDS, Parcel};
 use crate::base::{Error, Result, Status, ensure, fail, log, retried};
 
 /// The pause between attempts while the kernel allows no more file descriptors in flight.

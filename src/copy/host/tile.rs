@@ -4,10 +4,9 @@
 #![allow(unsafe_code)]
 
 use super::rows::{HostRows, LINE, RowLoop, copy_short};
-use super::streaming;
 use super::transpose::{BUFFER, Buffer, Transposed};
-use super::transpose_squares;
 use super::vector::prefetch;
+use super::{streaming, transpose_squares};
 use crate::plan::{Loop, Loops, Tile};
 
 /// Shorter rows are not collected in a buffer: the buffer would take longer than the caches.

@@ -9,7 +9,6 @@
 
 mod allowed;
 mod choice;
-mod control_read;
 mod flow;
 mod run_flow;
 mod extent_guard;
@@ -18,7 +17,6 @@ mod plain;
 mod prepared_requests;
 mod peer_run;
 pub mod served;
-mod spare;
 mod staged;
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,10 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::control_read::ControlRead;
+use super::extent_guard::ControlRead;
 use super::flow::{BusyTime, Flow};
-use super::prepared_requests::{PreparedRequests, RunRequests};
+use super::prepared_requests::{PreparedRequests, RunRequests, Spare};
 use super::run_flow::stalled;
-use super::spare::Spare;
 use crate::base::{Error, Result, Status, leak, log};
 use crate::engine::cost::requests::{Sample, ServedSize, places_of};
 use crate::layout::RemoteMemory;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of a prepared transfer, which all its runs share.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use super::extent_guard::Guard;
 use super::flow::Flow;
 use super::served::{ServedFlow, ServedPlan};
-use super::spare::Spare;
 use super::staged::{StagedFlow, StagedPlan};
 use crate::base::{Error, Mutex, Result, ensure};
 use crate::engine::cost::requests::RequestRates;
@@ -198,5 +198,21 @@ impl AgentTask for CreateRequests {
 
     fn abandon(&mut self, error: Error) {
         let _ = self.reply.give(Err(error));
+    }
+}
+
+/// At most one object, of any type, which holds no objects of the caller.
+#[derive(Default)]
+pub(super) struct Spare(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl Spare {
+    /// Keeps an object.
+    pub fn put<T: Any + Send>(&self, object: Box<T>) {
+        *self.0.lock() = Some(object);
+    }
+
+    /// Takes the object, if there is one.
+    pub fn take<T: Any>(&self) -> Option<Box<T>> {
+        self.0.lock().take()?.downcast().ok()
     }
 }

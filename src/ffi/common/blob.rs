@@ -3,10 +3,7 @@
 
 use std::ffi::c_void;
 
-use crate::ffi::common::handle::Handle;
-use crate::ffi::common::handle::destroy;
-use crate::ffi::common::handle::opaque;
-use crate::ffi::common::handle::peek;
+use crate::ffi::common::handle::{Handle, destroy, opaque, peek};
 
 /// Bytes or text that kvmem created. A NUL follows the last byte, so that text can be used as a C string.
 pub struct kvmem_blob {

@@ -3,8 +3,7 @@
 
 use crate::base::log::{Level, enabled, write};
 use crate::base::{Error, Status};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::status::name;
+use crate::ffi::common::status::{kvmem_status, name};
 
 /// Logs a call that succeeded. The name is that of the type of the function's body, a closure; a call without
 /// a name is not logged.

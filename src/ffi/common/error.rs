@@ -4,13 +4,8 @@
 use std::ffi::{CString, c_char};
 
 use crate::base::error::{Cause, Error, errno_name};
-use crate::ffi::common::handle::Handle;
-use crate::ffi::common::handle::destroy;
-use crate::ffi::common::handle::opaque;
-use crate::ffi::common::handle::peek;
-use crate::ffi::common::status::KVMEM_STATUS_INVALID_ARGUMENT;
-use crate::ffi::common::status::KVMEM_STATUS_OK;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::handle::{Handle, destroy, opaque, peek};
+use crate::ffi::common::status::{KVMEM_STATUS_INVALID_ARGUMENT, KVMEM_STATUS_OK, kvmem_status};
 
 /// Describes a failure: status, message and native cause. An error never changes, so any threads may read it
 /// at the same time. The caller destroys it.

@@ -10,9 +10,8 @@ use super::AgentState;
 use crate::base::{Count, Error, Result, Status, log};
 use crate::nixl::call::check;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
-use crate::nixl::notification_inbox;
 use crate::nixl::remote::{Connecting, Remote};
-use crate::nixl::sys;
+use crate::nixl::{notification_inbox, sys};
 
 impl AgentState {
     /// Sends a message to a peer whose metadata is loaded.

@@ -4,8 +4,7 @@
 use super::tokens::{BLOCKS, any_table, expected_of_tokens, side};
 use super::*;
 use crate::layout::{Arrangement, LayoutPart, Order};
-use crate::plan::Terms;
-use crate::plan::{BlockTable, TokenTables};
+use crate::plan::{BlockTable, Terms, TokenTables};
 
 fn parts(placement: &Placement) -> impl Iterator<Item = LayoutPart<'_>> + Clone {
     std::iter::once(LayoutPart { name: "", placement, first_region: 0 })

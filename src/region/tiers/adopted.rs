@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
 use crate::base::{Result, ensure, fail};
 use crate::nixl::HostPages;
-use crate::region::host_size::host_size;
+use crate::region::mapping::host_size;
 use crate::region::release::{Release, ReleaseCallback};
 use crate::region::{
     Access, AddressSpace, Backing, Export, FileId, MemoryRange, Place, Properties, Residency, Source, Tier,

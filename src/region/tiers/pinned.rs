@@ -14,7 +14,7 @@ use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
 use crate::nixl::HostPages;
 use crate::region::available_memory::ensure_available;
-use crate::region::host_size::host_size;
+use crate::region::mapping::host_size;
 use crate::region::memory_file::missing_bytes;
 use crate::region::numa::NumaPlacement;
 use crate::region::prefault::Prefault;

@@ -4,23 +4,22 @@
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::broker_state::BrokerState;
+use super::catalogue::{Catalogue, Publication};
 use super::config::BrokerConfig;
 use super::connection::{ClientEvent, Connection, Reply, refuse};
 use super::fetch_request::FetchRequest;
 use super::listener::Listener;
-use super::publication::Publication;
 use crate::base::{Error, LocalFd, Result, ensure, fail, log, retried};
 use crate::region::Access;
+use crate::share::frame::Parcel;
 use crate::share::message;
-use crate::share::parcel::Parcel;
 
 /// The maximum number of clients that are accepted before the connected ones are served.
 const ACCEPTS_A_TURN: usize = 64;
@@ -268,4 +267,19 @@ fn parcel(publication: &dyn Publication, granted: Access, request: &FetchRequest
             fail!(Panic, "a bug was hit while '{}' was shared", request.name)
         }
     }
+}
+
+#[derive(Default)]
+pub(super) struct BrokerCounts {
+    pub clients: AtomicU64,
+    pub granted: AtomicU64,
+    pub refused: AtomicU64,
+}
+
+/// The state that a broker shares with its thread.
+pub(super) struct BrokerState {
+    pub catalogue: Catalogue,
+    pub counts: BrokerCounts,
+    pub stopping: AtomicBool,
+    pub wake: rustix::fd::OwnedFd,
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fetch_request::{FetchRequest, check_name};
-use super::publication::Publication;
 use super::token::Token;
 use crate::base::{Error, Mutex, MutexGuard, Result, Status, ensure, fail};
 use crate::region::Access;
+use crate::share::frame::Parcel;
 
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTerms {
@@ -155,10 +155,18 @@ fn nothing() -> Error {
     )
 }
 
+/// The object published under a name.
+pub trait Publication: Send + Sync {
+    /// Returns the parcel for a client whose token grants this access. `asked` is the requested access, which does not exceed
+    /// the granted one; `None` requests all that is granted. Called on the broker's thread for each fetch, with no lock
+    /// held; no other client is served during the call.
+    fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>>;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::parcel::Parcel;
+    use crate::share::frame::Parcel;
 
     struct Nothing;
     impl Publication for Nothing {

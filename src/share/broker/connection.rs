@@ -9,11 +9,10 @@ use rustix::event::PollFlags;
 
 use super::fetch_request::{FetchRequest, MAX_REQUEST, Refusal};
 use crate::base::{Error, LocalFd, Result, Status, ensure};
-use crate::share::frame::MessageKind;
+use crate::share::frame::{MessageKind, Parcel};
 use crate::share::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use crate::share::message::is_unread;
 use crate::share::outgoing::{Outgoing, ParcelRef, SendStep};
-use crate::share::parcel::Parcel;
 use crate::share::socket::IN_FLIGHT_PAUSE;
 
 /// The maximum number of messages of one client before the others are served.

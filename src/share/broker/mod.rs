@@ -8,10 +8,8 @@ mod catalogue;
 mod config;
 mod connection;
 mod listener;
-mod publication;
 mod fetch_request;
 mod broker_thread;
-mod broker_state;
 mod token;
 
 use std::path::{Path, PathBuf};
@@ -21,17 +19,15 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-pub use catalogue::TokenTerms;
+pub use catalogue::{Publication, TokenTerms};
 pub use config::BrokerConfig;
 pub(super) use fetch_request::check_name;
 pub use fetch_request::{FetchRequest, Refusal};
 pub(super) use listener::address;
-pub use publication::Publication;
 pub use token::Token;
 
 use crate::base::{Error, Result, log, retried, thread};
-use broker_state::{BrokerCounts, BrokerState};
-use broker_thread::Service;
+use broker_thread::{BrokerCounts, BrokerState, Service};
 use catalogue::Catalogue;
 use listener::Listener;
 

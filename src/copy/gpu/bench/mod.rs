@@ -13,8 +13,7 @@ use self::measurement_task::{
 use crate::base::{Error, Result, Status, leak, lists, thread};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
-use crate::copy::gpu::launch;
-use crate::copy::gpu::launch::{TILE, single_units};
+use crate::copy::gpu::launch::{self, TILE, single_units};
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, KernelRun, Layer, Units};

@@ -8,4 +8,3 @@ pub mod kernel_access;
 pub mod known;
 pub mod model;
 pub mod observed;
-pub mod quick;

@@ -7,15 +7,13 @@
 //! change over time are observed while transfers run (`observed`). The constants are those of H200 hosts with PCIe 5
 //! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
 
-use super::access_time;
-use super::access_time::KernelRates;
+use super::access_time::{self, KernelRates};
 use super::beside::{
     KERNEL_MISSES, KERNEL_MOVE_IN_GAP, KERNEL_TO_DEVICE, KERNEL_TO_HOST, LONG_WAIT, STAGE_IN_GAP,
     STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN,
 };
 use super::ctas::{MAX_BESIDE, cta_share_beside};
 use super::kernel_access::KernelAccess;
-use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::copy::gpu::rates::Rates;
@@ -389,3 +387,14 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
 mod tests;
 #[cfg(test)]
 mod recorded_points;
+
+pub const QUICK_CALLS: usize = 16;
+pub const QUICK_BATCH: usize = 128;
+/// Driver calls of a chunk of a staged copy with one launch, without those for its copies.
+const CALLS: usize = 7;
+
+/// Whether the calling thread submits a staged copy. `launches` is the number of kernel launches of all chunks, `copies` that of
+/// the copies between staging memory and host.
+pub fn is_quick(chunks: usize, launches: usize, copies: usize) -> bool {
+    (CALLS - 1) * chunks + launches <= QUICK_CALLS && copies <= QUICK_BATCH
+}

@@ -13,14 +13,13 @@ use super::config::{DiskConfig, OpenMode};
 use super::direct_io::{DirectIo, open_direct};
 use super::file::DiskFile;
 use super::fill::fill;
-use super::label;
 use super::name::{NewFile, ensure_names};
-use super::writer_lock;
+use super::{label, writer_lock};
 use crate::base::paths::{absolute, missing_directory};
 use crate::base::{Error, Mutex, Result, Status, ensure, fail, log, random, retried};
 use crate::region::FileId;
 use crate::region::file_lock::FileLock;
-use crate::region::host_size::host_size;
+use crate::region::mapping::host_size;
 
 /// How often a file may appear and disappear while it is opened or created.
 const MAX_ATTEMPTS: usize = 8;

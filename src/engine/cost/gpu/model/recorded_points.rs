@@ -7,7 +7,7 @@ use super::*;
 use crate::copy::gpu::device::staging::staging_parts;
 use crate::copy::gpu::launch;
 use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates};
-use crate::engine::cost::gpu::quick::is_quick;
+use crate::engine::cost::gpu::model::is_quick;
 
 const MULTIPROCESSORS: u32 = 132;
 const METHODS: [(&str, TransferMethod); 4] = [

@@ -17,7 +17,7 @@ use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::copy::gpu::prepared_runs::PreparedRuns;
 use crate::cuda::kernel::CopyKernel;
 use crate::cuda::stream::{Active, CallerStream};
-use crate::engine::cost::gpu::quick::{QUICK_BATCH, QUICK_CALLS};
+use crate::engine::cost::gpu::model::{QUICK_BATCH, QUICK_CALLS};
 
 pub enum CopyTask {
     Driver(DriverCopies),

@@ -17,7 +17,7 @@ use crate::copy::gpu::prepared_runs::PreparedRuns;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
 use crate::cuda::stream::{Active, Stream};
-use crate::engine::cost::gpu::quick;
+use crate::engine::cost::gpu::model::is_quick;
 use crate::layout::Layout;
 use crate::plan::Plan;
 
@@ -86,7 +86,7 @@ impl StagedCopy {
     pub fn is_quick(&self) -> bool {
         let copies = self.chunks.iter().map(|chunk| chunk.copies.len()).sum();
         let launches = self.chunks.iter().map(|chunk| chunk.launches.len()).sum();
-        quick::is_quick(self.chunks.len(), launches, copies)
+        is_quick(self.chunks.len(), launches, copies)
     }
 
     /// Enqueues it after the work that is queued on `on`, and before later work there.

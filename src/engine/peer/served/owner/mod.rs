@@ -3,5 +3,4 @@
 
 mod admission;
 pub mod serve;
-mod service;
 mod session;

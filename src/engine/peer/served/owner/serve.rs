@@ -10,12 +10,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Admitted, silence};
-use super::service::{Service, ServiceMemory};
-use super::session::{Session, over, silent, stalled};
+use super::session::{Service, ServiceMemory, Session, over, silent, stalled};
 use crate::base::{Error, Result, Status, ensure, log};
-use crate::engine::peer::served::protocol::chunk_checksums::ChunkChecksums;
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
-use crate::engine::peer::served::protocol::session_control::{self, SessionState};
+use crate::engine::peer::served::protocol::session_control::{self, ChunkChecksums, SessionState};
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
 use crate::engine::preferences::STALL_TIMEOUT;
 use crate::layout::cache::LayoutCache;

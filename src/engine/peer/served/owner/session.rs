@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session of a service: the chunks of one run of a requester, in the order of their bytes. The requester reads what the
 //! owner has gathered in a slot, or writes what the owner then scatters from there; then the slot is for a later chunk.
+//! The arena is that of the service, which all sessions share.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::service::Service;
 use crate::base::{Milliseconds, Pool, ProcessIdentity, Result, Status, ensure, fail};
-use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact, seed};
+use crate::copy::gpu::row_copier::RowCopier;
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
-use crate::engine::peer::served::protocol::session_control::{GrantedSlots, SessionState};
+use crate::engine::peer::served::protocol::session_control::{
+    ChunkChecksums, GrantedSlots, SessionState, ensure_intact, seed,
+};
+use crate::engine::peer::served::protocol::{session_control, words};
 use crate::engine::peer::staged::{Check, LinearCopy, SlotCopy};
-use crate::layout::Layout;
+use crate::layout::{Layout, Served};
 use crate::plan::{LinearPlan, Matrix, Move};
+use crate::region::{Contexts, RegistrationHold};
 
 /// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
 const MAX_COPIED_ALONE: u64 = 4 << 20;
@@ -254,4 +258,44 @@ pub(super) fn stalled(stall_timeout: Duration) -> SessionState {
 pub(super) fn over() -> SessionState {
     let reason = "it has ended the session before, because this process was silent or has made no progress for too long".to_string();
     SessionState::Ended { status: Status::TimedOut as i32, reason }
+}
+
+/// The arena of a layout's owner. The layout holds it, and every copy.
+pub(super) struct Service {
+    pub served: Served,
+    pub layout: Weak<Layout>,
+    /// How long a peer may leave a session waiting.
+    pub stall_timeout: Duration,
+    pub arena: Arc<ServiceMemory>,
+    /// What copies between slots and the layout; `None` for the threads that copy host memory.
+    pub copier: Option<Arc<RowCopier>>,
+    /// The contexts of the layout's memory.
+    pub contexts: Contexts,
+}
+
+/// The control block, and the slots.
+pub(super) struct ServiceMemory {
+    /// Also the slots, unless they are in GPU memory.
+    pub host: RegistrationHold,
+    pub _device: Option<RegistrationHold>,
+}
+
+impl Service {
+    /// Replaces an entry of the control block; the first is the head.
+    pub fn write(&self, index: usize, bytes: &[u8; session_control::ENTRY]) {
+        let region = self.arena.host.region();
+        words::write(region.address() + (index * session_control::ENTRY) as u64, region, bytes);
+    }
+
+    /// Reports to requesters that the service has ended.
+    pub fn end(&self) {
+        self.write(0, &[0; session_control::ENTRY]);
+    }
+}
+
+impl Drop for Service {
+    /// No copy is in progress. A peer that still reads the control block finds that it is no more.
+    fn drop(&mut self) {
+        self.end();
+    }
 }

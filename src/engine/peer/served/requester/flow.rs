@@ -14,9 +14,10 @@ use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
 use crate::base::{Error, Result, Status, ensure, log};
 use crate::engine::peer::run_flow::{Awaited, RunFlow};
-use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact};
 use crate::engine::peer::served::protocol::message::Body;
-use crate::engine::peer::served::protocol::session_control::{Entry, GrantedSlots, SessionState};
+use crate::engine::peer::served::protocol::session_control::{
+    ChunkChecksums, Entry, GrantedSlots, SessionState, ensure_intact,
+};
 use crate::engine::peer::staged::{InSlots, LinearCopy, Slot, SlotCopy};
 use crate::nixl::{AgentState, RequestId};
 

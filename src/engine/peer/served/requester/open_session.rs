@@ -9,7 +9,7 @@ use super::plan::ServedPlan;
 use crate::base::{Error, Result, fail, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, Entry, SessionState};
-use crate::engine::peer::served::protocol::{chunk_checksums, words};
+use crate::engine::peer::served::protocol::words;
 use crate::engine::peer::staged::Slot;
 use crate::nixl::{AgentState, RequestId};
 use crate::region::random;
@@ -67,7 +67,7 @@ impl OpenSession {
 
     /// The checksum of what precedes the bytes of a chunk.
     pub fn seed(&self, chunk: u64) -> u32 {
-        chunk_checksums::seed(self.key, chunk)
+        session_control::seed(self.key, chunk)
     }
 
     /// Whether the last report is to be sent again.

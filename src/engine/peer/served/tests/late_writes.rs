@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{BLOCK, BLOCKS, DEADLINE, STALL_TIMEOUT, Served, ended_process, key, layout, terms};
 use crate::base::Status;
-use crate::engine::peer::served::protocol::chunk_checksums::seed;
 use crate::engine::peer::served::protocol::message::Body;
-use crate::engine::peer::served::protocol::session_control::{ENTRY, MAX_SLOTS, SessionState};
+use crate::engine::peer::served::protocol::session_control::{ENTRY, MAX_SLOTS, SessionState, seed};
 use crate::engine::peer::served::protocol::words;
 use crate::layout::Memory;
 use crate::nixl::{MemoryType, Operation, RequestSide, Span};

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::{DEADLINE, agents, build, known_to};
 use crate::base::{Error, Result, Status};
-use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, seed};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{
-    self, ENTRY, GrantedSlots, MAX_SLOTS, SessionState,
+    self, ChunkChecksums, ENTRY, GrantedSlots, MAX_SLOTS, SessionState, seed,
 };
 use crate::engine::peer::served::protocol::words;
 use crate::layout::{Dimensions, Layout, Served};
