@@ -31,7 +31,7 @@ void wait_on_fd(kvmem_queue *queue, int fd)
         throw std::runtime_error("no event within 30 s");
     kvmem_completion completion{};
     size_t count = 0;
-    kv::call(kvmem_queue_poll, queue, &completion, size_t{1}, &count);
+    kv::call(kvmem_queue_wait, queue, uint64_t{0}, &completion, size_t{1}, &count);
     if (count != 1)
         throw std::runtime_error("the event fd is readable, but the queue is empty");
     check(completion);

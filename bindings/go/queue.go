@@ -181,7 +181,7 @@ func (r *reader) read() {
 		var count C.size_t
 		err := connection.Read(func(uintptr) bool {
 			failed := r.queue.call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-				return C.kvmem_queue_poll((*C.kvmem_queue)(p), &entries[0], C.size_t(len(entries)), &count, failure)
+				return C.kvmem_queue_wait((*C.kvmem_queue)(p), 0, &entries[0], C.size_t(len(entries)), &count, failure)
 			})
 			return failed != nil || count > 0
 		})

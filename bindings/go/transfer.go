@@ -315,15 +315,6 @@ func (t *Transfer) Cancel() error {
 	})
 }
 
-// Layers returns how many layers of the last run have moved. Their blocks, counted from the first layer, can be used.
-func (t *Transfer) Layers() (uint64, error) {
-	var layers C.uint64_t
-	err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_get_layers((*C.kvmem_transfer)(p), &layers, failure)
-	})
-	return uint64(layers), err
-}
-
 // WaitLayers waits until the first layers of the last run have moved; 0 for all. The transfer needs TransferByLayer. If
 // the context is done first, WaitLayers returns its error, and the run continues.
 func (t *Transfer) WaitLayers(ctx context.Context, layers uint64) error {

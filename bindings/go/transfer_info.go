@@ -25,7 +25,9 @@ type TransferInfo struct {
 	NumRequests uint64
 	// Duration of the last run that has ended, from submit to the end.
 	Duration time.Duration
-	Method   Method
+	// LayersMoved of the last run, counted from the first. Their blocks can be used.
+	LayersMoved uint64
+	Method      Method
 }
 
 // Info returns the properties of the transfer.
@@ -39,7 +41,8 @@ func (t *Transfer) Info() (TransferInfo, error) {
 	}
 	return TransferInfo{
 		Bytes: uint64(i.bytes), NumPieces: uint64(i.num_pieces), NumMoves: uint64(i.num_moves),
-		NumRequests: uint64(i.num_requests), Duration: time.Duration(i.duration_ns), Method: Method(i.method),
+		NumRequests: uint64(i.num_requests), Duration: time.Duration(i.duration_ns),
+		LayersMoved: uint64(i.layers_moved), Method: Method(i.method),
 	}, nil
 }
 

@@ -342,7 +342,7 @@ func TestCancel(t *testing.T) {
 	if err := transfer.WaitLayers(patience(t), 2); err != nil {
 		t.Fatal(err)
 	}
-	if layers := need(transfer.Layers())(t); layers < 2 {
+	if layers := need(transfer.Info())(t).LayersMoved; layers < 2 {
 		t.Fatal(layers)
 	}
 	fails(t, transfer.WaitLayers(patience(t), 4), kvmem.ErrOutOfRange, "4")

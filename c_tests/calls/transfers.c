@@ -147,7 +147,6 @@ static void transfer_get_info(fuzz *fuzz) {
         DO(fuzz, kvmem_method_name, info.method);
 }
 
-GETS(get_layers, kvmem_transfer_get_layers, TRANSFERS, uint64_t)
 TRIES_WITH(wait_layers, kvmem_transfer_wait_layers, TRANSFERS, random_below(fuzz, 4), random_timeout(fuzz))
 TRIES(cancel, kvmem_transfer_cancel, TRANSFERS)
 
@@ -189,13 +188,6 @@ static void queue_get_fd(fuzz *fuzz) {
         if (poll(&ready, 1, 0) < 0 || (ready.revents & POLLNVAL) != 0)
             fuzz_fail(fuzz, "the event fd %d is not open", (int)fd);
     }
-}
-
-static void queue_poll(fuzz *fuzz) {
-    kvmem_completion completions[4];
-    size_t count = 0;
-    TRY(fuzz, kvmem_queue_poll, table_pick(fuzz, QUEUES), or_null(fuzz, completions), random_below(fuzz, 5),
-        or_null(fuzz, &count));
 }
 
 static void queue_wait(fuzz *fuzz) {
@@ -259,7 +251,6 @@ const operation transfer_operations[] = {
     OPERATION_WITH(8, poll_transfer, BIT(TRANSFERS), 0),
     OPERATION_WITH(12, wait_transfer, BIT(TRANSFERS), 0),
     OPERATION_WITH(2, transfer_get_info, BIT(TRANSFERS), 0),
-    OPERATION_WITH(4, get_layers, BIT(TRANSFERS), 0),
     OPERATION_WITH(4, wait_layers, BIT(TRANSFERS), 0),
     OPERATION_WITH(8, cancel, BIT(TRANSFERS), 0),
     OPERATION_WITH(4, explain, BIT(TRANSFERS), BIT(BLOBS)),
@@ -269,7 +260,6 @@ const operation transfer_operations[] = {
     OPERATION(1, use_stream),
     OPERATION_WITH(5, create_queue, 0, BIT(QUEUES)),
     OPERATION_WITH(2, queue_get_fd, BIT(QUEUES), 0),
-    OPERATION_WITH(4, queue_poll, BIT(QUEUES), 0),
     OPERATION_WITH(4, queue_wait, BIT(QUEUES), 0),
     OPERATION_WITH(4, destroy_queue, BIT(QUEUES), 0),
     {0},

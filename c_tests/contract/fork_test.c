@@ -72,7 +72,6 @@ static void use_transfers(void) {
     kvmem_completion completion;
     kvmem_transfer *transfer = NULL;
     const kv_job job = world_job();
-    FORKED_KEEPS(count, kvmem_queue_poll, w.queue, &completion, 1, &count);
     FORKED_KEEPS(count, kvmem_queue_wait, w.queue, KVMEM_TIMEOUT_FOREVER, &completion, 1, &count);
     FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &job.transfer, &transfer);
     FORKED_NULLS(transfer, kvmem_transfer_start, w.local.layout, w.local.layout, &job.transfer, &job.run,

@@ -21,7 +21,7 @@ static kvmem_status use_agent(void *handle) {
 static kvmem_status use_queue(void *handle) {
     kvmem_completion completion;
     size_t count = 0;
-    return kvmem_queue_poll(handle, &completion, 1, &count, ERR);
+    return kvmem_queue_wait(handle, 0, &completion, 1, &count, ERR);
 }
 
 /* Defines the call of a type that gets a value; the other arguments come first. */

@@ -207,9 +207,6 @@ TEST(queues) {
     INVALID(kvmem_queue_create, NULL);
     kvmem_completion completion;
     size_t count = 0;
-    INVALID_KEEPS(count, kvmem_queue_poll, NULL, &completion, 1, &count);
-    INVALID_KEEPS(count, kvmem_queue_poll, w.queue, NULL, 1, &count);
-    INVALID(kvmem_queue_poll, w.queue, &completion, 1, NULL);
     INVALID_KEEPS(count, kvmem_queue_wait, NULL, 0, &completion, 1, &count);
     INVALID_KEEPS(count, kvmem_queue_wait, w.queue, 0, NULL, 1, &count);
     INVALID(kvmem_queue_wait, w.queue, 0, &completion, 1, NULL);

@@ -75,7 +75,7 @@ static void check_read_bytes(work *work) {
         const size_t start = model->starts[layer];
         CHECK_BYTES(work->after + start, model->expected + start, kv_region_size(&model->config));
     }
-    GET(uint64_t, layers, kvmem_transfer_get_layers, work->flight.transfer);
+    const uint64_t layers = transfer_info(work->flight.transfer).layers_moved;
     CHECK_EQ(layers, LAYERS);
 }
 
@@ -144,7 +144,7 @@ TEST(the_host_waits_for_layers) {
         uint64_t before = 0;
         for (uint64_t layer = 1; layer <= LAYERS; layer++) {
             EXPECT_OK(kvmem_transfer_wait_layers(work.flight.transfer, layer, PATIENCE, ERR));
-            GET(uint64_t, layers, kvmem_transfer_get_layers, work.flight.transfer);
+            const uint64_t layers = transfer_info(work.flight.transfer).layers_moved;
             CHECK(layers >= layer && layers >= before && layers <= LAYERS);
             before = layers;
         }

@@ -191,7 +191,7 @@ TEST(by_layer_and_verified) {
         OPENED(steps, steps, PLACE_DEVICE, PLACE_PINNED, 0, flags[i]);
         for (uint32_t round = 0; round < NUM(counts); round++) {
             run_step(&steps, counts[round], round);
-            GET(uint64_t, layers, kvmem_transfer_get_layers, steps.flight.transfer);
+            const uint64_t layers = transfer_info(steps.flight.transfer).layers_moved;
             CHECK_EQ(layers, LAYERS);
         }
     }

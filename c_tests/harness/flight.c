@@ -48,6 +48,6 @@ void flight_expect_moved(flight *flight, const kv_move *move, uint64_t user_data
 
 void flight_expect_none(const flight *flight) {
     kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_poll, flight->queue, &completion, 1);
+    GET(size_t, count, kvmem_queue_wait, flight->queue, 0, &completion, 1);
     CHECK_EQ(count, 0);
 }

@@ -81,7 +81,7 @@ void arena_check_layers(kv_meeting *fixture, kv_job options) {
     options.run.notification_size = 4;
     OWNED(kvmem_transfer) read = create_read(fixture, &options);
     RUN(read);
-    GET(uint64_t, layers, kvmem_transfer_get_layers, read);
+    const uint64_t layers = transfer_info(read).layers_moved;
     CHECK_EQ(layers, 3);
     end_after_layers(queue, 1, 3);
     check_read(fixture);

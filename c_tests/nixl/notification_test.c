@@ -182,7 +182,7 @@ TEST(a_queue_reports_that_messages_have_arrived) {
     kv_peer_notify(&peer, "speaker", "y", 1);
     agent_expect_notification(agent, "listener", "y", 1); /* a thread that waits gets them as before */
     kvmem_completion none;
-    GET(size_t, count, kvmem_queue_poll, other, &none, 1);
+    GET(size_t, count, kvmem_queue_wait, other, 0, &none, 1);
     CHECK_EQ(count, 0);
 }
 

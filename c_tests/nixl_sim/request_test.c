@@ -249,7 +249,7 @@ TEST(threads_post_until_the_peer_is_invalidated) {
         for (; completed < runs; completed++) CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
         kvmem_completion none;
         size_t count = 0;
-        EXPECT_OK(kvmem_queue_poll(queue, &none, 1, &count, ERR));
+        EXPECT_OK(kvmem_queue_wait(queue, 0, &none, 1, &count, ERR));
         CHECK_EQ(count, 0);
         while (NIXL(nixl_sim_get_requests()).alive > 0) sched_yield();
         EXPECT(KVMEM_STATUS_OK, kvmem_request_poll(shared, ERR));

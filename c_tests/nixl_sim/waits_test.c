@@ -326,7 +326,7 @@ static void get_all(const objects *o) {
     (void)kvmem_request_poll(o->request, ERR);
     kvmem_completion completion;
     size_t count;
-    EXPECT_OK(kvmem_queue_poll(o->queue, &completion, 1, &count, ERR));
+    EXPECT_OK(kvmem_queue_wait(o->queue, 0, &completion, 1, &count, ERR));
     CHECK_STR(kvmem_agent_name(o->near), "near");
     CHECK(kvmem_memory_view_handle(o->view) != NULL);
     GET(kvmem_directory_entry_info, of_entry, kvmem_directory_entry_get_info, o->entry);

@@ -209,7 +209,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
     kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
+    GET(size_t, count, kvmem_queue_wait, queue, 0, &completion, 1);
     CHECK_EQ(count, 0);
 }
 

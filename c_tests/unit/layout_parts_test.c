@@ -105,7 +105,7 @@ TEST(all_parts_move_in_one_transfer) {
     CHECK_EQ(info.bytes, bytes);
     CHECK_EQ(info.method, KVMEM_METHOD_MEMCPY);
     kvmem_completion completions[4];
-    GET(size_t, count, kvmem_queue_poll, queue, completions, NUM(completions));
+    GET(size_t, count, kvmem_queue_wait, queue, 0, completions, NUM(completions));
     CHECK_EQ(count, 1);
     CHECK_EQ(completions[0].user_data, 5);
     CHECK_EQ(completions[0].bytes, bytes);

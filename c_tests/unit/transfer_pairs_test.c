@@ -152,12 +152,10 @@ TEST(a_step_by_layer_reports_its_layers) {
     OPENED(flight, steps, &MOVE(first), KVMEM_TRANSFER_BY_LAYER);
     for (size_t i = 0; i < NUM(moves); i++) {
         const kvmem_submit_options step = step_of(&moves[i], i);
-        uint64_t layers = 9;
         gate_close(kv_side_piece(&steps.source, moves[i].pairs[0].source, 2, 0), 4096);
         EXPECT_OK(kvmem_transfer_submit(steps.transfer, &step, ERR));
         gate_await();
-        EXPECT_OK(kvmem_transfer_get_layers(steps.transfer, &layers, ERR));
-        CHECK(layers <= 2);
+        CHECK(transfer_info(steps.transfer).layers_moved <= 2);
         gate_open();
         EXPECT_OK(kvmem_transfer_wait_layers(steps.transfer, 0, PATIENCE, ERR));
         EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
@@ -242,11 +240,9 @@ static kvmem_transfer *without_blocks(const flight *steps) {
 /* Blocks that are prepared do not help: the calls need a run. */
 static void expect_not_submitted(kvmem_transfer *transfer) {
     static const char text[] = "was not submitted";
-    uint64_t layers;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_poll(transfer, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_get_layers(transfer, &layers, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_cancel(transfer, ERR));
 }
 

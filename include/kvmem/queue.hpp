@@ -54,7 +54,7 @@ public:
     /// of the array that was filled.
     [[nodiscard]] Return<span<Completion>> poll(span<Completion> completions) {
         return detail::give(take(completions, [this](kvmem_completion *out, std::size_t capacity) {
-            return detail::get<std::size_t>(kvmem_queue_poll, get(), out, capacity);
+            return detail::get<std::size_t>(kvmem_queue_wait, get(), std::uint64_t{0}, out, capacity);
         }));
     }
 
@@ -78,7 +78,8 @@ public:
     Return<std::size_t> drain(Function &&handle) {
         for (std::size_t total = 0;; ++total) {
             kvmem_completion one = {};
-            auto count = detail::get<std::size_t>(kvmem_queue_poll, get(), &one, std::size_t{1});
+            auto count = detail::get<std::size_t>(kvmem_queue_wait, get(), std::uint64_t{0}, &one,
+                                                  std::size_t{1});
             if (!count) return detail::give(std::move(count));
             if (*count == 0) return detail::give(Result<std::size_t>(total));
             handle(from_c(one));

@@ -130,7 +130,7 @@ typedef struct kvmem_submit_options {
 /// Exclude methods through host memory that is neither source nor destination: all methods between a file and
 /// a GPU except GPUDirect Storage, and all methods to a peer.
 #define KVMEM_TRANSFER_NO_HOST_BOUNCE 2
-/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_info,
 /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
 /// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
 /// kvmem_transfer_explain reports by how much.
@@ -381,7 +381,7 @@ typedef struct kvmem_completion {
     uint64_t user_data;
     /// At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
     uint64_t bytes;
-    /// Number of layers of the run that have moved, from the first on, as by kvmem_transfer_get_layers; 0 for
+    /// Number of layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for
     /// requests.
     uint64_t num_layers;
     /// KVMEM_COMPLETION_* value.
@@ -404,17 +404,11 @@ kvmem_status kvmem_queue_create(kvmem_queue **queue, kvmem_error **error);
 /// @param fd receives the fd, which is valid as long as the queue
 kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_error **error);
 
-/// Removes completions from a queue. Never waits.
-/// @param completions receives the completions, oldest first
-/// @param capacity elements of completions, at least 1
-/// @param count receives the number of completions; may be 0
-kvmem_status kvmem_queue_poll(kvmem_queue *queue, kvmem_completion *completions, size_t capacity,
-    size_t *count, kvmem_error **error);
-
 /// Removes completions from a queue, and waits for one if there is none.
+/// @param timeout_ns 0 takes what is there, and succeeds also if there is none
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
-/// @param count receives the number of completions, at least 1
+/// @param count receives the number of completions, at least 1; with timeout_ns 0 it may be 0
 kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_completion *completions,
     size_t capacity, size_t *count, kvmem_error **error);
 
@@ -423,14 +417,6 @@ kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_com
 void kvmem_queue_destroy(kvmem_queue *queue);
 
 /* ---- Layers ---- */
-
-/// Returns how many layers of the last run have moved. The blocks of these layers, counted from the first,
-/// can be used. Never waits.
-///
-/// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
-/// failed run it is the number of layers that had moved.
-kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer, uint64_t *num_layers,
-    kvmem_error **error);
 
 /// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
 /// flight.
@@ -501,6 +487,10 @@ typedef struct kvmem_transfer_info {
     uint64_t num_requests;
     /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     uint64_t duration_ns;
+    /// Layers of the last run that have moved, counted from the first; 0 before the first run. Their blocks
+    /// can be used. Without KVMEM_TRANSFER_BY_LAYER it is 0 until the run has ended. After a failed run it is
+    /// the number of layers that had moved.
+    uint64_t layers_moved;
     /// KVMEM_METHOD_* value.
     uint32_t method;
     uint32_t reserved;

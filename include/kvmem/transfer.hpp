@@ -244,10 +244,6 @@ public:
     /// Cancels what has not started. Wait for the end before you reuse memory.
     Return<void> cancel() { return detail::give(detail::run(kvmem_transfer_cancel, get())); }
 
-    /// Number of layers that have moved.
-    Return<std::uint64_t> layers() const {
-        return detail::give(detail::get<std::uint64_t>(kvmem_transfer_get_layers, get()));
-    }
     Return<void> wait_layers(std::uint64_t num_layers) const {
         return detail::give(detail::run(kvmem_transfer_wait_layers, get(), num_layers, forever.ns()));
     }

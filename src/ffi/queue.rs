@@ -48,7 +48,7 @@ pub struct kvmem_completion {
     pub user_data: u64,
     /// At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
     pub bytes: u64,
-    /// Number of layers of the run that have moved, from the first on, as by kvmem_transfer_get_layers; 0 for
+    /// Number of layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for
     /// requests.
     pub num_layers: u64,
     /// KVMEM_COMPLETION_* value.
@@ -100,32 +100,12 @@ pub unsafe extern "C" fn kvmem_queue_get_fd(
     }
 }
 
-/// Removes completions from a queue. Never waits.
-///
-/// @param completions receives the completions, oldest first
-/// @param capacity elements of completions, at least 1
-/// @param count receives the number of completions; may be 0
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_queue_poll(
-    queue: *mut kvmem_queue,
-    completions: *mut kvmem_completion,
-    capacity: usize,
-    count: *mut usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call_on(queue, error, |queue| {
-            collect(completions, capacity, count, |most, put| Ok(queue.poll(most, put)))
-        })
-    }
-}
-
 /// Removes completions from a queue, and waits for one if there is none.
 ///
+/// @param timeout_ns 0 takes what is there, and succeeds also if there is none
 /// @param completions receives the completions, oldest first
 /// @param capacity elements of completions, at least 1
-/// @param count receives the number of completions, at least 1
+/// @param count receives the number of completions, at least 1; with timeout_ns 0 it may be 0
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_wait(
     queue: *mut kvmem_queue,
@@ -138,7 +118,13 @@ pub unsafe extern "C" fn kvmem_queue_wait(
     // SAFETY: by contract.
     unsafe {
         call_on(queue, error, |queue| {
-            collect(completions, capacity, count, |most, put| queue.wait(most, timeout(timeout_ns), put))
+            collect(completions, capacity, count, |limit, put| {
+                if timeout_ns == 0 {
+                    Ok(queue.poll(limit, put))
+                } else {
+                    queue.wait(limit, timeout(timeout_ns), put)
+                }
+            })
         })
     }
 }

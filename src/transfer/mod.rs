@@ -244,9 +244,11 @@ impl Transfer {
         self.runs.wait(&*self.submitted()?.engine, timeout)
     }
 
-    /// Number of layers of the last run that have moved, from the first on. Without `by_layer`, all of them at its end.
+    /// Number of layers of the last run that have moved, from the first on; 0 before the first run. Without `by_layer`, all
+    /// of them at its end.
     pub fn moved_layers(&self) -> Result<u64> {
-        self.submitted()?.engine.poll();
+        let Ok(last) = self.submitted() else { return Ok(0) };
+        last.engine.poll();
         self.completion().moved()
     }
 

@@ -50,9 +50,7 @@ pub const Queue = struct {
 
     /// Removes completions, oldest first, and returns them: the beginning of `buffer`. Never waits.
     pub fn poll(self: Queue, buffer: []Completion, diagnostics: ?*Diagnostics) Error![]Completion {
-        var count: usize = 0;
-        try call(diagnostics, c.kvmem_queue_poll, .{ self.handle, completions(buffer), buffer.len, &count });
-        return buffer[0..count];
+        return self.wait(0, buffer, diagnostics);
     }
 
     /// As `poll`, and waits for a completion if there is none.
@@ -182,6 +180,8 @@ pub const TransferInfo = struct {
     num_moves: u64,
     num_requests: u64,
     duration_ns: u64,
+    /// Layers of the last run that have moved, counted from the first.
+    layers_moved: u64,
     method: constants.Method,
 };
 
@@ -292,13 +292,6 @@ pub const Transfer = struct {
     /// Cancels the parts of the last run that have not started. Never waits.
     pub fn cancel(self: Transfer, diagnostics: ?*Diagnostics) Error!void {
         try call(diagnostics, c.kvmem_transfer_cancel, .{self.handle});
-    }
-
-    /// Number of layers of the last run that have moved.
-    pub fn layers(self: Transfer, diagnostics: ?*Diagnostics) Error!u64 {
-        var result: u64 = 0;
-        try call(diagnostics, c.kvmem_transfer_get_layers, .{ self.handle, &result });
-        return result;
     }
 
     /// Waits until the first layers of the last run have moved; 0 for all.

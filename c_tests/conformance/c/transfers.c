@@ -53,7 +53,7 @@ static kvmem_status queue_poll(struct step *step, kvmem_error **error)
 {
     kvmem_completion completions[MAX_LIST];
     size_t count = 0;
-    const kvmem_status status = kvmem_queue_poll(object(step_name(step), QUEUE), completions,
+    const kvmem_status status = kvmem_queue_wait(object(step_name(step), QUEUE), 0, completions,
                                                  capacity_of(step), &count, error);
     return add_completions(step, completions, count, status);
 }
@@ -188,14 +188,6 @@ static kvmem_status transfer_wait_layers(struct step *step, kvmem_error **error)
                                       error);
 }
 
-static kvmem_status transfer_get_layers(struct step *step, kvmem_error **error)
-{
-    uint64_t num_layers = 0;
-    const kvmem_status status = kvmem_transfer_get_layers(transfer_of(step), &num_layers, error);
-    if (status >= 0) add_number(step, "num_layers", num_layers);
-    return status;
-}
-
 static kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
 {
     kvmem_transfer_info info;
@@ -205,6 +197,7 @@ static kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
     NUMBER(info, num_pieces);
     NUMBER(info, num_moves);
     NUMBER(info, num_requests);
+    NUMBER(info, layers_moved);
     WORD(info, method, methods);
     return status;
 }

@@ -131,7 +131,7 @@ Results wait_layers(const Step &step, World &world) {
 Results transfer_info(const Step &step, World &world) {
     const auto info = world.get<kvmem::Transfer>(step.name()).info();
     return {NUMBER(info, bytes), NUMBER(info, num_pieces),
-            NUMBER(info, num_moves), NUMBER(info, num_requests),
+            NUMBER(info, num_moves), NUMBER(info, num_requests), NUMBER(info, layers_moved),
             WORD(info, method, methods)};
 }
 
@@ -152,9 +152,6 @@ Calls transfer_calls() {
         {"transfer_poll", transfer_poll},
         {"transfer_wait", transfer_wait},
         {"transfer_wait_layers", wait_layers},
-        {"transfer_get_layers", [](const Step &step, World &world) -> Results {
-             return {{"num_layers", number(world.get<kvmem::Transfer>(step.name()).layers())}};
-         }},
         {"transfer_get_info", transfer_info},
         {"transfer_get_mismatches", [](const Step &step, World &world) -> Results {
              return {{"mismatches", joined(world.get<kvmem::Transfer>(step.name()).mismatches())}};

@@ -12,7 +12,7 @@ import (
 var transferCalls = map[string]call{
 	"queue_poll": queuePoll, "queue_wait": queueWait, "transfer_prepare": prepare, "transfer_submit": submit,
 	"transfer_poll": poll,
-	"transfer_wait": wait, "transfer_get_layers": layers, "transfer_wait_layers": waitLayers,
+	"transfer_wait": wait, "transfer_wait_layers": waitLayers,
 	"transfer_get_info": transferInfo, "transfer_get_methods": usedMethod,
 	"transfer_get_mismatches": mismatches, "transfer_get_checksums": computedChecksums,
 }
@@ -110,18 +110,13 @@ func waitLayers(s *step) error {
 	return transfer(s).WaitLayers(ctx, s.in.number("num_layers"))
 }
 
-func layers(s *step) error {
-	moved, err := transfer(s).Layers()
-	s.put("num_layers", moved)
-	return err
-}
-
 func transferInfo(s *step) error {
 	i, err := transfer(s).Info()
 	s.put("bytes", i.Bytes)
 	s.put("num_pieces", i.NumPieces)
 	s.put("num_moves", i.NumMoves)
 	s.put("num_requests", i.NumRequests)
+	s.put("layers_moved", i.LayersMoved)
 	s.put("method", wordOf(methods, i.Method))
 	return err
 }

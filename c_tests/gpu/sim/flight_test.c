@@ -41,7 +41,7 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
     flight_expect_in_progress(&flight);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
     kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_poll, flight.queue, &completion, 1);
+    GET(size_t, count, kvmem_queue_wait, flight.queue, 0, &completion, 1);
     CHECK_EQ(count, 0);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -51,7 +51,7 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
 
 static void expect_no_completion(const flight *flight) {
     kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_poll, flight->queue, &completion, 1);
+    GET(size_t, count, kvmem_queue_wait, flight->queue, 0, &completion, 1);
     CHECK_EQ(count, 0);
 }
 

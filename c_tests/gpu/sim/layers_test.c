@@ -104,11 +104,11 @@ TEST(layers_are_reported_to_a_queue_without_a_call_for_the_transfer) {
 TEST(no_layer_is_reported_before_it_is_complete) {
     OPENED(many_transfers, many, KVMEM_METHOD_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(many.transfers[0], 1, MILLISECONDS(20), ERR));
-    GET(uint64_t, none, kvmem_transfer_get_layers, many.transfers[0]);
+    const uint64_t none = transfer_info(many.transfers[0]).layers_moved;
     CHECK_EQ(none, 0);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait_layers(many.transfers[0], 1, PATIENCE, ERR));
     finish(&many);
-    GET(uint64_t, layers, kvmem_transfer_get_layers, many.transfers[0]);
+    const uint64_t layers = transfer_info(many.transfers[0]).layers_moved;
     CHECK_EQ(layers, 3);
 }

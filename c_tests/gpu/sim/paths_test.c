@@ -32,7 +32,7 @@ static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t max_
         EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR)); /* returns although the driver is busy */
     }
     kvmem_completion completion;
-    GET(size_t, completed, kvmem_queue_poll, flight.queue, &completion, 1);
+    GET(size_t, completed, kvmem_queue_wait, flight.queue, 0, &completion, 1);
     CHECK_EQ(completed, 0);
     CHECK(SIM(sim_calls("cuLaunchKernel")) <= max_launched);
     SIM(sim_go());

@@ -30,7 +30,7 @@ TEST(a_slow_start_delays_no_other_caller) {
     flight_create(&other, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     start(&slow);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(slow.transfer, ERR));
-    GET(uint64_t, layers, kvmem_transfer_get_layers, slow.transfer);
+    const uint64_t layers = transfer_info(slow.transfer).layers_moved;
     CHECK_EQ(layers, 0);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(slow.transfer, MILLISECONDS(20), ERR));
     EXPECT_OK(kvmem_transfer_cancel(slow.transfer, ERR)); /* no effect, because it has begun */

@@ -35,7 +35,7 @@ static void handle_completions(kvmem_queue *queue, size_t outstanding, kvmem_err
         if (poll(&ready, 1, -1) < 0) continue;
         kvmem_completion completions[8];
         size_t count;
-        check(kvmem_queue_poll(queue, completions, 8, &count, error), error);
+        check(kvmem_queue_wait(queue, 0, completions, 8, &count, error), error);
         for (size_t i = 0; i < count; i++) finish(completions[i].user_data, completions[i].status);
         outstanding -= count;
     }

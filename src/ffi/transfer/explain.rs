@@ -28,6 +28,10 @@ pub struct kvmem_transfer_info {
     pub num_requests: u64,
     /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     pub duration_ns: u64,
+    /// Layers of the last run that have moved, counted from the first; 0 before the first run. Their blocks
+    /// can be used. Without KVMEM_TRANSFER_BY_LAYER it is 0 until the run has ended. After a failed run it is
+    /// the number of layers that had moved.
+    pub layers_moved: u64,
     /// KVMEM_METHOD_* value.
     pub method: u32,
     /// 0.
@@ -47,12 +51,14 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
             let info = out(info, "info")?;
             let transfer = borrow(scope, transfer)?;
             let summary = transfer.summary()?;
+            let layers_moved = transfer.moved_layers()?;
             info.write(kvmem_transfer_info {
                 bytes: summary.bytes,
                 num_pieces: summary.pieces,
                 num_moves: summary.moves,
                 num_requests: summary.requests,
                 duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
+                layers_moved,
                 method: value_of(transfer.method()?),
                 reserved: 0,
             });

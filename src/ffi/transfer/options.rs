@@ -23,7 +23,7 @@ pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1;
 /// Exclude methods through host memory that is neither source nor destination: all methods between a file and
 /// a GPU except GPUDirect Storage, and all methods to a peer.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
-/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_info,
 /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
 /// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
 /// kvmem_transfer_explain reports by how much.

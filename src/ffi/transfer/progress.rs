@@ -1,34 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The layers of a run that have moved.
+//! Waiting for the layers of a run.
 
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
-use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::time::timeout;
 use crate::ffi::transfer::kvmem_transfer;
-
-/// Returns how many layers of the last run have moved. The blocks of these layers, counted from the first,
-/// can be used. Never waits.
-///
-/// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
-/// failed run it is the number of layers that had moved.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_get_layers(
-    transfer: *const kvmem_transfer,
-    num_layers: *mut u64,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let num_layers = out(num_layers, "num_layers")?;
-            num_layers.write(borrow(scope, transfer)?.moved_layers()?);
-            Ok(())
-        })
-    }
-}
 
 /// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
 /// flight.

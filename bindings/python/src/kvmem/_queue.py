@@ -139,16 +139,13 @@ class Queue(Handle):
         handle = self._handle
         array, count = ffi.new("kvmem_completion[]", _BATCH), ffi.new("size_t *")
         while True:
-            if limit and not found:
-                error = ffi.new("kvmem_error **")
-                status = lib.kvmem_queue_wait(handle, limit, array, _BATCH, count, error)
+            error = ffi.new("kvmem_error **")
+            status = lib.kvmem_queue_wait(handle, 0 if found else limit, array, _BATCH, count, error)
+            if status < 0:
+                failure = _errors.taken(status, error)
                 if status == k.Status.TIMED_OUT:
-                    _errors.taken(status, error)
                     return found
-                if status < 0:
-                    raise _errors.taken(status, error)
-            else:
-                _errors.call(lib.kvmem_queue_poll, handle, array, _BATCH, count)
+                raise failure
             found.extend(self._made(array[index]) for index in range(count[0]))
             if count[0] < _BATCH:
                 return found
@@ -199,7 +196,7 @@ class Queue(Handle):
         awaited = set(self._pending)
         handle = self._handle
         while True:
-            _errors.call(lib.kvmem_queue_poll, handle, self._array, _BATCH, self._count)
+            _errors.call(lib.kvmem_queue_wait, handle, 0, self._array, _BATCH, self._count)
             for index in range(self._count[0]):
                 token = self._array[index].user_data
                 completion = self._made(self._array[index])

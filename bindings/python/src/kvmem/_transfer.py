@@ -333,9 +333,9 @@ class Transfer(Handle):
     @property
     def layers_moved(self) -> int:
         """How many layers of the last run have moved, with TransferFlags.BY_LAYER."""
-        out = ffi.new("uint64_t *")
-        _errors.call(lib.kvmem_transfer_get_layers, self._handle, out)
-        return int(out[0])
+        out = ffi.new("kvmem_transfer_info *")
+        _errors.call(lib.kvmem_transfer_get_info, self._handle, out)
+        return int(out.layers_moved)
 
     def wait_layers(self, num_layers: int = 0, timeout: float | None = None) -> None:
         """Waits until the first layers of the last run have moved; 0 for all."""

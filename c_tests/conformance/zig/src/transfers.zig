@@ -13,10 +13,9 @@ pub const table = .{
     .{ "queue_wait", queueWait },                     .{ "transfer_create", transferCreate },
     .{ "transfer_start", transferStart },             .{ "transfer_prepare", transferPrepare },
     .{ "transfer_submit", transferSubmit },           .{ "transfer_poll", transferPoll },
-    .{ "transfer_wait", transferWait },               .{ "transfer_get_layers", transferLayers },
-    .{ "transfer_wait_layers", transferWaitLayers },  .{ "transfer_get_info", transferInfo },
-    .{ "transfer_get_methods", usedMethod },          .{ "transfer_get_mismatches", mismatches },
-    .{ "transfer_get_checksums", computedChecksums },
+    .{ "transfer_wait", transferWait },               .{ "transfer_wait_layers", transferWaitLayers },
+    .{ "transfer_get_info", transferInfo },           .{ "transfer_get_methods", usedMethod },
+    .{ "transfer_get_mismatches", mismatches },       .{ "transfer_get_checksums", computedChecksums },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
@@ -143,10 +142,6 @@ fn transferPoll(s: *Step) Outcome!void {
 
 fn transferWait(s: *Step) Outcome!void {
     try (try transfer(s)).wait(try s.numberOr("timeout_ns", kvmem.forever), &s.diagnostics);
-}
-
-fn transferLayers(s: *Step) Outcome!void {
-    try s.put("num_layers", try (try transfer(s)).layers(&s.diagnostics));
 }
 
 fn transferWaitLayers(s: *Step) Outcome!void {
