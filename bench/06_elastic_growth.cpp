@@ -229,10 +229,9 @@ int find_peer()
     kvmem_cuda_info driver{};
     kv::call(kvmem_cuda_get_info, &driver);
     for (int other = 0; other < driver.device_count; ++other) {
-        bool can = false;
-        if (other != device)
-            kv::call(kvmem_cuda_can_access, other, device, &can);
-        if (can)
+        kvmem_cuda_device_info info{};
+        kv::call(kvmem_cuda_get_device_info, other, &info);
+        if (other != device && ((info.can_access >> device) & 1) != 0)
             return other;
     }
     return -1;

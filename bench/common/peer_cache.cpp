@@ -50,9 +50,9 @@ uint64_t registered_at_once(const side &cache, const cache_shape &shape)
     if (shape.elastic == 0)
         return cache.used();
     const auto memory = kv::make<kv::region>(kvmem_layout_get_region, cache.layout().get(), size_t{0});
-    kvmem_elastic_info info{};
-    kv::call(kvmem_region_get_elastic_info, memory.get(), &info);
-    return info.extent_size;
+    kvmem_region_info info{};
+    kv::call(kvmem_region_get_info, memory.get(), &info);
+    return info.memory_page_size;
 }
 
 void add_cache(nixl::agent &agent, const side &cache, const cache_shape &shape, int device)
@@ -77,11 +77,10 @@ int other_gpu(int device)
 {
     kvmem_cuda_info driver{};
     kv::call(kvmem_cuda_get_info, &driver);
+    kvmem_cuda_device_info info{};
+    kv::call(kvmem_cuda_get_device_info, device, &info);
     for (int other = 0; other < driver.device_count; ++other) {
-        bool reaches = false;
-        if (other != device)
-            kv::call(kvmem_cuda_can_access, device, other, &reaches);
-        if (reaches)
+        if (other != device && ((info.can_access >> other) & 1) != 0)
             return other;
     }
     return -1;

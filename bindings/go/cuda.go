@@ -75,15 +75,6 @@ func FindCUDADevice(uuid UUID) (int32, error) {
 	return int32(device), err
 }
 
-// CanAccess returns whether a GPU can map the memory of another GPU, its owner.
-func CanAccess(device, owner int32) (bool, error) {
-	var result C.bool
-	err := try(func(failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_cuda_can_access(C.int32_t(device), C.int32_t(owner), &result, failure)
-	})
-	return bool(result), err
-}
-
 // Stream is a stream of the CUDA driver: a CUstream or cudaStream_t.
 type Stream unsafe.Pointer
 

@@ -172,9 +172,7 @@ func TestRegions(t *testing.T) {
 	}
 	fails(t, region.Commit(0, 1), kvmem.ErrInvalidArgument, "elastic")
 	fails(t, region.Decommit(0, 1), kvmem.ErrInvalidArgument, "elastic")
-	_, err := region.ElasticInfo()
-	fails(t, err, kvmem.ErrInvalidArgument, "elastic")
-	_, err = region.Path()
+	_, err := region.Path()
 	fails(t, err, kvmem.ErrNotFound, "")
 	_, err = region.AgentName(0)
 	fails(t, err, kvmem.ErrNotFound, "")

@@ -199,21 +199,7 @@ func (r *Region) Info() (RegionInfo, error) {
 		Address: uint64(i.address), Size: uint64(i.size), MemoryPageSize: uint64(i.memory_page_size), Alignment: uint64(i.alignment),
 		Flags: RegionFlags(i.flags), Tier: Tier(i.tier), Origin: Origin(i.origin), Device: int32(i.device),
 		NUMANode: int32(i.numa_node), FD: int32(i.fd), RegistrationCount: uint32(i.registration_count),
-	}, nil
-}
-
-// ElasticInfo returns the state of an elastic region.
-func (r *Region) ElasticInfo() (ElasticInfo, error) {
-	var i C.kvmem_elastic_info
-	err := r.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_region_get_elastic_info((*C.kvmem_region)(p), &i, failure)
-	})
-	if err != nil {
-		return ElasticInfo{}, err
-	}
-	return ElasticInfo{
-		ExtentSize: uint64(i.extent_size), NumExtents: uint64(i.num_extents), NumCommitted: uint64(i.num_committed),
-		Generation: uint64(i.generation),
+		NumExtents: uint64(i.num_extents), NumCommitted: uint64(i.num_committed), Generation: uint64(i.generation),
 	}, nil
 }
 

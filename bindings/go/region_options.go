@@ -198,13 +198,7 @@ type RegionInfo struct {
 	FD int32
 	// RegistrationCount is the number of agents that the region is registered with; AgentName returns their names.
 	RegistrationCount uint32
-}
-
-// ElasticInfo is the state of an elastic region.
-type ElasticInfo struct {
-	// ExtentSize in bytes.
-	ExtentSize uint64
-	// NumExtents that the addresses can hold.
+	// NumExtents that the addresses of elastic memory can hold. This and the next two fields of a view are those of its region.
 	NumExtents uint64
 	// NumCommitted extents have memory.
 	NumCommitted uint64

@@ -119,18 +119,27 @@ func (m *VMMMemory) ExportFabric() (FabricHandle, error) {
 }
 
 // VMMRange is a reserved range of device addresses.
-type VMMRange struct{ object }
+type VMMRange struct {
+	object
+	// Address of the first byte.
+	Address uint64
+	// Size in bytes.
+	Size uint64
+}
 
 // NewVMMRange reserves a range of device addresses. It allocates no memory. Alignment 0 is the driver's default.
 func NewVMMRange(size, alignment uint64) (*VMMRange, error) {
-	var reserved *C.kvmem_vmm_range
+	var (
+		reserved *C.kvmem_vmm_range
+		span     C.kvmem_vmm_span
+	)
 	err := try(func(failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_vmm_range_create(C.uint64_t(size), C.uint64_t(alignment), &reserved, failure)
+		return C.kvmem_vmm_range_create(C.uint64_t(size), C.uint64_t(alignment), &span, &reserved, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
-	r := &VMMRange{}
+	r := &VMMRange{Address: uint64(span.address), Size: uint64(span.size)}
 	r.own("range", unsafe.Pointer(reserved), func(p unsafe.Pointer) { C.kvmem_vmm_range_destroy((*C.kvmem_vmm_range)(p)) })
 	return r, nil
 }
@@ -145,18 +154,13 @@ func (r *VMMRange) ref() *object {
 // Close closes the handle. The addresses are freed when nothing is mapped there.
 func (r *VMMRange) Close() error { return r.ref().closeObject() }
 
-// Span returns the first address and the size in bytes.
-func (r *VMMRange) Span() (address, size uint64, err error) {
-	var a, s C.uint64_t
-	err = r.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_vmm_range_get_span((*C.kvmem_vmm_range)(p), &a, &s, failure)
-	})
-	return uint64(a), uint64(s), err
-}
-
 // VMMMapping is VMM memory that is mapped into a range. It keeps both alive.
 type VMMMapping struct {
 	object
+	// Address of the first byte.
+	Address uint64
+	// Size in bytes: that of the memory.
+	Size    uint64
 	parents any
 }
 
@@ -171,15 +175,18 @@ func (r *VMMRange) Map(offset uint64, memory *VMMMemory) (*VMMMapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	var mapping *C.kvmem_vmm_mapping
+	var (
+		mapping *C.kvmem_vmm_mapping
+		span    C.kvmem_vmm_span
+	)
 	err = r.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_vmm_mapping_create((*C.kvmem_vmm_range)(p), C.uint64_t(offset), (*C.kvmem_vmm_memory)(mapped),
-			&mapping, failure)
+			&span, &mapping, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &VMMMapping{parents: []any{r, memory}}
+	m := &VMMMapping{Address: uint64(span.address), Size: uint64(span.size), parents: []any{r, memory}}
 	m.own("mapping", unsafe.Pointer(mapping), func(p unsafe.Pointer) {
 		C.kvmem_vmm_mapping_destroy((*C.kvmem_vmm_mapping)(p))
 	})
@@ -210,13 +217,4 @@ func (m *VMMMapping) Access(device int32) (Access, error) {
 		return C.kvmem_vmm_mapping_get_access((*C.kvmem_vmm_mapping)(p), C.int32_t(device), &access, failure)
 	})
 	return Access(access), err
-}
-
-// Span returns the first address and the size in bytes.
-func (m *VMMMapping) Span() (address, size uint64, err error) {
-	var a, s C.uint64_t
-	err = m.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_vmm_mapping_get_span((*C.kvmem_vmm_mapping)(p), &a, &s, failure)
-	})
-	return uint64(a), uint64(s), err
 }

@@ -20,11 +20,6 @@ static void get_device_info(fuzz *fuzz) {
     }
 }
 
-static void can_access(fuzz *fuzz) {
-    bool can = false;
-    TRY(fuzz, kvmem_cuda_can_access, random_device(fuzz), random_device(fuzz), or_null(fuzz, &can));
-}
-
 /* Serialized rates, sometimes damaged. */
 static void copy_rates(fuzz *fuzz) {
     const int32_t device = random_device(fuzz), peer = random_one_in(fuzz, 2) ? device : random_device(fuzz);
@@ -82,14 +77,8 @@ static void create_range(fuzz *fuzz) {
     static const uint64_t alignments[] = {0, 0, GRANULE, 3, UINT64_C(1) << 63};
     const uint64_t size =
         random_one_in(fuzz, 20) ? random_size(fuzz, 8 * MIB) : GRANULE * (1 + random_below(fuzz, 4));
-    CREATE(fuzz, RANGES, kvmem_vmm_range_create, size, random_of(fuzz, alignments));
-}
-
-static void range_get_span(fuzz *fuzz) {
-    uint64_t address = 0;
-    uint64_t size = 0;
-    TRY(fuzz, kvmem_vmm_range_get_span, table_pick(fuzz, RANGES), or_null(fuzz, &address),
-        or_null(fuzz, &size));
+    kvmem_vmm_span span = {0};
+    CREATE(fuzz, RANGES, kvmem_vmm_range_create, size, random_of(fuzz, alignments), or_null(fuzz, &span));
 }
 
 static void create_memory(fuzz *fuzz) {
@@ -97,10 +86,15 @@ static void create_memory(fuzz *fuzz) {
     CREATE(fuzz, MEMORIES, kvmem_vmm_memory_create, or_null(fuzz, &options));
 }
 
+/* Also retains the memory of the mapping. */
 static void create_mapping(fuzz *fuzz) {
     kvmem_vmm_range *range = table_pick(fuzz, RANGES);
     const uint64_t offset = random_one_in(fuzz, 20) ? random_next(fuzz) : GRANULE * random_below(fuzz, 3);
-    CREATE(fuzz, MAPPINGS, kvmem_vmm_mapping_create, range, offset, table_pick(fuzz, MEMORIES));
+    kvmem_vmm_span span = {0};
+    CREATE(fuzz, MAPPINGS, kvmem_vmm_mapping_create, range, offset, table_pick(fuzz, MEMORIES), or_null(fuzz, &span));
+    if (span.address != 0)
+        CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain,
+               random_one_in(fuzz, 20) ? random_next(fuzz) : span.address);
 }
 
 static void set_access(fuzz *fuzz) {
@@ -113,18 +107,6 @@ static void get_access(fuzz *fuzz) {
     uint32_t access = 0;
     TRY(fuzz, kvmem_vmm_mapping_get_access, table_pick(fuzz, MAPPINGS), random_device(fuzz),
         or_null(fuzz, &access));
-}
-
-/* Also retains the memory of the mapping. */
-static void mapping_get_span(fuzz *fuzz) {
-    uint64_t address = 0;
-    uint64_t size = 0;
-    kvmem_vmm_mapping *mapping = table_pick(fuzz, MAPPINGS);
-    if (TRY(fuzz, kvmem_vmm_mapping_get_span, mapping, &address, or_null(fuzz, &size)) == KVMEM_STATUS_OK) {
-        TRY(fuzz, kvmem_vmm_mapping_set_access, mapping, random_device(fuzz), KVMEM_ACCESS_READ_WRITE);
-        CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain,
-               random_one_in(fuzz, 20) ? random_next(fuzz) : address);
-    }
 }
 
 static void export_and_import(fuzz *fuzz) {
@@ -153,18 +135,15 @@ DESTROYS(destroy_mapping, MAPPINGS)
 const operation cuda_operations[] = {
     OPERATION(1, get_cuda_info),
     OPERATION(1, get_device_info),
-    OPERATION(1, can_access),
     OPERATION(1, copy_rates),
     OPERATION(1, default_rates),
     OPERATION_WITH(3, ipc, BIT(REGIONS), 0),
     OPERATION(1, get_granularity),
     OPERATION_WITH(3, create_range, 0, BIT(RANGES)),
-    OPERATION_WITH(1, range_get_span, BIT(RANGES), 0),
     OPERATION_WITH(3, create_memory, 0, BIT(MEMORIES)),
     OPERATION_WITH(6, create_mapping, BIT(RANGES) | BIT(MEMORIES), BIT(MAPPINGS)),
     OPERATION_WITH(3, set_access, BIT(MAPPINGS), 0),
     OPERATION_WITH(1, get_access, BIT(MAPPINGS), 0),
-    OPERATION_WITH(2, mapping_get_span, BIT(MAPPINGS), 0),
     OPERATION_WITH(4, export_and_import, BIT(MEMORIES), 0),
     OPERATION_WITH(2, export_and_import_fabric, BIT(MEMORIES), 0),
     OPERATION_WITH(2, destroy_range, BIT(RANGES), 0),

@@ -85,10 +85,12 @@ static void get_agent(fuzz *fuzz) {
 /* An elastic region, if a few tries find one. */
 static kvmem_region *pick_elastic(fuzz *fuzz) {
     kvmem_region *region = NULL;
-    kvmem_elastic_info info;
+    kvmem_region_info info;
     for (int i = 0; i < 6; i++) {
         region = table_pick(fuzz, REGIONS);
-        if (TRY(fuzz, kvmem_region_get_elastic_info, region, &info) == KVMEM_STATUS_OK) break;
+        if (TRY(fuzz, kvmem_region_get_info, region, &info) == KVMEM_STATUS_OK &&
+            info.tier == KVMEM_TIER_ELASTIC)
+            break;
     }
     return region;
 }

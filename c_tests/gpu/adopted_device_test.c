@@ -80,14 +80,14 @@ TEST(memory_is_adopted_with_the_access_that_the_gpu_has) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 0);
     GET(uint64_t, granularity, kvmem_vmm_get_granularity, &options, KVMEM_GRANULARITY_MINIMUM);
     options.size = granularity;
-    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * granularity, 0);
+    kvmem_vmm_span span;
+    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * granularity, 0, &span);
     OWN(kvmem_vmm_memory, first, kvmem_vmm_memory_create, &options);
     OWN(kvmem_vmm_memory, second, kvmem_vmm_memory_create, &options);
-    OWN(kvmem_vmm_mapping, writable, kvmem_vmm_mapping_create, range, 0, first);
-    OWN(kvmem_vmm_mapping, other, kvmem_vmm_mapping_create, range, granularity, second);
+    OWN(kvmem_vmm_mapping, writable, kvmem_vmm_mapping_create, range, 0, first, NULL);
+    OWN(kvmem_vmm_mapping, other, kvmem_vmm_mapping_create, range, granularity, second, NULL);
     EXPECT_OK(kvmem_vmm_mapping_set_access(writable, 0, KVMEM_ACCESS_READ_WRITE, ERR));
-    uint64_t address = 0, size = 0;
-    EXPECT_OK(kvmem_vmm_mapping_get_span(writable, &address, &size, ERR));
+    const uint64_t address = span.address;
     retain_device(0); /* VMM memory has no context */
     refuse(address, 2 * granularity, 0, KVMEM_STATUS_PERMISSION_DENIED, "no access");
     refuse(address + granularity, 1, 0, KVMEM_STATUS_PERMISSION_DENIED, "no access");

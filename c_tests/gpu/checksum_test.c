@@ -58,7 +58,7 @@ TEST(elastic_blocks_of_several_planes_have_checksums) {
                     it.order = orders[i]);
         OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
-        const uint64_t of_extent = elastic_layout_memory(layout).extent_size / strides.block_stride;
+        const uint64_t of_extent = elastic_layout_memory(layout).memory_page_size / strides.block_stride;
         CHECK(of_extent < config.num_blocks);
         EXPECT_OK(kvmem_layout_resize(layout, of_extent, ERR));
         kvmem_layout_config one = WITH(config, it.num_blocks = 1, it.order = "BLNHC");

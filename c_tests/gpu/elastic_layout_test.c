@@ -158,7 +158,7 @@ TEST(no_block_crosses_an_extent) {
         kvmem_layout_config config = config_of(&kv_kinds[i]);
         config.inner_dim = 577; /* blocks of an odd size are padded */
         OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
-        const uint64_t extent = elastic_layout_memory(layout).extent_size;
+        const uint64_t extent = elastic_layout_memory(layout).memory_page_size;
         GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
         CHECK_EQ(extent % strides.block_stride, 0);
         for (uint64_t block = 0; block < BLOCKS; block++) {

@@ -54,7 +54,7 @@ static void run_concurrently(step *first, step *second) {
 
 /* Checks that all or no extents are committed. */
 static void check_all_or_none(const kvmem_region *region, int trial) {
-    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
+    const kvmem_region_info info = region_info(region);
     if (info.num_committed != 0 && info.num_committed != info.num_extents)
         FAIL("trial %d: %llu of %llu extents are committed", trial, (unsigned long long)info.num_committed,
              (unsigned long long)info.num_extents);

@@ -31,10 +31,9 @@ void elastic_parts_close(elastic_parts *parts) {
     for (size_t i = 0; i < parts->options.count; i++) CALL(kvmem_region_destroy(parts->views[i]));
 }
 
-kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout) {
+kvmem_region_info elastic_layout_memory(const kvmem_layout *layout) {
     OWN(kvmem_region, region, kvmem_layout_get_region, layout, 0);
-    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
-    return info;
+    return region_info(region);
 }
 
 void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed) {
@@ -47,7 +46,7 @@ void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agen
     side->model.layout = elastic_layout(&own, side->device, agent);
     side->blocks_in_use = config->num_blocks;
     EXPECT_OK(kvmem_layout_resize(side->model.layout, side->blocks_in_use, ERR));
-    const kvmem_elastic_info info = elastic_layout_memory(side->model.layout);
+    const kvmem_region_info info = elastic_layout_memory(side->model.layout);
     CHECK_EQ(info.num_committed < info.num_extents, partly);
     elastic_side_write(side);
 }

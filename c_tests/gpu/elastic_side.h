@@ -19,7 +19,7 @@ void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config,
 void elastic_parts_close(elastic_parts *parts);
 
 /* Returns the elastic info of the region of an elastic layout. */
-kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout);
+kvmem_region_info elastic_layout_memory(const kvmem_layout *layout);
 
 /* For side_open. The side's place determines how many blocks have memory. */
 void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);

@@ -10,7 +10,6 @@
 static void query(int device) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     GET(kvmem_cuda_device_info, device_info, kvmem_cuda_get_device_info, device);
-    GET(bool, can, kvmem_cuda_can_access, device, device);
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_device_info(info.device_count, &device_info, ERR));
 }
 

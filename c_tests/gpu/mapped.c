@@ -4,13 +4,14 @@
 
 mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access) {
     mapped made = {0};
-    GET(kvmem_vmm_range *, range, kvmem_vmm_range_create, size, 0);
-    EXPECT_OK(kvmem_vmm_mapping_create(range, 0, memory, &made.mapping, ERR));
+    GET(kvmem_vmm_range *, range, kvmem_vmm_range_create, size, 0, NULL);
+    kvmem_vmm_span span;
+    EXPECT_OK(kvmem_vmm_mapping_create(range, 0, memory, &span, &made.mapping, ERR));
     kvmem_vmm_memory_destroy(memory);
     kvmem_vmm_range_destroy(range);
     EXPECT_OK(kvmem_vmm_mapping_set_access(made.mapping, device, access, ERR));
-    GET(uint64_t, mapped_size, kvmem_vmm_mapping_get_span, made.mapping, &made.address);
-    CHECK_EQ(mapped_size, size);
+    CHECK_EQ(span.size, size);
+    made.address = span.address;
     return made;
 }
 

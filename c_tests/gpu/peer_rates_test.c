@@ -30,7 +30,7 @@ static void check_figures(const rates_blob *rates) {
 
 /* Rates measured with the stand-in may be implausible, so that defaults replace them. */
 static void check_measured(int device, const rates_blob *rates) {
-    GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
+    const bool can = gpu_can_access(device, 1 - device);
     check_figures(rates);
     const kvmem_rates_info info = rates_info(rates);
     CHECK(info.read_bytes_per_second == rates_figure(rates, PEER_RATE_READ));
@@ -46,7 +46,7 @@ static void check_measured(int device, const rates_blob *rates) {
 
 TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
     for (int device = 0; device < 2; device++) {
-        GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
+        const bool can = gpu_can_access(device, 1 - device);
         await_context_release(1 - device);
         load(device, NULL);
         const rates_blob first = get_rates(device);

@@ -156,7 +156,7 @@ TEST(adopting_a_range_on_both_devices_fails) {
 TEST(access_to_a_mapping_is_set_for_the_other_device_if_supported) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB);
     uint32_t access = KVMEM_ACCESS_READ;
-    GET(bool, can, kvmem_cuda_can_access, 1, 0);
+    const bool can = gpu_can_access(1, 0);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
     MAPPED(it, memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
     EXPECT(can ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,

@@ -78,9 +78,9 @@ TEST(exporting_imported_memory_fails) {
 
 static void refuse_to_map(int fd, uint64_t size) {
     OWN(kvmem_vmm_memory, memory, kvmem_vmm_memory_import_fd, fd, size, 0);
-    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * SIZE, 0);
+    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * SIZE, 0, NULL);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "probably has another size", kvmem_vmm_mapping_create, range, 0,
-           memory);
+           memory, NULL);
 }
 
 TEST(mapping_with_a_wrong_size_fails) {

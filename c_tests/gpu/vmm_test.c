@@ -20,7 +20,7 @@ static uint64_t granule(void) {
 }
 
 static kvmem_vmm_range *reserve(uint64_t granules) {
-    return MADE(kvmem_vmm_range, kvmem_vmm_range_create, granules * granule(), 0);
+    return MADE(kvmem_vmm_range, kvmem_vmm_range_create, granules * granule(), 0, NULL);
 }
 
 static kvmem_vmm_memory *create(const kvmem_vmm_options *options) {
@@ -32,8 +32,9 @@ static kvmem_vmm_memory *create_granules(uint64_t granules) {
     return create(&options);
 }
 
-static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory) {
-    return MADE(kvmem_vmm_mapping, kvmem_vmm_mapping_create, range, offset, memory);
+static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory,
+                              kvmem_vmm_span *span) {
+    return MADE(kvmem_vmm_mapping, kvmem_vmm_mapping_create, range, offset, memory, span);
 }
 
 /* A range, memory, and a mapping of the memory in the range. Sizes and offsets of vmm_open are in
@@ -42,12 +43,13 @@ typedef struct vmm {
     kvmem_vmm_range *range;
     kvmem_vmm_memory *memory;
     kvmem_vmm_mapping *mapping;
+    kvmem_vmm_span reserved, mapped;
 } vmm;
 
 static void vmm_open(vmm *vmm, uint64_t reserved, uint64_t offset, uint64_t created) {
-    vmm->range = reserve(reserved);
+    vmm->range = MADE(kvmem_vmm_range, kvmem_vmm_range_create, reserved * granule(), 0, &vmm->reserved);
     vmm->memory = create_granules(created);
-    vmm->mapping = map(vmm->range, offset * granule(), vmm->memory);
+    vmm->mapping = map(vmm->range, offset * granule(), vmm->memory, &vmm->mapped);
 }
 
 static void vmm_close(vmm *vmm) {
@@ -66,23 +68,14 @@ static void expect_access(const kvmem_vmm_mapping *mapping, uint32_t expected) {
     CHECK_EQ(access, expected);
 }
 
-static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
-    uint64_t address = 0;
-    GET(uint64_t, size, kvmem_vmm_mapping_get_span, mapping, &address);
-    return address;
-}
-
 TEST(mapped_memory_is_written_and_read) {
     const uint64_t unit = granule();
-    uint64_t start = 0;
-    uint64_t address = 0;
     OPENED(vmm, vmm, 4, 1, 2);
-    GET(uint64_t, reserved, kvmem_vmm_range_get_span, vmm.range, &start);
+    const uint64_t start = vmm.reserved.address, address = vmm.mapped.address;
     CHECK(start != 0);
-    CHECK_EQ(reserved, 4 * unit);
-    GET(uint64_t, mapped, kvmem_vmm_mapping_get_span, vmm.mapping, &address);
+    CHECK_EQ(vmm.reserved.size, 4 * unit);
     CHECK_EQ(address, start + unit);
-    CHECK_EQ(mapped, 2 * unit);
+    CHECK_EQ(vmm.mapped.size, 2 * unit);
     allow(vmm.mapping);
     fill_device(0, address, 2 * unit, 0x5A);
     check_device(0, address, 2 * unit, 0x5A);
@@ -91,11 +84,11 @@ TEST(mapped_memory_is_written_and_read) {
 TEST(memory_outlives_its_mapping) {
     OPENED(vmm, vmm, 2, 0, 1);
     allow(vmm.mapping);
-    fill_device(0, start_of(vmm.mapping), 4096, 0x33);
+    fill_device(0, vmm.mapped.address, 4096, 0x33);
     CALL(kvmem_vmm_mapping_destroy(vmm.mapping));
-    vmm.mapping = map(vmm.range, granule(), vmm.memory);
+    vmm.mapping = map(vmm.range, granule(), vmm.memory, &vmm.mapped);
     allow(vmm.mapping);
-    check_device(0, start_of(vmm.mapping), 4096, 0x33);
+    check_device(0, vmm.mapped.address, 4096, 0x33);
 }
 
 TEST(memory_of_a_numa_node_is_mapped) {
@@ -104,10 +97,10 @@ TEST(memory_of_a_numa_node_is_mapped) {
     kvmem_vmm_options options = WITH(vmm_options(info.numa_node, 0), it.location = KVMEM_VMM_HOST_NUMA);
     EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR));
     CLEANUP(vmm_close) vmm vmm = {.range = reserve(options.size / granule() + 1), .memory = create(&options)};
-    vmm.mapping = map(vmm.range, 0, vmm.memory);
+    vmm.mapping = map(vmm.range, 0, vmm.memory, &vmm.mapped);
     allow(vmm.mapping);
-    fill_device(0, start_of(vmm.mapping), 4096, 0x66);
-    check_device(0, start_of(vmm.mapping), 4096, 0x66);
+    fill_device(0, vmm.mapped.address, 4096, 0x66);
+    check_device(0, vmm.mapped.address, 4096, 0x66);
 }
 
 TEST(access_is_that_of_the_last_call) {
@@ -136,7 +129,7 @@ TEST(any_order_of_destruction_is_safe) {
     for (size_t i = 0; i < NUM(orders); i++) {
         vmm vmm;
         vmm_open(&vmm, 32, 0, 32);
-        const uint64_t address = start_of(vmm.mapping);
+        const uint64_t address = vmm.mapped.address;
         allow(vmm.mapping);
         for (const char *next = orders[i]; *next != '\0'; next++) {
             if (*next == 'r') {
@@ -158,16 +151,16 @@ TEST(overlapping_mappings_are_rejected) {
     OWNED(kvmem_vmm_range) range = reserve(5);
     OWNED(kvmem_vmm_memory) one = create_granules(1);
     OWNED(kvmem_vmm_memory) three = create_granules(3);
-    kvmem_vmm_mapping *mapping = map(range, 2 * unit, one);
+    kvmem_vmm_mapping *mapping = map(range, 2 * unit, one, NULL);
     const kvmem_status already_exists = KVMEM_STATUS_ALREADY_EXISTS;
     const char *const message = TEXT("mapped at offset %ju", 2 * (uintmax_t)unit);
-    REFUSE(already_exists, message, kvmem_vmm_mapping_create, range, 2 * unit, one);
+    REFUSE(already_exists, message, kvmem_vmm_mapping_create, range, 2 * unit, one, NULL);
     for (uint64_t first = 0; first <= 2; first++)
-        REFUSE(already_exists, message, kvmem_vmm_mapping_create, range, first * unit, three);
-    kvmem_vmm_mapping *adjacent = map(range, 3 * unit, one);
+        REFUSE(already_exists, message, kvmem_vmm_mapping_create, range, first * unit, three, NULL);
+    kvmem_vmm_mapping *adjacent = map(range, 3 * unit, one, NULL);
     CALL(kvmem_vmm_mapping_destroy(adjacent));
     CALL(kvmem_vmm_mapping_destroy(mapping));
-    mapping = map(range, 2 * unit, three); /* nothing is mapped */
+    mapping = map(range, 2 * unit, three, NULL); /* nothing is mapped */
     CALL(kvmem_vmm_mapping_destroy(mapping));
 }
 
@@ -175,15 +168,15 @@ TEST(invalid_offsets_are_rejected) {
     const uint64_t unit = granule();
     OWNED(kvmem_vmm_range) range = reserve(3);
     OWNED(kvmem_vmm_memory) memory = create_granules(2);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, unit / 2, memory);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, 1, memory);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 2 * unit, memory);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 3 * unit, memory);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 0 - unit, memory);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, unit / 2, memory, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, 1, memory, NULL);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 2 * unit, memory, NULL);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 3 * unit, memory, NULL);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 0 - unit, memory, NULL);
 }
 
 static void refuse_range(uint64_t size, uint64_t alignment, const char *part) {
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_vmm_range_create, size, alignment);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_vmm_range_create, size, alignment, NULL);
 }
 
 TEST(invalid_ranges_are_rejected) {
@@ -194,11 +187,10 @@ TEST(invalid_ranges_are_rejected) {
 
 TEST(a_range_has_the_requested_alignment) {
     const uint64_t alignment = 64 * MIB;
-    uint64_t address = 0;
-    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, granule(), alignment);
-    GET(uint64_t, size, kvmem_vmm_range_get_span, range, &address);
-    CHECK_EQ(address % alignment, 0);
-    CHECK_EQ(size, granule());
+    kvmem_vmm_span span;
+    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, granule(), alignment, &span);
+    CHECK_EQ(span.address % alignment, 0);
+    CHECK_EQ(span.size, granule());
 }
 
 static void refuse_memory(const kvmem_vmm_options *options, kvmem_status status, const char *part) {

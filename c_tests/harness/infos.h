@@ -18,6 +18,12 @@ INFO(kvmem_share_info, share_info, kvmem_share_get_info, kvmem_share)
 INFO(kvmem_transfer_info, transfer_info, kvmem_transfer_get_info, kvmem_transfer)
 #undef INFO
 
+/* Whether a GPU can map the memory of another one. */
+static inline bool gpu_can_access(int device, int owner) {
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
+    return (info.can_access >> owner & 1) != 0;
+}
+
 /* The method that a transfer takes, as kvmem_transfer_get_methods returns it. */
 static inline kvmem_compared_method transfer_used_method(const kvmem_transfer *transfer) {
     kvmem_compared_method used;

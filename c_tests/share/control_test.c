@@ -82,8 +82,7 @@ static void read_everything(kvmem_region *region, memory_kind kind, size_t at) {
     expect_one_of(viewed, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, "create_view", at);
     CALL(kvmem_region_destroy(view));
     if (memory_tier(kind) == KVMEM_TIER_ELASTIC) {
-        GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
-        CHECK_EQ(info.num_extents, MEMORY_SIZE / MEMORY_EXTENT);
+        CHECK_EQ(region_info(region).num_extents, MEMORY_SIZE / MEMORY_EXTENT);
     }
     unsigned char page[4096];
     memory_read(region, MEMORY_SIZE - sizeof(page), page, sizeof(page));

@@ -111,19 +111,14 @@ TEST(a_share_opened_after_a_decommit_is_stale) {
     FETCH(KVMEM_STATUS_OK, elastic_pair.mapped, 0);
 }
 
-static kvmem_elastic_info elastic_info(const kvmem_region *region) {
-    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
-    return info;
-}
-
 TEST(only_the_owner_commits_and_decommits) {
     keep_context();
     CLEANUP(holder_clear) peer owner = holder_shared();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-    const kvmem_elastic_info before = elastic_info(region);
-    CHECK_EQ(before.extent_size, MEMORY_EXTENT);
+    const kvmem_region_info before = region_info(region);
+    CHECK_EQ(before.memory_page_size, MEMORY_EXTENT);
     CHECK_EQ(before.num_committed, MEMORY_SIZE / MEMORY_EXTENT);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "belongs to another process",
                    kvmem_region_commit(region, 0, MEMORY_SIZE, ERR));
@@ -131,9 +126,9 @@ TEST(only_the_owner_commits_and_decommits) {
     CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);
     holder_end_shares(&owner);
     CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
-    CHECK_EQ(elastic_info(region).generation, before.generation + 1);
+    CHECK_EQ(region_info(region).generation, before.generation + 1);
     CHECK_EQ(holder_commit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
-    CHECK_EQ(elastic_info(region).generation, before.generation + 2);
+    CHECK_EQ(region_info(region).generation, before.generation + 2);
     memory_check(region, 1); /* mappings stay until the region is destroyed */
 }
 

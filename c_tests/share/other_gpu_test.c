@@ -53,8 +53,7 @@ static void fixture_close(fixture *fixture) {
 
 static bool has_peer_access(void) {
     CHECK(driver_devices() >= 2);
-    GET(bool, can, kvmem_cuda_can_access, USER, OWNER);
-    GET(bool, can_be, kvmem_cuda_can_access, OWNER, USER);
+    const bool can = gpu_can_access(USER, OWNER), can_be = gpu_can_access(OWNER, USER);
     CHECK_EQ(can, can_be);
     return can;
 }

@@ -178,9 +178,10 @@ private:
         Finding found = finding("peers", "other GPUs");
         Value::Array reached;
         std::string without;
+        const std::uint64_t accessible = kvmem::device_info(ordinal_).can_access;
         for (std::int32_t other = 0; other < count_; ++other) {
             if (other == ordinal_) continue;
-            if (kvmem::can_access(ordinal_, other)) {
+            if (((accessible >> other) & 1) != 0) {
                 reached.emplace_back(other);
             } else {
                 without += (without.empty() ? "" : ", ") + std::to_string(other);

@@ -146,8 +146,8 @@ typedef struct kvmem_cuda_device_info {
     uint32_t multiprocessors;
     /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     int32_t numa_node;
-    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
-    /// have no bit; use kvmem_cuda_can_access.
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on,
+    /// more than a driver has, would have no bit.
     uint64_t can_access;
     /// KVMEM_CUDA_* flags.
     uint64_t capabilities;
@@ -170,12 +170,6 @@ kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *
 /// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
-
-/// Returns whether a GPU can map the memory of another GPU.
-/// @param device the GPU that maps the memory
-/// @param owner the GPU that the memory is located on
-/// @param can_access receives the result; true if both are the same GPU
-kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
 
 /* ---- Copy rates ---- */
 
@@ -442,18 +436,23 @@ kvmem_status kvmem_vmm_memory_retain(uint64_t address, kvmem_vmm_memory **memory
 /// A reserved range of device addresses. It has no memory until memory is mapped into it.
 typedef struct kvmem_vmm_range kvmem_vmm_range;
 
+/// Device addresses of a range or of a mapping.
+typedef struct kvmem_vmm_span {
+    /// First address.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+} kvmem_vmm_span;
+
 /// Reserves a range of device addresses. Allocates no memory.
 /// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
 ///        completely
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
+/// @param span receives the addresses; may be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
 ///           is not a power of two
-kvmem_status kvmem_vmm_range_create(uint64_t size, uint64_t alignment, kvmem_vmm_range **range,
-    kvmem_error **error);
-
-/// Returns the address and size of a range.
-kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range, uint64_t *address, uint64_t *size,
-    kvmem_error **error);
+kvmem_status kvmem_vmm_range_create(uint64_t size, uint64_t alignment, kvmem_vmm_span *span,
+    kvmem_vmm_range **range, kvmem_error **error);
 
 /// Destroys a range handle. The addresses are freed when nothing is mapped there.
 void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
@@ -473,12 +472,13 @@ typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
 /// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 /// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
+/// @param span receives the addresses; its size is that of the memory. May be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
 ///           a wrong size
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
 ///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
 kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory,
-    kvmem_vmm_mapping **mapping, kvmem_error **error);
+    kvmem_vmm_span *span, kvmem_vmm_mapping **mapping, kvmem_error **error);
 
 /// Sets the access of a GPU to a mapping.
 /// @return KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
@@ -487,10 +487,6 @@ kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping, int32_t de
 
 /// Returns the access of a GPU to a mapping.
 kvmem_status kvmem_vmm_mapping_get_access(const kvmem_vmm_mapping *mapping, int32_t device, uint32_t *access,
-    kvmem_error **error);
-
-/// Returns the address and size of a mapping.
-kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping, uint64_t *address, uint64_t *size,
     kvmem_error **error);
 
 /// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.

@@ -43,10 +43,6 @@ inline Return<DeviceInfo> device_info(std::int32_t device) {
 inline Return<std::int32_t> find_device(const Uuid &uuid) {
     return detail::give(detail::get<std::int32_t>(kvmem_cuda_find_device, uuid.data()));
 }
-/// Whether a GPU can map the memory of another one.
-inline Return<bool> can_access(std::int32_t device, std::int32_t owner) {
-    return detail::give(detail::get<bool>(kvmem_cuda_can_access, device, owner));
-}
 
 // ---- Copy rates ----
 

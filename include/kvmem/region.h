@@ -279,6 +279,13 @@ typedef struct kvmem_region_info {
     int32_t fd;
     /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
     uint32_t registration_count;
+    /// Elastic: extents that the addresses can hold. Others: 0. This and the next two fields of a view are
+    /// those of its region.
+    uint64_t num_extents;
+    /// Elastic: extents that have memory. Others: 0.
+    uint64_t num_committed;
+    /// Elastic: number of times that the memory at any address has changed. Others: 0.
+    uint64_t generation;
 } kvmem_region_info;
 
 /// Returns the properties of a region.
@@ -414,24 +421,6 @@ kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t
 ///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
 ///           memory stays mapped, and is used again if the extent is committed again
 kvmem_status kvmem_region_decommit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
-
-/// State of an elastic region.
-typedef struct kvmem_elastic_info {
-    /// Bytes per extent.
-    uint64_t extent_size;
-    /// Extents that the addresses can hold.
-    uint64_t num_extents;
-    /// Extents that have memory.
-    uint64_t num_committed;
-    /// Number of times that the memory at any address has changed.
-    uint64_t generation;
-} kvmem_elastic_info;
-
-/// Returns the state of an elastic region.
-/// @param region an elastic region, or a view of one
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
-kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region, kvmem_elastic_info *info,
-    kvmem_error **error);
 
 /* ---- Views ---- */
 

@@ -203,7 +203,6 @@ struct RegionInfo : kvmem_region_info {
     Flags<RegionFlag> flags{};
 };
 
-using ElasticInfo = kvmem_elastic_info;
 using RegionResidency = kvmem_region_residency;
 using RegionHolders = kvmem_region_holders;
 
@@ -332,9 +331,6 @@ public:
     }
     Return<void> decommit(std::uint64_t offset, std::uint64_t size) {
         return detail::give(detail::run(kvmem_region_decommit, get(), offset, size));
-    }
-    Return<ElasticInfo> elastic_info() const {
-        return detail::give(detail::get<ElasticInfo>(kvmem_region_get_elastic_info, get()));
     }
 
     Return<void> sync() const { return detail::give(detail::run(kvmem_region_sync, get())); }

@@ -70,24 +70,23 @@ public:
 // ---- Ranges of addresses ----
 
 /// Device addresses: the first one, and their number in bytes.
-struct AddressSpan {
-    std::uint64_t address = 0;
-    std::uint64_t size = 0;
-};
+using AddressSpan = kvmem_vmm_span;
 
 class VmmRange : public detail::Handle<kvmem_vmm_range, kvmem_vmm_range_destroy> {
 public:
     using Handle::Handle;
 
     static Return<VmmRange> create(std::uint64_t size, std::uint64_t alignment = 0) {
-        return detail::give(detail::make<VmmRange>(kvmem_vmm_range_create, size, alignment));
+        AddressSpan span{};
+        auto made = detail::make<VmmRange>(kvmem_vmm_range_create, size, alignment, &span);
+        if (made) made->span_ = span;
+        return detail::give(std::move(made));
     }
-    Return<AddressSpan> span() const {
-        AddressSpan result;
-        auto done = detail::run(kvmem_vmm_range_get_span, get(), &result.address, &result.size);
-        if (!done) return detail::give(Result<AddressSpan>(done.error()));
-        return detail::give(Result<AddressSpan>(result));
-    }
+    /// Of a range that `create` has made.
+    AddressSpan span() const noexcept { return span_; }
+
+private:
+    AddressSpan span_{};
 };
 
 // ---- Mappings ----
@@ -97,9 +96,14 @@ public:
     using Handle::Handle;
 
     static Return<VmmMapping> create(const VmmRange &range, std::uint64_t offset, const VmmMemory &memory) {
-        return detail::give(detail::make<VmmMapping>(kvmem_vmm_mapping_create, range.get(), offset,
-                                                     memory.get()));
+        AddressSpan span{};
+        auto made = detail::make<VmmMapping>(kvmem_vmm_mapping_create, range.get(), offset, memory.get(),
+                                             &span);
+        if (made) made->span_ = span;
+        return detail::give(std::move(made));
     }
+    /// Of a mapping that `create` has made.
+    AddressSpan span() const noexcept { return span_; }
     Return<void> set_access(std::int32_t device, Access access) {
         return detail::give(
             detail::run(kvmem_vmm_mapping_set_access, get(), device, static_cast<std::uint32_t>(access)));
@@ -109,12 +113,9 @@ public:
         if (!access) return detail::give(Result<Access>(access.error()));
         return detail::give(Result<Access>(Access{*access}));
     }
-    Return<AddressSpan> span() const {
-        AddressSpan result;
-        auto done = detail::run(kvmem_vmm_mapping_get_span, get(), &result.address, &result.size);
-        if (!done) return detail::give(Result<AddressSpan>(done.error()));
-        return detail::give(Result<AddressSpan>(result));
-    }
+
+private:
+    AddressSpan span_{};
 };
 
 KVMEM_HPP_END

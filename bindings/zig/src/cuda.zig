@@ -46,13 +46,6 @@ pub fn findCudaDevice(uuid: Uuid, diagnostics: ?*Diagnostics) Error!i32 {
     return device;
 }
 
-/// Whether a GPU can map the memory of another GPU, its owner.
-pub fn canAccess(device: i32, owner: i32, diagnostics: ?*Diagnostics) Error!bool {
-    var result = false;
-    try call(diagnostics, c.kvmem_cuda_can_access, .{ device, owner, &result });
-    return result;
-}
-
 /// Copy rates of a GPU, or between two, of which `device` does the work, as opaque bytes. They are measured if they are not known
 /// yet. A peer that is the device selects its own rates.
 pub fn copyRates(device: i32, peer: i32, diagnostics: ?*Diagnostics) Error!core.Blob {
@@ -137,13 +130,7 @@ pub fn vmmGranularity(options: VmmOptions, which: constants.Granularity, diagnos
     return result;
 }
 
-pub const Span = struct { address: u64, size: u64 };
-
-fn spanOf(diagnostics: ?*Diagnostics, function: anytype, handle: anytype) Error!Span {
-    var result: Span = undefined;
-    try call(diagnostics, function, .{ handle, &result.address, &result.size });
-    return result;
-}
+pub const Span = extern struct { address: u64, size: u64 };
 
 /// Physical memory without an address.
 pub const VmmMemory = struct {
@@ -195,40 +182,36 @@ pub const VmmMemory = struct {
 /// A reserved range of device addresses.
 pub const VmmRange = struct {
     handle: *c.kvmem_vmm_range,
+    span: Span,
 
     pub fn init(size: u64, alignment: u64, diagnostics: ?*Diagnostics) Error!VmmRange {
         var handle: ?*c.kvmem_vmm_range = null;
-        try call(diagnostics, c.kvmem_vmm_range_create, .{ size, alignment, &handle });
-        return .{ .handle = handle.? };
+        var span: Span = undefined;
+        try call(diagnostics, c.kvmem_vmm_range_create, .{ size, alignment, @as(*c.kvmem_vmm_span, @ptrCast(&span)), &handle });
+        return .{ .handle = handle.?, .span = span };
     }
 
     pub fn deinit(self: VmmRange) void {
         c.kvmem_vmm_range_destroy(self.handle);
     }
 
-    pub fn span(self: VmmRange, diagnostics: ?*Diagnostics) Error!Span {
-        return spanOf(diagnostics, c.kvmem_vmm_range_get_span, self.handle);
-    }
-
     /// Maps memory into the range, as a whole. No GPU has access until `setAccess` grants it.
     pub fn map(self: VmmRange, offset: u64, memory: VmmMemory, diagnostics: ?*Diagnostics) Error!VmmMapping {
         var handle: ?*c.kvmem_vmm_mapping = null;
-        try call(diagnostics, c.kvmem_vmm_mapping_create, .{ self.handle, offset, memory.handle, &handle });
-        return .{ .handle = handle.? };
+        var span: Span = undefined;
+        try call(diagnostics, c.kvmem_vmm_mapping_create, .{ self.handle, offset, memory.handle, @as(*c.kvmem_vmm_span, @ptrCast(&span)), &handle });
+        return .{ .handle = handle.?, .span = span };
     }
 };
 
 /// VMM memory that is mapped into a range. It keeps both alive.
 pub const VmmMapping = struct {
     handle: *c.kvmem_vmm_mapping,
+    span: Span,
 
     /// Unmaps the memory. No GPU may use its addresses any more.
     pub fn deinit(self: VmmMapping) void {
         c.kvmem_vmm_mapping_destroy(self.handle);
-    }
-
-    pub fn span(self: VmmMapping, diagnostics: ?*Diagnostics) Error!Span {
-        return spanOf(diagnostics, c.kvmem_vmm_mapping_get_span, self.handle);
     }
 
     pub fn setAccess(self: VmmMapping, device: i32, access: constants.Access, diagnostics: ?*Diagnostics) Error!void {

@@ -31,7 +31,6 @@ pub const BlockOptions = region.BlockOptions;
 pub const AdoptMemfdOptions = region.AdoptMemfdOptions;
 pub const Release = region.Release;
 pub const RegionInfo = region.RegionInfo;
-pub const ElasticInfo = region.ElasticInfo;
 pub const Residency = region.Residency;
 pub const Holders = region.Holders;
 

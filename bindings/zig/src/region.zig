@@ -114,9 +114,13 @@ pub const RegionInfo = struct {
     numa_node: i32,
     fd: i32,
     registration_count: u32,
+    /// Extents that the addresses of elastic memory can hold. This and the next two fields of a view are those of its region.
+    num_extents: u64,
+    num_committed: u64,
+    /// Number of times that the memory at any address has changed.
+    generation: u64,
 };
 
-pub const ElasticInfo = struct { extent_size: u64, num_extents: u64, num_committed: u64, generation: u64 };
 pub const Residency = struct { resident_bytes: u64, transparent_huge_bytes: u64, swapped_bytes: u64 };
 pub const Holders = struct {
     references: u64,
@@ -292,10 +296,6 @@ pub const Region = struct {
 
     pub fn info(self: Region, diagnostics: ?*Diagnostics) Error!RegionInfo {
         return core.get(RegionInfo, c.kvmem_region_info, diagnostics, c.kvmem_region_get_info, .{self.handle});
-    }
-
-    pub fn elasticInfo(self: Region, diagnostics: ?*Diagnostics) Error!ElasticInfo {
-        return core.get(ElasticInfo, c.kvmem_elastic_info, diagnostics, c.kvmem_region_get_elastic_info, .{self.handle});
     }
 
     pub fn residency(self: Region, diagnostics: ?*Diagnostics) Error!Residency {

@@ -56,21 +56,11 @@ static kvmem_status device_info(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status can_access(struct step *step, kvmem_error **error)
-{
-    bool found = false;
-    const kvmem_status status = kvmem_cuda_can_access(device_of(step), (int32_t)number_of(step, "owner"),
-                                                      &found, error);
-    if (status >= 0) add_number(step, "can_access", found);
-    return status;
-}
-
 const struct call gpu_calls[] = {
     {"region_create_pinned", .create = create_pinned, .type = REGION},
     {"region_create_device", .create = create_device, .type = REGION},
     {"region_create_elastic", .create = create_elastic, .type = REGION},
     {"cuda_get_info", .run = cuda_info},
     {"cuda_get_device_info", .run = device_info},
-    {"cuda_can_access", .run = can_access},
     {.name = NULL},
 };

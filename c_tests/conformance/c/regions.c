@@ -66,6 +66,9 @@ static kvmem_status region_info(struct step *step, kvmem_error **error)
     WORD(info, origin, origins);
     add_flags(step, "flags", info.flags, region_flags);
     NUMBER(info, registration_count);
+    NUMBER(info, num_extents);
+    NUMBER(info, num_committed);
+    NUMBER(info, generation);
     return status;
 }
 

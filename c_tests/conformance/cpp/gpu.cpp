@@ -46,11 +46,6 @@ Results device_info(const Step &step, World &) {
             NUMBER(info, compute_capability_minor), NUMBER(info, multiprocessors)};
 }
 
-Results can_access(const Step &step, World &) {
-    const bool found = kvmem::can_access(device(step), static_cast<std::int32_t>(step.number("owner")));
-    return {{"can_access", number(found)}};
-}
-
 }  // namespace
 
 Calls gpu_calls() {
@@ -60,6 +55,5 @@ Calls gpu_calls() {
         {"region_create_elastic", create_elastic},
         {"cuda_get_info", cuda_info},
         {"cuda_get_device_info", device_info},
-        {"cuda_can_access", can_access},
     };
 }

@@ -51,7 +51,8 @@ Results adopt_host(const Step &step, World &world) {
 Results region_info(const Step &step, World &world) {
     const auto info = world.get<kvmem::Region>(step.name()).info();
     return {NUMBER(info, size),
-            NUMBER(info, memory_page_size),
+            NUMBER(info, memory_page_size), NUMBER(info, num_extents), NUMBER(info, num_committed),
+            NUMBER(info, generation),
             NUMBER(info, alignment),
             WORD(info, tier, tiers),
             WORD(info, origin, origins),

@@ -6,7 +6,6 @@ import kvmem "kvmem/bindings/go"
 
 var gpuCalls = map[string]call{
 	"cuda_get_info": cudaInfo, "cuda_get_device_info": deviceInfo,
-	"cuda_can_access": canAccess,
 }
 
 var gpuCreators = map[string]call{
@@ -48,12 +47,6 @@ func deviceInfo(s *step) error {
 	s.put("compute_capability_major", i.ComputeCapabilityMajor)
 	s.put("compute_capability_minor", i.ComputeCapabilityMinor)
 	s.put("multiprocessors", i.Multiprocessors)
-	return err
-}
-
-func canAccess(s *step) error {
-	found, err := kvmem.CanAccess(device(s), int32(s.in.number("owner")))
-	s.put("can_access", asNumber(found))
 	return err
 }
 

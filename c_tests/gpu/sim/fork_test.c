@@ -46,10 +46,8 @@ static void expect_parent_works(void) {
 static void query(void) {
     kvmem_cuda_info info;
     kvmem_cuda_device_info device_info;
-    bool can = false;
     FORKED(kvmem_cuda_get_info(&info, ERR));
     FORKED(kvmem_cuda_get_device_info(0, &device_info, ERR));
-    FORKED(kvmem_cuda_can_access(0, 1, &can, ERR));
     kvmem_blob *rates = NULL;
     FORKED(kvmem_cuda_get_copy_rates(0, 0, &rates, ERR));
     FORKED(kvmem_cuda_set_copy_rates(0, 0, NULL, 0, ERR));
@@ -84,7 +82,7 @@ static void map(void) {
     kvmem_vmm_range *range = NULL;
     kvmem_vmm_memory *memory = NULL;
     FORKED(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
-    FORKED(kvmem_vmm_range_create(2 * MIB, 0, &range, ERR));
+    FORKED(kvmem_vmm_range_create(2 * MIB, 0, NULL, &range, ERR));
     FORKED(kvmem_vmm_memory_create(&options, &memory, ERR));
 }
 

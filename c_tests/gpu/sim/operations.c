@@ -35,11 +35,6 @@ OPERATION(get_device_info) {
     return kvmem_cuda_get_device_info(1, &info, ERR);
 }
 
-OPERATION(query_access) {
-    bool can = false;
-    return kvmem_cuda_can_access(0, 1, &can, ERR);
-}
-
 static kvmem_status create_device(int device, uint64_t size) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = size);
     return TRIED(kvmem_region, kvmem_region_create_device, &options);
@@ -98,8 +93,8 @@ REFUSED_OPERATION_CALL(open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE, open_ipc(SI
 static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
     OWNED(kvmem_vmm_range) range = NULL;
     OWNED(kvmem_vmm_mapping) mapping = NULL;
-    kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
-    THEN(status, kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
+    kvmem_status status = kvmem_vmm_range_create(size, 0, NULL, &range, ERR);
+    THEN(status, kvmem_vmm_mapping_create(range, 0, memory, NULL, &mapping, ERR));
     THEN(status, kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
     uint32_t access = 0;
     THEN(status, kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR));
@@ -147,21 +142,21 @@ OPERATION_CALL(allocate_a_layout_in_pinned_memory, allocate_a_layout(false))
 
 #define EXTENT (UINT64_C(2) << 20)
 
-static kvmem_elastic_info elastic_info(const kvmem_region *region) {
-    kvmem_elastic_info info = {0};
-    kvmem_region_get_elastic_info(region, &info, NULL);
+static kvmem_region_info elastic_info(const kvmem_region *region) {
+    kvmem_region_info info = {0};
+    kvmem_region_get_info(region, &info, NULL);
     return info;
 }
 
 /* Checks that a failed call had no effect. */
-static void check_unchanged(const kvmem_region *region, const kvmem_elastic_info *before) {
-    const kvmem_elastic_info after = elastic_info(region);
+static void check_unchanged(const kvmem_region *region, const kvmem_region_info *before) {
+    const kvmem_region_info after = elastic_info(region);
     CHECK_EQ(after.num_committed, before->num_committed);
     CHECK_EQ(after.generation, before->generation);
 }
 
 static kvmem_status grow(kvmem_region *region, uint64_t first, uint64_t count) {
-    const kvmem_elastic_info before = elastic_info(region);
+    const kvmem_region_info before = elastic_info(region);
     const kvmem_status status = kvmem_region_commit(region, first * EXTENT, count * EXTENT, ERR);
     if (status != KVMEM_STATUS_OK) {
         check_unchanged(region, &before);

@@ -41,8 +41,7 @@ static void world_close(world *w) {
 }
 
 static uint64_t committed(const world *w) {
-    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, w->region);
-    return info.num_committed;
+    return region_info(w->region).num_committed;
 }
 
 /* Returns whether an extent is mapped to memory. */
@@ -162,11 +161,11 @@ typedef struct caller {
 static void call_kvmem(uint32_t level, const char *target, const char *message, void *user_data) {
     caller *mine = user_data;
     kvmem_region_holders holders;
-    kvmem_elastic_info info;
+    kvmem_region_info info;
     kvmem_registration *registration = NULL;
     (void)level, (void)target, (void)message;
     mine->failures += kvmem_region_get_holders(mine->world->region, &holders, NULL) != KVMEM_STATUS_OK;
-    mine->failures += kvmem_region_get_elastic_info(mine->world->region, &info, NULL) != KVMEM_STATUS_OK;
+    mine->failures += kvmem_region_get_info(mine->world->region, &info, NULL) != KVMEM_STATUS_OK;
     mine->failures += kvmem_region_register(mine->other, mine->world->agents[1], &registration, NULL) !=
                       KVMEM_STATUS_OK;
     kvmem_registration_destroy(registration);

@@ -15,18 +15,6 @@ pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut MaybeUninit
     unsafe { slot.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| null(name))
 }
 
-/// Writes an address and a size where the caller wants them.
-///
-/// # Safety
-/// Both slots must be NULL or writable.
-pub unsafe fn write_span(address: *mut u64, size: *mut u64, at: u64, bytes: u64) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let (address, size) = unsafe { (out(address, "address")?, out(size, "size")?) };
-    address.write(at);
-    size.write(bytes);
-    Ok(())
-}
-
 /// The error for a pointer that must not be NULL.
 #[cold]
 pub fn null(name: &str) -> Error {

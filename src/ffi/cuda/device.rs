@@ -77,8 +77,8 @@ pub struct kvmem_cuda_device_info {
     pub multiprocessors: u32,
     /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     pub numa_node: i32,
-    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
-    /// have no bit; use kvmem_cuda_can_access.
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on,
+    /// more than a driver has, would have no bit.
     pub can_access: u64,
     /// KVMEM_CUDA_* flags.
     pub capabilities: u64,
@@ -125,28 +125,6 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
         // SAFETY: NULL, or writable and 16 readable bytes, by contract.
         let (device, uuid) = unsafe { (out(device, "device")?, uuid.cast::<[u8; 16]>().as_ref()) };
         device.write(Device::by_uuid(uuid.ok_or_else(|| null("uuid"))?)?.ordinal());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Returns whether a GPU can map the memory of another GPU.
-///
-/// @param device the GPU that maps the memory
-/// @param owner the GPU that the memory is located on
-/// @param can_access receives the result; true if both are the same GPU
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_cuda_can_access(
-    device: i32,
-    owner: i32,
-    can_access: *mut bool,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let can_access = unsafe { out(can_access, "can_access") }?;
-        can_access.write(Device::get(device)?.can_access(&Device::get(owner)?)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

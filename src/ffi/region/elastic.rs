@@ -6,10 +6,9 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
 use crate::ffi::common::options::{check_flags, check_reserved, options, read};
-use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
-use crate::region::{Backing, ElasticConfig, Region};
+use crate::region::{ElasticConfig, Region};
 
 /// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
 /// enabled later.
@@ -107,43 +106,6 @@ pub unsafe extern "C" fn kvmem_region_decommit(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| borrow(scope, region)?.decommit(offset, size))
-}
-
-/// State of an elastic region.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_elastic_info {
-    /// Bytes per extent.
-    pub extent_size: u64,
-    /// Extents that the addresses can hold.
-    pub num_extents: u64,
-    /// Extents that have memory.
-    pub num_committed: u64,
-    /// Number of times that the memory at any address has changed.
-    pub generation: u64,
-}
-
-/// Returns the state of an elastic region.
-///
-/// @param region an elastic region, or a view of one
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_get_elastic_info(
-    region: *const kvmem_region,
-    info: *mut kvmem_elastic_info,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let info = out(info, "info")?;
-        let memory = borrow(scope, region)?.ensure_elastic()?;
-        info.write(kvmem_elastic_info {
-            extent_size: memory.extent_size(),
-            num_extents: memory.size() / memory.extent_size(),
-            num_committed: memory.committed().len() as u64,
-            generation: memory.generation(),
-        });
-        Ok(())
-    })
 }
 
 /// The options of elastic memory as core types.

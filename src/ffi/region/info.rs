@@ -7,7 +7,7 @@ use crate::ffi::common::handle::borrow;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::{kvmem_region, tier};
-use crate::region::{Region, Source};
+use crate::region::{Backing, Region, Source};
 
 /// kvmem allocated it.
 pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
@@ -61,6 +61,13 @@ pub struct kvmem_region_info {
     pub fd: i32,
     /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
     pub registration_count: u32,
+    /// Elastic: extents that the addresses can hold. Others: 0. This and the next two fields of a view are
+    /// those of its region.
+    pub num_extents: u64,
+    /// Elastic: extents that have memory. Others: 0.
+    pub num_committed: u64,
+    /// Elastic: number of times that the memory at any address has changed. Others: 0.
+    pub generation: u64,
 }
 
 /// Returns the properties of a region.
@@ -119,7 +126,7 @@ pub unsafe extern "C" fn kvmem_region_get_residency(
 }
 
 fn describe(region: &Region) -> kvmem_region_info {
-    let found = region.properties();
+    let (found, elastic) = (region.properties(), region.elastic_memory());
     let flags = [
         (found.fell_back, KVMEM_REGION_HUGE_PAGE_FALLBACK),
         (found.is_shareable, KVMEM_REGION_SHAREABLE),
@@ -146,5 +153,8 @@ fn describe(region: &Region) -> kvmem_region_info {
         numa_node: found.numa_node.map_or(-1, |node| node as i32),
         fd: region.fd().unwrap_or(-1),
         registration_count: region.registration_count() as u32,
+        num_extents: elastic.map_or(0, |memory| memory.size() / memory.extent_size()),
+        num_committed: elastic.map_or(0, |memory| memory.num_committed()),
+        generation: elastic.map_or(0, |memory| memory.generation()),
     }
 }

@@ -194,6 +194,11 @@ impl ElasticMemory {
         self.control.generation()
     }
 
+    /// Number of committed extents.
+    pub fn num_committed(&self) -> u64 {
+        self.extents().len() as u64
+    }
+
     /// The committed extents, in order.
     pub fn committed(&self) -> Vec<usize> {
         self.extents().keys().copied().collect()

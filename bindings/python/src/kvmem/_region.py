@@ -304,8 +304,10 @@ class Region(Handle):
     @property
     def elastic_info(self) -> ElasticInfo:
         """Extents of an elastic region."""
-        c = read(lib.kvmem_region_get_elastic_info, "elastic_info", self._handle)
-        return ElasticInfo(c.extent_size, c.num_extents, c.num_committed, c.generation)
+        c = read(lib.kvmem_region_get_info, "region_info", self._handle)
+        if c.tier != k.Tier.ELASTIC:
+            raise _errors.InvalidArgument("the region is not elastic")
+        return ElasticInfo(c.memory_page_size, c.num_extents, c.num_committed, c.generation)
 
     def sync(self) -> None:
         """Makes the bytes of a file durable."""

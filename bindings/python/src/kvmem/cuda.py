@@ -67,9 +67,7 @@ def find_device(uuid: bytes) -> int:
 
 def can_access(index: int, owner: int) -> bool:
     """Whether a GPU can access memory of another one."""
-    out = ffi.new("bool *")
-    _errors.call(lib.kvmem_cuda_can_access, index, owner, out)
-    return bool(out[0])
+    return bool(read(lib.kvmem_cuda_get_device_info, "cuda_device_info", index).can_access >> owner & 1)
 
 
 def rates(index: int, peer: int | None = None) -> bytes:

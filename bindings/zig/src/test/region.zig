@@ -15,7 +15,6 @@ test "regions" {
     try region.checkOwner(null);
     try expectError(error.InvalidArgument, region.commit(0, 1, null));
     try expectError(error.InvalidArgument, region.decommit(0, 1, null));
-    try expectError(error.InvalidArgument, region.elasticInfo(null));
     try expectError(error.NotFound, region.path(null));
     try expectError(error.NotFound, region.agentName(0, null));
     try region.sync(null);

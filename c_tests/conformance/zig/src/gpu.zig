@@ -10,7 +10,7 @@ const Outcome = calls.Outcome;
 pub const table = .{
     .{ "region_create_pinned", createPinned },   .{ "region_create_device", createDevice },
     .{ "region_create_elastic", createElastic }, .{ "cuda_get_info", cudaInfo },
-    .{ "cuda_get_device_info", deviceInfo },     .{ "cuda_can_access", canAccess },
+    .{ "cuda_get_device_info", deviceInfo },
 };
 
 fn ordinal(s: *Step, key: []const u8) Fault!i32 {
@@ -51,8 +51,3 @@ fn deviceInfo(s: *Step) Outcome!void {
     try s.putAll(try kvmem.cuda.cudaDeviceInfo(try ordinal(s, "device"), &s.diagnostics));
 }
 
-fn canAccess(s: *Step) Outcome!void {
-    const device, const owner = .{ try ordinal(s, "device"), try ordinal(s, "owner") };
-    const found = try kvmem.cuda.canAccess(device, owner, &s.diagnostics);
-    try s.put("can_access", @as(u8, @intFromBool(found)));
-}

@@ -8,10 +8,10 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::options::not_one_of;
-use crate::ffi::common::pointer::{out, write_span};
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
-use crate::ffi::cuda::vmm::range::kvmem_vmm_range;
+use crate::ffi::cuda::vmm::range::{kvmem_vmm_range, kvmem_vmm_span};
 
 /// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
 /// destroyed in any order.
@@ -30,6 +30,7 @@ pub const KVMEM_ACCESS_READ_WRITE: u32 = 3;
 /// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
 /// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
+/// @param span receives the addresses; its size is that of the memory. May be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
 ///           a wrong size
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
@@ -39,12 +40,17 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     range: *mut kvmem_vmm_range,
     offset: u64,
     memory: *mut kvmem_vmm_memory,
+    span: *mut kvmem_vmm_span,
     mapping: *mut *mut kvmem_vmm_mapping,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| {
         let mapping = Out::new(mapping, "mapping")?;
-        mapping.set(DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
+        let mapped = DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?;
+        if let Some(span) = span.as_mut() {
+            *span = kvmem_vmm_span { address: mapped.address(), size: mapped.size() };
+        }
+        mapping.set(mapped);
         Ok(())
     })
 }
@@ -86,20 +92,6 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
             DeviceAccess::ReadWrite => KVMEM_ACCESS_READ_WRITE,
         });
         Ok(())
-    })
-}
-
-/// Returns the address and size of a mapping.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
-    mapping: *const kvmem_vmm_mapping,
-    address: *mut u64,
-    size: *mut u64,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let mapping = borrow(scope, mapping)?;
-        write_span(address, size, mapping.address(), mapping.size())
     })
 }
 

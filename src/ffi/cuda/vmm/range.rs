@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::cuda::vmm::AddressRange;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::pointer::write_span;
+use crate::ffi::common::handle::{Handle, Out, destroy, opaque};
 use crate::ffi::common::status::kvmem_status;
 
 /// A reserved range of device addresses. It has no memory until memory is mapped into it.
@@ -16,42 +15,44 @@ pub struct kvmem_vmm_range {
 }
 opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
+/// Device addresses of a range or of a mapping.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_vmm_span {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
 /// Reserves a range of device addresses. Allocates no memory.
 ///
 /// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
 ///        completely
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
+/// @param span receives the addresses; may be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
 ///           is not a power of two
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_create(
     size: u64,
     alignment: u64,
+    span: *mut kvmem_vmm_span,
     range: *mut *mut kvmem_vmm_range,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let range = unsafe { Out::new(range, "range") }?;
-        range.set(AddressRange::reserve(size, alignment)?);
+        let (span, range) = unsafe { (span.as_mut(), Out::new(range, "range")?) };
+        let reserved = AddressRange::reserve(size, alignment)?;
+        if let Some(span) = span {
+            *span = kvmem_vmm_span { address: reserved.address(), size: reserved.size() };
+        }
+        range.set(reserved);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
-}
-
-/// Returns the address and size of a range.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_vmm_range_get_span(
-    range: *const kvmem_vmm_range,
-    address: *mut u64,
-    size: *mut u64,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let range = borrow(scope, range)?;
-        write_span(address, size, range.address(), range.size())
-    })
 }
 
 /// Destroys a range handle. The addresses are freed when nothing is mapped there.
