@@ -72,7 +72,8 @@ func TestLargeFileDescriptors(t *testing.T) {
 	share := need(shareable(t).Share(kvmem.ShareOptions{}))(t)
 	defer share.Close()
 	const beyond = 1 << 32
-	fds := []int{need(share.FD(0))(t) + beyond, need(share.FD(1))(t)}
+	fds := need(share.FDs())(t)
+	fds[0] += beyond
 	_, err := kvmem.NewReceivedShare(need(share.Data())(t), fds)
 	fails(t, err, kvmem.ErrInvalidArgument, "-1")
 	pair := sockets(t)

@@ -142,26 +142,31 @@ func isTimeout(err error) bool {
 // processes that may access it.
 func (s *Share) Data() ([]byte, error) {
 	var data []byte
-	err := s.ref().call(func(p unsafe.Pointer, _ **C.kvmem_error) C.kvmem_status {
-		var size C.size_t
-		first := C.kvmem_share_data((*C.kvmem_share)(p), &size)
-		data = C.GoBytes(first, C.int(size))
-		return C.KVMEM_STATUS_OK
-	})
+	err := s.withInfo(func(i *C.kvmem_share_info) { data = C.GoBytes(i.data, C.int(i.size)) })
 	return data, err
 }
 
-// FD returns a file descriptor of the share, which the share owns. Send the file descriptors to the other process in the
-// order of their indices.
-func (s *Share) FD(index int) (int, error) {
-	var fd C.int32_t
-	err := s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_share_get_fd((*C.kvmem_share)(p), C.size_t(index), &fd, failure)
+// FDs returns the file descriptors of the share, which the share owns. Send them to the other process in this order.
+func (s *Share) FDs() ([]int, error) {
+	var fds []int
+	err := s.withInfo(func(i *C.kvmem_share_info) {
+		for index := uintptr(0); index < uintptr(i.num_fds); index++ {
+			fds = append(fds, int(*(*C.int32_t)(unsafe.Add(unsafe.Pointer(i.fds), index*4))))
+		}
 	})
-	if err != nil {
-		return -1, err
-	}
-	return int(fd), nil
+	return fds, err
+}
+
+// withInfo calls use while the share is open, because the info points to what the share owns.
+func (s *Share) withInfo(use func(*C.kvmem_share_info)) error {
+	return s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		var i C.kvmem_share_info
+		status := C.kvmem_share_get_info((*C.kvmem_share)(p), &i, failure)
+		if status == C.KVMEM_STATUS_OK {
+			use(&i)
+		}
+		return status
+	})
 }
 
 // NewReceivedShare creates a share from bytes and file descriptors that came over a channel of the caller. The file
@@ -247,9 +252,9 @@ func (s *Share) OpenLayout(options OpenOptions) (*Layout, error) {
 
 // ShareInfo has the properties of a share.
 type ShareInfo struct {
-	// Size of its bytes.
+	// Size of its bytes: Data.
 	Size uint64
-	// NumFDs is the number of its file descriptors.
+	// NumFDs is the number of its file descriptors: FDs.
 	NumFDs uint64
 	// MemorySize in bytes that it carries; 0 if it carries none.
 	MemorySize uint64
@@ -266,15 +271,12 @@ type ShareInfo struct {
 
 // Info returns the properties of the share.
 func (s *Share) Info() (ShareInfo, error) {
-	var i C.kvmem_share_info
-	err := s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_share_get_info((*C.kvmem_share)(p), &i, failure)
+	var info ShareInfo
+	err := s.withInfo(func(i *C.kvmem_share_info) {
+		info = ShareInfo{
+			Size: uint64(i.size), NumFDs: uint64(i.num_fds), MemorySize: uint64(i.memory_size), PID: uint32(i.pid),
+			Object: SharedObject(i.object), Tier: Tier(i.tier), ReadOnly: i.read_only != 0, Transport: Transport(i.transport),
+		}
 	})
-	if err != nil {
-		return ShareInfo{}, err
-	}
-	return ShareInfo{
-		Size: uint64(i.size), NumFDs: uint64(i.num_fds), MemorySize: uint64(i.memory_size), PID: uint32(i.pid),
-		Object: SharedObject(i.object), Tier: Tier(i.tier), ReadOnly: i.read_only != 0, Transport: Transport(i.transport),
-	}, nil
+	return info, err
 }

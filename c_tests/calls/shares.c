@@ -39,42 +39,26 @@ static kvmem_share_options share_options(fuzz *fuzz) {
 CREATES_WITH(share_region, SHARES, kvmem_share_create_region, REGIONS, kvmem_share_options, share_options)
 CREATES_WITH(share_layout, SHARES, kvmem_share_create_layout, LAYOUTS, kvmem_share_options, share_options)
 
-/* Copies the file descriptors of a share, and returns their number. */
-static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
-    kvmem_share_info info;
-    if (TRY(fuzz, kvmem_share_get_info, share, &info) != KVMEM_STATUS_OK) return 0;
-    const size_t count = info.num_fds < MAX_FDS ? info.num_fds : MAX_FDS;
-    for (size_t i = 0; i < count; i++) {
-        if (TRY(fuzz, kvmem_share_get_fd, share, i, &fds[i]) != KVMEM_STATUS_OK)
-            fuzz_fail(fuzz, "no file descriptor %zu of %zu", i, (size_t)info.num_fds);
-    }
-    return count;
-}
-
 /* The bytes of a share, unchanged or with a few changes. */
 static void create_received(fuzz *fuzz) {
     const kvmem_share *share = table_pick(fuzz, SHARES);
-    int32_t fds[MAX_FDS];
-    const size_t num_fds = fds_of(fuzz, share, fds);
-    size_t size = 0;
-    const unsigned char *data = DO(fuzz, kvmem_share_data, share, &size);
+    kvmem_share_info info = {0};
+    TRY(fuzz, kvmem_share_get_info, share, &info);
     unsigned char copy[4096];
-    if (data == NULL || size > sizeof(copy)) {
-        CREATE(fuzz, SHARES, kvmem_share_create_received, data, size, fds, num_fds);
+    if (info.data == NULL || info.size > sizeof(copy)) {
+        CREATE(fuzz, SHARES, kvmem_share_create_received, info.data, info.size, info.fds, info.num_fds);
         return;
     }
-    memcpy(copy, data, size);
+    int32_t fds[MAX_FDS];
+    const size_t size = info.size, num_fds = info.num_fds < MAX_FDS ? info.num_fds : MAX_FDS;
+    memcpy(copy, info.data, size);
+    if (num_fds > 0) memcpy(fds, info.fds, num_fds * sizeof(*fds));
     for (uint64_t i = random_one_in(fuzz, 2) ? random_below(fuzz, 4) : 0; i > 0 && size > 0; i--)
         copy[random_below(fuzz, size)] = (unsigned char)random_next(fuzz);
     if (num_fds > 0 && random_one_in(fuzz, 20)) fds[random_below(fuzz, num_fds)] = -1;
     CREATE(fuzz, SHARES, kvmem_share_create_received, copy,
            random_one_in(fuzz, 20) ? random_below(fuzz, size + 1) : size,
            or_null(fuzz, fds), random_one_in(fuzz, 20) ? random_below(fuzz, num_fds + 1) : num_fds);
-}
-
-static void share_get_fd(fuzz *fuzz) {
-    int32_t fd = -1;
-    TRY(fuzz, kvmem_share_get_fd, table_pick(fuzz, SHARES), random_below(fuzz, 4), or_null(fuzz, &fd));
 }
 
 
@@ -207,7 +191,6 @@ const operation share_operations[] = {
     OPERATION_WITH(14, share_region, BIT(REGIONS), BIT(SHARES)),
     OPERATION_WITH(8, share_layout, BIT(LAYOUTS), BIT(SHARES)),
     OPERATION_WITH(10, create_received, BIT(SHARES), 0),
-    OPERATION_WITH(2, share_get_fd, BIT(SHARES), 0),
     OPERATION_WITH(14, open_region, BIT(SHARES), 0),
     OPERATION_WITH(10, open_layout, BIT(SHARES), 0),
     OPERATION_WITH(6, send_and_receive, BIT(SHARES), 0),

@@ -70,8 +70,7 @@ TEST(a_non_blocking_socket_stays_non_blocking) {
     EXPECT_OK(kvmem_share_send(sample.share, ends.fds[0], PATIENCE, ERR));
     received = receive(ends.fds[1]);
     for (int i = 0; i < 2; i++) CHECK(fcntl(ends.fds[i], F_GETFL) & O_NONBLOCK);
-    GET(int32_t, fd, kvmem_share_get_fd, received, 0);
-    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    CHECK(fcntl(share_info(received).fds[0], F_GETFD) & FD_CLOEXEC);
     kvmem_share_destroy(received);
 }
 

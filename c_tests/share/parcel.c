@@ -5,16 +5,15 @@
 enum { BYTES = 100, COUNT };
 
 parcel parcel_of(const kvmem_share *share) {
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    size_t size = 0;
-    const void *data = kvmem_share_data(share, &size);
-    CHECK_EQ(size, info.size);
-    parcel taken = {{test_allocate(size), size}, test_allocate(info.num_fds * sizeof(int)), info.num_fds};
-    memcpy(taken.bytes.data, data, size);
+    const kvmem_share_info info = share_info(share);
+    parcel taken = {{test_allocate(info.size), info.size},
+                    test_allocate(info.num_fds * sizeof(int)),
+                    info.num_fds};
+    memcpy(taken.bytes.data, info.data, info.size);
+    CHECK_EQ(info.fds == NULL, info.num_fds == 0);
     for (size_t i = 0; i < taken.num_fds; i++) {
-        GET(int32_t, fd, kvmem_share_get_fd, share, i);
-        CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
-        taken.fds[i] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        CHECK_EQ(fcntl(info.fds[i], F_GETFD), FD_CLOEXEC);
+        taken.fds[i] = fcntl(info.fds[i], F_DUPFD_CLOEXEC, 0);
         CHECK(taken.fds[i] >= 0);
     }
     return taken;

@@ -391,8 +391,15 @@ typedef struct kvmem_share_info {
     /// Process id of the owner, in the owner's PID namespace.
     uint32_t pid;
     uint32_t reserved;
-    /// Size of its bytes (kvmem_share_data).
+    /// Its bytes, for a channel of the caller. They have addresses and, depending on the transport, IPC
+    /// handles, fabric handles or NIXL metadata, which give access to the memory: send them only to
+    /// processes that may access it. Valid as long as the share.
+    const void *data;
+    /// Number of its bytes.
     uint64_t size;
+    /// Its file descriptors, which the share owns; send them in this order. Valid as long as the share; NULL
+    /// if it has none.
+    const int32_t *fds;
     /// Number of its file descriptors.
     uint64_t num_fds;
 } kvmem_share_info;
@@ -417,27 +424,11 @@ kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info
 
 /* ---- Shares as bytes and file descriptors ---- */
 
-/// Returns the bytes of a share, for a channel of the caller.
-///
-/// The bytes contain addresses. Depending on the transport, they also contain IPC handles, fabric handles or
-/// NIXL metadata, which give access to the memory: send them only to processes that may access it.
-/// @param share a share; may be NULL
-/// @param size receives the size in bytes; 0 if the share is NULL; may be NULL
-/// @return the first byte, valid until the share is destroyed; NULL if the share is NULL
-const void *kvmem_share_data(const kvmem_share *share, size_t *size);
-
-/// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
-/// indices.
-/// @param index less than num_fds of kvmem_share_info
-/// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
-///        close it
-kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t *fd, kvmem_error **error);
-
 /// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
 /// trust the bytes.
-/// @param data the bytes of kvmem_share_data; copied
-/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
-///        own; NULL with num_fds 0
+/// @param data the bytes, as in kvmem_share_info; copied
+/// @param fds the file descriptors, in the same order; duplicated, so the caller closes its own; NULL with
+///        num_fds 0
 /// @return KVMEM_STATUS_CORRUPT: the bytes name another number of file descriptors
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
 kvmem_status kvmem_share_create_received(const void *data, size_t size, const int32_t *fds, size_t num_fds,

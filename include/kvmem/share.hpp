@@ -79,13 +79,13 @@ public:
 
     /// The bytes for a channel of the caller, valid as long as the share.
     span<const std::byte> bytes() const noexcept {
-        std::size_t size = 0;
-        const void *const data = kvmem_share_data(get(), &size);
-        return {static_cast<const std::byte *>(data), size};
+        const auto c = info_in_c();
+        return {static_cast<const std::byte *>(c.data), static_cast<std::size_t>(c.size)};
     }
-    /// A file descriptor of the share, which owns it. info().num_fds is their number.
-    Return<int> fd(std::size_t index) const {
-        return detail::give(detail::get<std::int32_t>(kvmem_share_get_fd, get(), index));
+    /// The file descriptors, which the share owns. Send them in this order.
+    span<const std::int32_t> fds() const noexcept {
+        const auto c = info_in_c();
+        return {c.fds, static_cast<std::size_t>(c.num_fds)};
     }
 
     Return<Region> open_region(const OpenOptions &options = {}) const {
@@ -101,6 +101,14 @@ public:
         auto c = detail::get<kvmem_share_info>(kvmem_share_get_info, get());
         if (!c) return detail::give(Result<ShareInfo>(c.error()));
         return detail::give(Result<ShareInfo>(*c));
+    }
+
+private:
+    /// Zero without a share.
+    kvmem_share_info info_in_c() const noexcept {
+        kvmem_share_info c{};
+        kvmem_share_get_info(get(), &c, nullptr);
+        return c;
     }
 };
 

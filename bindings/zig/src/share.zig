@@ -97,17 +97,22 @@ pub const Share = struct {
     }
 
     /// Bytes of the share, for a channel of the caller. They give access to the memory. Valid until `deinit`.
-    pub fn data(self: Share) []const u8 {
-        var size: usize = 0;
-        const first: [*]const u8 = @ptrCast(c.kvmem_share_data(self.handle, &size).?);
-        return first[0..size];
+    pub fn data(self: Share, diagnostics: ?*Diagnostics) Error![]const u8 {
+        const found = try self.infoInC(diagnostics);
+        const first: [*]const u8 = @ptrCast(found.data.?);
+        return first[0..@intCast(found.size)];
     }
 
-    /// A file descriptor of the share, which the share owns.
-    pub fn fd(self: Share, index: usize, diagnostics: ?*Diagnostics) Error!i32 {
-        var result: i32 = -1;
-        try call(diagnostics, c.kvmem_share_get_fd, .{ self.handle, index, &result });
-        return result;
+    /// File descriptors of the share, which the share owns. Send them in this order. Valid until `deinit`.
+    pub fn fds(self: Share, diagnostics: ?*Diagnostics) Error![]const i32 {
+        const found = try self.infoInC(diagnostics);
+        return if (found.num_fds == 0) &.{} else found.fds[0..@intCast(found.num_fds)];
+    }
+
+    fn infoInC(self: Share, diagnostics: ?*Diagnostics) Error!c.kvmem_share_info {
+        var found: c.kvmem_share_info = undefined;
+        try call(diagnostics, c.kvmem_share_get_info, .{ self.handle, &found });
+        return found;
     }
 
     /// Opens the region of the share: maps its memory.

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FDS 64
 
 static kvmem_share *named_share(struct step *step)
 {
@@ -39,20 +38,16 @@ static kvmem_status share_create_received(struct step *step, union handle *made,
 {
     const kvmem_share *share = named_share(step);
     kvmem_share_info info;
-    int32_t fds[MAX_FDS];
-    size_t size;
-    const void *data = kvmem_share_data(share, &size);
+    if (kvmem_share_get_info(share, &info, NULL) < 0) fail("the share is unusable");
+    const size_t size = (size_t)info.size;
     unsigned char *bytes = malloc(size);
-    if (!bytes || kvmem_share_get_info(share, &info, NULL) < 0 || info.num_fds > MAX_FDS)
-        fail("the share is unusable");
-    memcpy(bytes, data, size);
+    if (!bytes) fail("no memory");
+    memcpy(bytes, info.data, size);
     const uint64_t flip = number_or(step, "flip", UINT64_MAX);
     if (flip < size) bytes[flip] ^= 0xff;
     else if (flip != UINT64_MAX) fail("the share has only %zu bytes", size);
-    for (size_t i = 0; i < info.num_fds; i++)
-        if (kvmem_share_get_fd(share, i, &fds[i], NULL) < 0) fail("the share has no file descriptor %zu", i);
     const kvmem_status status =
-        kvmem_share_create_received(bytes, size, fds, (size_t)info.num_fds, &made->share, error);
+        kvmem_share_create_received(bytes, size, info.fds, (size_t)info.num_fds, &made->share, error);
     free(bytes);
     return status;
 }

@@ -23,9 +23,7 @@ Results create_received(const Step &step, World &world) {
     const auto &share = world.get<kvmem::Share>(step.text("share"));
     std::vector<std::byte> bytes(share.bytes().begin(), share.bytes().end());
     if (step.has("flip")) bytes.at(step.number("flip")) ^= std::byte{0xff};
-    std::vector<std::int32_t> fds;
-    for (std::size_t i = 0; i < share.info().num_fds; ++i) fds.push_back(share.fd(i));
-    world.add(name, kvmem::Share::create_received(bytes, fds));
+    world.add(name, kvmem::Share::create_received(bytes, share.fds()));
     return {};
 }
 

@@ -44,15 +44,9 @@ func receivedShare(s *step) error {
 	if flip, ok := s.in.get("flip"); ok {
 		data[number(flip)] ^= 0xff
 	}
-	info, err := sent.Info()
+	fds, err := sent.FDs()
 	if err != nil {
 		return err
-	}
-	fds := make([]int, info.NumFDs)
-	for i := range fds {
-		if fds[i], err = sent.FD(i); err != nil {
-			return err
-		}
 	}
 	share, err := kvmem.NewReceivedShare(data, fds)
 	return create(s, share, err)

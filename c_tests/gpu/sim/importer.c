@@ -24,9 +24,11 @@ static void set_lock(int fd, short kind) {
 }
 
 static int block_of(const kvmem_share *share) {
-    int32_t fd = -1;
-    for (size_t i = 0; fd < 0 || !is_block(fd); i++) EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
-    return fd;
+    const kvmem_share_info info = share_info(share);
+    for (size_t i = 0; i < info.num_fds; i++) {
+        if (is_block(info.fds[i])) return info.fds[i];
+    }
+    FAIL("the share has no control block");
 }
 
 int importer_begin(const kvmem_share *share) {

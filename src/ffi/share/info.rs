@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of a share.
 
+use std::ffi::c_void;
+use std::os::fd::RawFd;
+
 use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
 use crate::ffi::region::tier;
 use crate::ffi::share::create::{
@@ -35,8 +38,15 @@ pub struct kvmem_share_info {
     pub pid: u32,
     /// 0.
     pub reserved: u32,
-    /// Size of its bytes (kvmem_share_data).
+    /// Its bytes, for a channel of the caller. They have addresses and, depending on the transport, IPC
+    /// handles, fabric handles or NIXL metadata, which give access to the memory: send them only to
+    /// processes that may access it. Valid as long as the share.
+    pub data: *const c_void,
+    /// Number of its bytes.
     pub size: u64,
+    /// Its file descriptors, which the share owns; send them in this order. Valid as long as the share; NULL
+    /// if it has none.
+    pub fds: *const i32,
     /// Number of its file descriptors.
     pub num_fds: u64,
 }
@@ -62,10 +72,13 @@ pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
     destroy(share);
 }
 
+/// An OwnedFd has the representation of its number.
 fn describe(share: &Share) -> kvmem_share_info {
     let manifest = share.manifest();
     kvmem_share_info {
+        data: share.bytes().as_ptr().cast(),
         size: share.bytes().len() as u64,
+        fds: if share.fds().is_empty() { std::ptr::null() } else { share.fds().as_ptr().cast::<RawFd>() },
         num_fds: share.fds().len() as u64,
         memory_size: manifest.regions.iter().map(|region| region.size).fold(0, u64::saturating_add),
         pid: manifest.process.pid,

@@ -100,14 +100,8 @@ class Share(Handle):
     @property
     def message(self) -> tuple[bytes, list[int]]:
         """The message, and the file descriptors that belong to it, for another transport. The share keeps them open."""
-        size = ffi.new("size_t *")
-        data = lib.kvmem_share_data(self._handle, size)
-        fds = []
-        for index in range(self.info.num_fds):
-            out = ffi.new("int32_t *")
-            _errors.call(lib.kvmem_share_get_fd, self._handle, index, out)
-            fds.append(int(out[0]))
-        return bytes(ffi.buffer(data, size[0])), fds
+        c = read(lib.kvmem_share_get_info, "share_info", self._handle)
+        return bytes(ffi.buffer(c.data, c.size)), [c.fds[index] for index in range(c.num_fds)]
 
     def open_region(self, *, agent: Handle | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0)) -> Region:
         """Maps the memory of a share of a region."""

@@ -39,10 +39,9 @@ fn shareLayout(s: *Step) Outcome!void {
 fn shareReceived(s: *Step) Outcome!void {
     try calls.free(s);
     const sent = try s.object(.share, s.in.get("share") orelse "");
-    const data = try s.gpa().dupe(u8, sent.data());
+    const data = try s.gpa().dupe(u8, try sent.data(&s.diagnostics));
     if (s.in.get("flip")) |at| data[try s.parse(at)] ^= 0xff;
-    const fds = try s.gpa().alloc(i32, (try sent.info(&s.diagnostics)).num_fds);
-    for (fds, 0..) |*fd, i| fd.* = try sent.fd(i, &s.diagnostics);
+    const fds = try sent.fds(&s.diagnostics);
     try s.state.add(s.name, .{ .share = try kvmem.Share.initReceived(data, fds, &s.diagnostics) });
 }
 

@@ -41,18 +41,15 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     range: *mut *mut kvmem_vmm_range,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (span, range) = unsafe { (span.as_mut(), Out::new(range, "range")?) };
+    call(error, |_| {
+        let range = Out::new(range, "range")?;
         let reserved = AddressRange::reserve(size, alignment)?;
-        if let Some(span) = span {
+        if let Some(span) = span.as_mut() {
             *span = kvmem_vmm_span { address: reserved.address(), size: reserved.size() };
         }
         range.set(reserved);
         Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    })
 }
 
 /// Destroys a range handle. The addresses are freed when nothing is mapped there.
