@@ -20,7 +20,7 @@ pub use self::cost::outcome::Candidate;
 use self::preferences::Preferences;
 use super::plan::Plan;
 use super::run::ticket::Ticket;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::nixl::RemoteHold;

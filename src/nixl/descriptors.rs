@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::descriptor::{Descriptor, MemoryType};
 use super::request_handle::Span;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 
 /// The maximum number of descriptors: NIXL addresses them by `int`.
 const MAX: usize = i32::MAX as usize;

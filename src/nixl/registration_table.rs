@@ -7,8 +7,7 @@ use super::descriptor::{Descriptor, MemoryType, describe};
 use super::descriptors::Descriptors;
 use super::raw_descriptors::SegmentsId;
 use super::request_handle::Span;
-use crate::base::error::{Result, ensure};
-use crate::base::lists;
+use crate::base::{Result, ensure, lists};
 
 /// All memory that an agent has registered, by what was registered together.
 #[derive(Default)]
@@ -89,7 +88,7 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Status;
+    use crate::base::Status;
     use crate::nixl::descriptors::DescriptorEntry;
 
     fn span(address: u64, size: u64) -> Descriptor {

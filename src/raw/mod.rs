@@ -12,8 +12,7 @@ pub use segments::{Segments, View};
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::nixl::{Agent, Descriptors, Owner};
 use crate::region::{Region, Registration, RegistrationHold};
 

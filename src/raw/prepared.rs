@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use super::Holds;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::lists;
+use crate::base::{Error, Result, Status, ensure, lists};
 use crate::nixl::{Agent, CallOptions, Command, DescriptorEntry, Descriptors, ListId, Released, RequestSide};
 
 /// A list that NIXL has resolved once, for one side of requests.

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::raw_run::{Posting, RequestRun, Resource};
 use super::{Holds, Prepared};
-use crate::base::error::{Error, Result, ensure};
-use crate::base::guarded::guarded;
 use crate::base::log::{Level, enabled, log};
-use crate::base::{leak, lists};
+use crate::base::{Error, Result, ensure, guarded, leak, lists};
 use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,

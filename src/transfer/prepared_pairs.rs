@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::layout_pair::LayoutPair;
 use super::transfer_request::Step;
 use super::verify::Verification;
-use crate::base::error::{Result, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};

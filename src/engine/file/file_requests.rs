@@ -4,8 +4,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 
 /// The maximum size of a request: larger ones gain nothing, and several saturate a device better than one. A multiple of any unit of
 /// direct I/O, so that a piece of whole units is cut into such.

@@ -7,8 +7,7 @@ use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{Counts, PlannedPieces, PlannedRequests, RequestSource};
 use super::work::{Ending, FileJob, Work};
-use crate::base::error::Result;
-use crate::base::sync::Mutex;
+use crate::base::{Mutex, Result};
 use crate::plan::Plan;
 use crate::run::{Run, Start};
 
@@ -59,8 +58,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::error::Status;
-    use crate::base::thread_pool::{Pool, Shared};
+    use crate::base::{Pool, Shared, Status};
     use crate::layout::cache::LayoutCache;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};

@@ -22,7 +22,7 @@ use self::planned::Counts;
 use self::staged::StagedIo;
 use self::uring::Uring;
 use super::{Candidate, Engine};
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::cuda::ContextIdentity;
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;

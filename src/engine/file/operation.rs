@@ -8,8 +8,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use super::file_requests::{FileRequest, FileRequests, IoSpan, after};
-use crate::base::error::{Error, Result, Status};
-use crate::base::{advice, retried};
+use crate::base::{Error, Result, Status, advice, retried};
 
 /// How often the kernel may return EINTR or EAGAIN without transferring a byte.
 const MAX_DELAYS: u32 = 1000;

@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::file_requests::{FileRequests, MAX_BYTES, Piece};
 use super::file_sides::FileSides;
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::plan::{LoopOrder, Plan};
 
 /// Moves of a window: listing them takes about half a millisecond, and requests of adjacent pieces are found among them.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::file_requests::FileRequests;
 use super::planned::RequestSource;
-use crate::base::disposal;
-use crate::base::error::{Error, Result};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Error, Mutex, MutexGuard, Result, disposal};
 use crate::run::completion::Outcome;
 use crate::run::{Run, Stop, cancelled};
 

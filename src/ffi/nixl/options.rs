@@ -5,14 +5,10 @@ use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 use std::time::Instant;
 
-use crate::base::error::{Result, ensure};
-use crate::base::lists;
-use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::options::{check_flags, options, read_nullable};
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::text;
-use crate::ffi::common::time::{deadline, timeout};
+use crate::base::{Result, ensure, lists};
+use crate::ffi::common::{
+    Scope, borrow_nullable, check_flags, deadline, items, options, read_nullable, text, timeout,
+};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
 use crate::nixl::service_mail::ensure_sendable;

@@ -7,9 +7,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::lists;
-use crate::base::log::Count;
+use crate::base::{Count, Error, Result, Status, ensure, lists};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::backend::Backend;
 use crate::nixl::call::check;

@@ -3,9 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::leak;
-use crate::base::log::{Count, log};
+use crate::base::{Count, Error, Result, Status, ensure, fail, leak, log};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{Owned, check};
 use crate::nixl::descriptor::{Descriptor, MemoryType, describe};

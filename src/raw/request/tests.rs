@@ -2,7 +2,7 @@
 //! Requests whose run has panicked: it is unknown what NIXL still does.
 
 use super::*;
-use crate::base::error::Status;
+use crate::base::Status;
 use crate::nixl::{RequestId, panic_in_step};
 
 /// A request of an agent without a thread, and a holder of what it uses.

@@ -10,10 +10,7 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
-use crate::base::error::{Error, Result};
-use crate::base::guarded::guarded;
-use crate::base::sync::Mutex;
-use crate::base::thread_pool::{Pool, Shared};
+use crate::base::{Error, Mutex, Pool, Result, Shared, guarded};
 use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
 use crate::engine::{Candidate, Engine, cost};
 use crate::plan::{Matrix, Plan, Tile};

@@ -2,8 +2,7 @@
 //! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
 
 use super::super::file_requests::Piece;
-use crate::base::error::Result;
-use crate::base::lists;
+use crate::base::{Result, lists};
 use crate::cuda::copy::Copy;
 
 /// A piece of a file and of GPU memory, and its offset in the slot.

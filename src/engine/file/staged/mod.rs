@@ -17,7 +17,7 @@ use super::file_requests::FileRequests;
 use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{Counts, Pieces, PlannedPieces};
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure};
 use crate::cuda::ContextIdentity;
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;

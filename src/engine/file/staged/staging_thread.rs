@@ -12,7 +12,7 @@ use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
 use super::staged_run::StagedRun;
 use super::staging_ring::SLOTS;
-use crate::base::error::{Error, Result};
+use crate::base::{Error, Result};
 use crate::copy::gpu::copies_in_flight::CopiesInFlight;
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 

@@ -10,7 +10,7 @@ use super::super::file_requests::{FileRequests, Piece};
 use super::super::planned::RequestSource;
 use super::super::work::{Ending, FileJob, SlotOutcomes, Work};
 use super::*;
-use crate::base::error::Result;
+use crate::base::Result;
 use crate::run::Stop;
 use crate::run::completion::Completion;
 use crate::run::ticket::Ticket;
