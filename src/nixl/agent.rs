@@ -326,6 +326,17 @@ impl Agent {
         })
     }
 
+    /// An agent with a UCX backend; `None` without NIXL.
+    pub fn with_ucx(name: &str) -> Option<Arc<Self>> {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+            crate::skip::skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+            return None;
+        }
+        let agent = Self::create(name, &AgentConfig::default()).unwrap();
+        agent.run(|state| state.create_backend("UCX", &[])).unwrap();
+        Some(agent)
+    }
+
     /// An agent whose thread is the calling one: calls wait until that runs the executor, or the receiver is dropped.
     pub fn unattended() -> (Arc<Self>, Receiver<Command>) {
         let (commands, receiver) = CommandQueue::new();

@@ -15,29 +15,13 @@ use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, O
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
 use crate::engine::preferences::STALL_TIMEOUT;
 use crate::layout::{AllocationConfig, Arrangement, Dimensions, Geometry, Layout, LayoutSource};
-use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
+use crate::nixl::{Agent, AgentState, ServiceId};
 use crate::plan::Terms;
 use crate::region::SystemConfig;
-use crate::skip::skip;
 use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
 
 const BLOCKS: u64 = 64;
 const DEADLINE: Duration = Duration::from_secs(60);
-
-fn agent(name: &str) -> Arc<Agent> {
-    let agent = Agent::create(name, &AgentConfig::default()).unwrap();
-    agent.run(|state| state.create_backend("UCX", &[])).unwrap();
-    agent
-}
-
-/// Two agents; `None` without NIXL.
-fn agents(names: [&str; 2]) -> Option<[Arc<Agent>; 2]> {
-    if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
-        skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
-        return None;
-    }
-    Some(names.map(agent))
-}
 
 /// The layout of an owner, as the peer knows it.
 fn known_to(peer: &Arc<Agent>, owner: &Agent, layout: &Layout) -> Arc<Layout> {
@@ -83,7 +67,7 @@ impl Served {
     }
 
     fn with_blocks(num_blocks: u64, options: &ServeOptions) -> Option<Self> {
-        let [owner, peer] = agents(["owner", "peer"])?;
+        let (owner, peer) = (Agent::with_ucx("owner")?, Agent::with_ucx("peer")?);
         let layout = layout(&owner, num_blocks);
         serve(&layout, options).unwrap();
         Some(Self::with_peer(owner, layout, peer))
@@ -95,7 +79,7 @@ impl Served {
     }
 
     fn with_peer_named(&self, name: &str) -> Self {
-        Self::with_peer(self.owner.clone(), self.layout.clone(), agent(name))
+        Self::with_peer(self.owner.clone(), self.layout.clone(), Agent::with_ucx(name).unwrap())
     }
 
     fn with_peer(owner: Arc<Agent>, layout: Arc<Layout>, peer: Arc<Agent>) -> Self {

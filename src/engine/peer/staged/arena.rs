@@ -315,17 +315,10 @@ impl Drop for Slot {
 mod tests {
     use super::super::slot_sizes::PAGE;
     use super::*;
-    use crate::nixl::AgentConfig;
-    use crate::skip::skip;
 
     /// `None` without NIXL.
     fn arena() -> Option<Arc<Arena>> {
-        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
-            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
-            return None;
-        }
-        let agent = Agent::create("arena", &AgentConfig::default()).unwrap();
-        agent.run(|state| state.create_backend("UCX", &[])).unwrap();
+        let agent = Agent::with_ucx("arena")?;
         Some(Arena::for_agent(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
     }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{DEADLINE, agents, build, known_to};
+use super::{DEADLINE, build, known_to};
 use crate::base::{Error, Result, Status};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{
@@ -45,7 +45,7 @@ struct Owner {
 impl Owner {
     /// `None` without NIXL.
     fn new() -> Option<Self> {
-        let [agent, peer] = agents(["liar", "requester"])?;
+        let (agent, peer) = (Agent::with_ucx("liar")?, Agent::with_ucx("requester")?);
         let size = session_control::SIZE as u64 + u64::from(SLOTS) * SLOT;
         let region = Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap();
         let arena = Registration::create(&region, &agent).unwrap().hold().unwrap();
