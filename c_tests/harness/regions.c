@@ -86,15 +86,15 @@ kvmem_layout *region_lay_out(kvmem_region *region) {
     return regions_lay_out(&config, &region, 1, NULL);
 }
 
-void count_release(void *count) { ++*(int *)count; }
+void count_release(void *count) { __atomic_add_fetch((int *)count, 1, __ATOMIC_RELEASE); }
 
 /* A thread of the library frees memory whose last importer has ended, after the call that finds that. */
 void expect_releases(const int *count, int expected) {
     const time_t end = time(NULL) + 20;
     do {
         finish_releases();
-    } while (*count < expected && time(NULL) < end);
-    CHECK_EQ(*count, expected);
+    } while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < expected && time(NULL) < end);
+    CHECK_EQ(__atomic_load_n(count, __ATOMIC_ACQUIRE), expected);
 }
 
 void note_release(void *user_data) {
