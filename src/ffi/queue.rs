@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion queues.
 
-use crate::base::error::{Result, ensure};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::{call, call_on};
-use crate::ffi::common::handle::Handle;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::handle::destroy;
-use crate::ffi::common::handle::opaque;
-use crate::ffi::common::pointer::check_items;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::KVMEM_STATUS_OK;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::time::timeout;
+use crate::base::{Result, ensure};
+use crate::ffi::common::{
+    Handle, KVMEM_STATUS_OK, borrow, call_new, call_on, call_out, check_items, destroy, kvmem_error,
+    kvmem_status, opaque, out, timeout,
+};
 use crate::transfer::{EntryKind, OpenQueue, Queue, QueueEntry};
 
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
@@ -70,14 +62,7 @@ pub unsafe extern "C" fn kvmem_queue_create(
     queue: *mut *mut kvmem_queue,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let queue = unsafe { Out::new(queue, "queue") }?;
-        queue.set(OpenQueue(Queue::create()?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (queue, "queue"), |_| Ok(OpenQueue(Queue::create()?)))
 }
 
 /// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
@@ -90,14 +75,7 @@ pub unsafe extern "C" fn kvmem_queue_get_fd(
     fd: *mut i32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let fd = out(fd, "fd")?;
-            fd.write(borrow(scope, queue)?.fd());
-            Ok(())
-        })
-    }
+    call_out(error, (fd, "fd"), |scope| Ok(borrow(scope, queue)?.fd()))
 }
 
 /// Removes completions from a queue, and waits for one if there is none.
@@ -115,26 +93,22 @@ pub unsafe extern "C" fn kvmem_queue_wait(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call_on(queue, error, |queue| {
-            collect(completions, capacity, count, |limit, put| {
-                if timeout_ns == 0 {
-                    Ok(queue.poll(limit, put))
-                } else {
-                    queue.wait(limit, timeout(timeout_ns), put)
-                }
-            })
+    call_on(queue, error, |queue| {
+        collect(completions, capacity, count, |limit, put| {
+            if timeout_ns == 0 {
+                Ok(queue.poll(limit, put))
+            } else {
+                queue.wait(limit, timeout(timeout_ns), put)
+            }
         })
-    }
+    })
 }
 
 /// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
 /// kinds are discarded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
-    // SAFETY: by contract.
-    unsafe { destroy(queue) };
+    destroy(queue);
 }
 
 /// Maximum number of completions per call: other threads cannot use the queue meanwhile.
@@ -150,8 +124,7 @@ unsafe fn collect(
     take: impl FnOnce(usize, &mut dyn FnMut(QueueEntry)) -> Result<usize>,
 ) -> Result<()> {
     ensure!(capacity > 0, InvalidArgument, "capacity is 0; at least one completion must fit");
-    // SAFETY: the caller's promise.
-    let count = unsafe { out(count, "count") }?;
+    let count = out(count, "count")?;
     check_items(completions, capacity, "completions")?;
     let mut next = completions;
     let taken = take(capacity.min(BATCH), &mut |entry| {

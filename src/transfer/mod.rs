@@ -35,9 +35,8 @@ use crate::run::unreleased::Unreleased;
 use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::{Level, enabled, log};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::{Error, Mutex, MutexGuard, Result, Status, ensure, fail};
 use crate::cuda::stream::CallerStream;
 use crate::layout::Layout;
 

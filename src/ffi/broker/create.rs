@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::{Result, lists};
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::{
-    Out, call, check_flags, check_reserved, items, kvmem_error, kvmem_status, null, options, read, text,
+    call_new, check_flags, check_reserved, items, kvmem_error, kvmem_status, null, options, read, text,
 };
 use crate::share::broker::{Broker, BrokerConfig};
 
@@ -61,15 +61,10 @@ pub unsafe extern "C" fn kvmem_broker_create(
     broker: *mut *mut kvmem_broker,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (broker, options) = unsafe { (Out::new(broker, "broker")?, read(options)?) };
-        // SAFETY: by contract.
-        broker.set(Broker::start(unsafe { config(&options) }?)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (broker, "broker"), |_| {
+        let options = read(options)?;
+        Broker::start(config(&options)?)
+    })
 }
 
 /// # Safety

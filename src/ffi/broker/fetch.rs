@@ -7,8 +7,7 @@ use std::sync::Arc;
 use crate::base::{Result, ensure, fail};
 use crate::ffi::broker::publish::kvmem_token;
 use crate::ffi::common::{
-    Out, call, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, null, options, read,
-    text,
+    call_new, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, null, options, read, text,
 };
 use crate::ffi::share::kvmem_share;
 use crate::ffi::share::socket::deadline;
@@ -68,18 +67,13 @@ pub unsafe extern "C" fn kvmem_share_fetch(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (share, options) = unsafe { (Out::new(share, "share")?, read(options)?) };
-        // SAFETY: by contract.
-        let what = unsafe { wanted(&options) }?;
+    call_new(error, (share, "share"), |_| {
+        let options = read(options)?;
+        let what = wanted(&options)?;
         let timeout = if options.timeout_ns == 0 { DEFAULT_FETCH_NS } else { options.timeout_ns };
         let parcel = fetch(&what, deadline(timeout))?;
-        share.set(Arc::new(Share::from_parcel(parcel)?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Arc::new(Share::from_parcel(parcel)?))
+    })
 }
 
 const DEFAULT_FETCH_NS: u64 = 10_000_000_000;

@@ -2,7 +2,7 @@
 //! Counts of a broker, and its end.
 
 use crate::ffi::broker::kvmem_broker;
-use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
+use crate::ffi::common::{borrow, call_out, destroy, kvmem_error, kvmem_status};
 
 /// Counts of a broker.
 #[repr(C)]
@@ -25,16 +25,14 @@ pub unsafe extern "C" fn kvmem_broker_get_info(
     info: *mut kvmem_broker_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let info = out(info, "info")?;
+    call_out(error, (info, "info"), |scope| {
         let now = borrow(scope, broker)?.info();
-        info.write(kvmem_broker_info {
+        Ok(kvmem_broker_info {
             publications: now.publications,
             clients: now.clients,
             granted: now.granted,
             refused: now.refused,
-        });
-        Ok(())
+        })
     })
 }
 

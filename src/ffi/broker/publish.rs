@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::Result;
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::{
-    borrow, call, check_flags, kvmem_error, kvmem_status, options, out, read_nullable, text,
+    borrow, call, call_out, check_flags, kvmem_error, kvmem_status, options, read_nullable, text,
 };
 use crate::ffi::share::kvmem_share;
 use crate::region::Access;
@@ -58,14 +58,13 @@ pub unsafe extern "C" fn kvmem_broker_publish(
     token: *mut kvmem_token,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let (token, options) = (out(token, "token")?, read_nullable(options)?);
+    call_out(error, (token, "token"), |scope| {
+        let options = read_nullable(options)?;
         let (name, share) = (text::required(name, "name")?, borrow(scope, share)?);
         let terms = terms(options, share.manifest().access)?;
         let published = Arc::new(Published::new(share));
         let made = borrow(scope, broker)?.publish(name, published, &terms)?;
-        token.write(kvmem_token { bytes: made.0 });
-        Ok(())
+        Ok(kvmem_token { bytes: made.0 })
     })
 }
 
@@ -81,12 +80,11 @@ pub unsafe extern "C" fn kvmem_broker_grant(
     token: *mut kvmem_token,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let (token, options) = (out(token, "token")?, read_nullable(options)?);
+    call_out(error, (token, "token"), |scope| {
+        let options = read_nullable(options)?;
         let name = text::required(name, "name")?;
         let made = borrow(scope, broker)?.grant(name, &terms(options, Access::ReadWrite)?)?;
-        token.write(kvmem_token { bytes: made.0 });
-        Ok(())
+        Ok(kvmem_token { bytes: made.0 })
     })
 }
 

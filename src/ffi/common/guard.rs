@@ -7,7 +7,8 @@ use crate::base::log::{Level, enabled};
 use crate::base::{Error, Result, guarded};
 use crate::ffi::common::call_log;
 use crate::ffi::common::error::{Failure, kvmem_error};
-use crate::ffi::common::handle::{Handle, Opaque, new_handle, unusable, usable};
+use crate::ffi::common::handle::{Handle, Opaque, Out, new_handle, unusable, usable};
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
 
@@ -21,6 +22,49 @@ where
 {
     // SAFETY: the caller's promise.
     unsafe { run_in_scope(type_name::<F>(), error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
+}
+
+/// Like [`call`], and writes what the body returns to an output parameter of this name, which is checked before.
+///
+/// # Safety
+/// `error` and `slot` must be NULL or writable.
+pub unsafe fn call_out<'a, T, F>(
+    error: *mut *mut kvmem_error,
+    (slot, name): (*mut T, &str),
+    body: F,
+) -> kvmem_status
+where
+    F: FnOnce(&Scope<'a>) -> Result<T>,
+{
+    // SAFETY: the caller's promise.
+    let run = |scope: &Scope<'a>| unsafe {
+        out(slot, name)?.write(body(scope)?);
+        Ok(KVMEM_STATUS_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run_in_scope(type_name::<F>(), error, run) }
+}
+
+/// The same for a handle that the call creates.
+///
+/// # Safety
+/// `error` and `slot` must be NULL or writable.
+pub unsafe fn call_new<'a, T: Opaque, F>(
+    error: *mut *mut kvmem_error,
+    (slot, name): (*mut *mut T, &str),
+    body: F,
+) -> kvmem_status
+where
+    F: FnOnce(&Scope<'a>) -> Result<T::Value>,
+{
+    let run = |scope: &Scope<'a>| {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { Out::new(slot, name) }?;
+        slot.set(body(scope)?);
+        Ok(KVMEM_STATUS_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run_in_scope(type_name::<F>(), error, run) }
 }
 
 /// Like [`call`], for a frequent call on one handle: recording handles takes longer than the rest of it.

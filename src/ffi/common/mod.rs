@@ -24,7 +24,7 @@ pub use array::Array;
 pub use blob::kvmem_blob;
 pub use error::kvmem_error;
 pub use fd::open_fd;
-pub use guard::{call, call_on, call_unless};
+pub use guard::{call, call_new, call_on, call_out, call_unless};
 pub(super) use handle::opaque;
 pub use handle::{Handle, Out, UserData, borrow, borrow_nullable, destroy, peek};
 pub(super) use options::options;

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use crate::ffi::common::{Out, blob, call, kvmem_blob, kvmem_error, kvmem_status, null, text};
+use crate::ffi::common::{Out, blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, null, text};
 use crate::transfer::known_rates;
 use crate::transfer::rates::Source;
 use crate::transfer::rates::saved::Saved;
@@ -46,14 +46,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     rates: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let rates = unsafe { Out::new(rates, "rates") }?;
-        rates.set(blob::value(known_rates::save(device, other(device, peer))?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (rates, "rates"), |_| Ok(blob::value(known_rates::save(device, other(device, peer))?)))
 }
 
 /// Sets the copy rates of a GPU, or between two. They are used unchanged, and not measured. Transfers that
@@ -72,13 +65,10 @@ pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
     size: usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or readable, by contract.
-        let saved = unsafe { saved_bytes(data, size) }?;
+    call(error, |_| {
+        let saved = saved_bytes(data, size)?;
         known_rates::load(device, other(device, peer), saved)
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    })
 }
 
 /// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
@@ -90,8 +80,7 @@ pub unsafe extern "C" fn kvmem_cuda_use_default_rates(
     device: i32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, |_| known_rates::use_defaults(device)) }
+    call(error, |_| known_rates::use_defaults(device))
 }
 
 /// Summary of copy rates.
@@ -152,8 +141,7 @@ fn other(device: i32, peer: i32) -> Option<i32> {
 /// # Safety
 /// `data` must be NULL or readable for `size` bytes.
 unsafe fn saved_bytes<'a>(data: *const c_void, size: usize) -> crate::base::error::Result<Option<&'a [u8]>> {
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { text::bytes(data, size, "data") }?;
+    let bytes = text::bytes(data, size, "data")?;
     Ok((!data.is_null()).then_some(bytes))
 }
 

@@ -3,12 +3,8 @@
 
 use std::ffi::c_char;
 
-use crate::cuda::driver;
-use crate::cuda::{Device, DeviceProperties};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::pointer::{null, out};
-use crate::ffi::common::status::kvmem_status;
+use crate::cuda::{Device, DeviceProperties, driver};
+use crate::ffi::common::{call_out, kvmem_error, kvmem_status, null};
 
 /// The CUDA driver of this machine.
 #[repr(C)]
@@ -30,15 +26,10 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
     info: *mut kvmem_cuda_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let info = unsafe { out(info, "info") }?;
+    call_out(error, (info, "info"), |_| {
         let driver = driver::get()?;
-        info.write(kvmem_cuda_info { driver_version: driver.version(), device_count: driver.device_count() });
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(kvmem_cuda_info { driver_version: driver.version(), device_count: driver.device_count() })
+    })
 }
 
 /// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
@@ -99,14 +90,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     info: *mut kvmem_cuda_device_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let info = unsafe { out(info, "info") }?;
-        info.write(describe(&Device::get(device)?.properties()?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_out(error, (info, "info"), |_| Ok(describe(&Device::get(device)?.properties()?)))
 }
 
 /// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
@@ -121,14 +105,10 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
     device: *mut i32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL, or writable and 16 readable bytes, by contract.
-        let (device, uuid) = unsafe { (out(device, "device")?, uuid.cast::<[u8; 16]>().as_ref()) };
-        device.write(Device::by_uuid(uuid.ok_or_else(|| null("uuid"))?)?.ordinal());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_out(error, (device, "device"), |_| {
+        let uuid = uuid.cast::<[u8; 16]>().as_ref();
+        Ok(Device::by_uuid(uuid.ok_or_else(|| null("uuid"))?)?.ordinal())
+    })
 }
 
 fn describe(properties: &DeviceProperties) -> kvmem_cuda_device_info {

@@ -3,7 +3,7 @@
 
 use crate::base::{Result, ensure};
 use crate::cuda::ipc;
-use crate::ffi::common::{Out, call, check_flags, kvmem_error, kvmem_status, options, out, read};
+use crate::ffi::common::{call, call_new, check_flags, kvmem_error, kvmem_status, options, out, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{ImportedDevice, IpcConfig, Region};
 
@@ -41,9 +41,8 @@ pub unsafe extern "C" fn kvmem_ipc_export(
     handle: *mut kvmem_ipc_handle,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let handle = unsafe { out(handle, "handle") }?;
+    call(error, |_| {
+        let handle = out(handle, "handle")?;
         let exported = ipc::export(address)?;
         handle.write(kvmem_ipc_handle {
             handle: exported.handle,
@@ -54,9 +53,7 @@ pub unsafe extern "C" fn kvmem_ipc_export(
             buffer_id: exported.buffer_id,
         });
         Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    })
 }
 
 /// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
@@ -110,14 +107,10 @@ pub unsafe extern "C" fn kvmem_region_open_ipc(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
-        region.set(Region::new(ImportedDevice::open(&config(&options)?, None)?).into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
+        Ok(Region::new(ImportedDevice::open(&config(&options)?, None)?).into())
+    })
 }
 
 fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {

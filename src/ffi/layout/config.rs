@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 use crate::base::Result;
-use crate::ffi::common::{call, ensure_given, kvmem_error, kvmem_status, options, out, read, text};
+use crate::ffi::common::{call_out, ensure_given, kvmem_error, kvmem_status, options, read, text};
 use crate::layout::{Arrangement, Axis, ContentIdentity, Dimensions, Geometry, Order, Strides};
 use crate::region::OwnedDevice;
 
@@ -90,22 +90,17 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
     requirements: *mut kvmem_layout_requirements,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (requirements, config) = unsafe { (out(requirements, "requirements")?, read(config)?) };
-        // SAFETY: by contract.
-        let (dimensions, arrangement) = unsafe { shape(&config)? };
+    call_out(error, (requirements, "requirements"), |_| {
+        let config = read(config)?;
+        let (dimensions, arrangement) = shape(&config)?;
         let geometry = Geometry::new(dimensions, arrangement)?;
-        requirements.write(kvmem_layout_requirements {
+        Ok(kvmem_layout_requirements {
             num_regions: geometry.num_regions() as u64,
             region_size: geometry.region_size(),
             total_size: geometry.total_size()?,
             allocation_size: geometry.allocation_size(OwnedDevice::START_ALIGNMENT)?,
-        });
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        })
+    })
 }
 
 /// The shape as core types.
@@ -139,8 +134,7 @@ pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dime
             text::bytes(config.identity, config.identity_size, "identity")?
         })?,
     };
-    // SAFETY: the caller's promise.
-    let order = Order::parse(unsafe { text::required(config.order, "order")? })?;
+    let order = Order::parse(text::required(config.order, "order")?)?;
     Ok((dimensions, Arrangement { order, strides: strides(config) }))
 }
 

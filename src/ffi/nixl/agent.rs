@@ -75,7 +75,7 @@ pub unsafe extern "C" fn kvmem_agent_create(
     agent: *mut *mut kvmem_agent,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
+    call(error, |_| {
         // SAFETY: by contract.
         let (agent, name, options) =
             unsafe { (Out::new(agent, "agent")?, text::required(name, "name")?, read_nullable(options)?) };
@@ -83,9 +83,7 @@ pub unsafe extern "C" fn kvmem_agent_create(
         let owned = CString::new(name).unwrap_or_default();
         agent.set(Named { agent: Agent::create(name, &config)?, name: owned });
         Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    })
 }
 
 /// Returns the name of an agent.
@@ -94,8 +92,7 @@ pub unsafe extern "C" fn kvmem_agent_create(
 /// @return a string that is valid as long as this handle; NULL if the agent is NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c_char {
-    // SAFETY: NULL or a live agent, by contract.
-    unsafe { peek(agent) }.map_or(std::ptr::null(), |named| named.name.as_ptr())
+    peek(agent).map_or(std::ptr::null(), |named| named.name.as_ptr())
 }
 
 /// A parameter of a backend.

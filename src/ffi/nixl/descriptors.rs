@@ -109,8 +109,7 @@ pub unsafe fn list(
     count: usize,
     name: &str,
 ) -> Result<Descriptors> {
-    // SAFETY: the caller's promise.
-    let given = unsafe { items(descriptors, count, name) }?;
+    let given = items(descriptors, count, name)?;
     let Some(first) = given.first() else { return Ok(Descriptors::empty(MemoryType::Dram)) };
     let of_all = memory_type_of(first.memory_type).map_err(|error| error.context(format!("{name}[0]")))?;
     let mut entries = Vec::new();
@@ -124,8 +123,7 @@ pub unsafe fn list(
             first.memory_type,
             of_all.name()
         );
-        // SAFETY: the caller's promise.
-        let entry = unsafe { entry(scope, each) };
+        let entry = entry(scope, each);
         entries.push(entry.map_err(|error| error.context(format!("{name}[{index}]")))?);
     }
     Descriptors::new(of_all, entries).map_err(|error| error.context(name.to_string()))

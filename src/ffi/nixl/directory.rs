@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::base::{Result, ensure, fail};
 use crate::directory::{Directory, EtcdConfig, Location};
 use crate::ffi::common::{
-    Handle, Out, call, check_reserved, destroy, items, kvmem_error, kvmem_status, opaque, options, read, text,
+    Handle, call_new, check_reserved, destroy, items, kvmem_error, kvmem_status, opaque, options, read, text,
 };
 
 /// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
@@ -83,11 +83,9 @@ pub unsafe extern "C" fn kvmem_directory_create(
     directory: *mut *mut kvmem_directory,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |_| {
-        let directory = Out::new(directory, "directory")?;
+    call_new(error, (directory, "directory"), |_| {
         let options = read(options)?;
-        directory.set(Directory::open(&location(&options)?)?);
-        Ok(())
+        Directory::open(&location(&options)?)
     })
 }
 
@@ -125,8 +123,7 @@ unsafe fn folder(options: &kvmem_directory_options) -> Result<Location> {
         "{} is an option of etcd, and folder is set",
         set.unwrap_or_default()
     );
-    // SAFETY: the caller's promise.
-    let folder = unsafe { text::path(options.folder) }.unwrap_or("".as_ref());
+    let folder = text::path(options.folder).unwrap_or("".as_ref());
     ensure!(!folder.as_os_str().is_empty(), InvalidArgument, "folder is empty");
     Ok(Location::Folder(folder.to_path_buf()))
 }

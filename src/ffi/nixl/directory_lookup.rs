@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::base::{Result, Status};
 use crate::directory::{Directory, Entry};
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{Out, borrow, call, deadline, kvmem_error, kvmem_status, text, timeout};
+use crate::ffi::common::{Out, borrow, call, call_new, deadline, kvmem_error, kvmem_status, text, timeout};
 use crate::ffi::nixl::directory::kvmem_directory;
 use crate::ffi::nixl::directory_entry::{FoundEntry, kvmem_directory_entry};
 
@@ -36,11 +36,9 @@ unsafe fn found(
     error: *mut *mut kvmem_error,
     find: impl FnOnce(&Directory, &str) -> Result<Entry>,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let entry = Out::new(entry, "entry")?;
+    call_new(error, (entry, "entry"), |scope| {
         let directory = borrow(scope, directory)?;
-        entry.set(find(directory, text::required(agent, "agent")?)?.into());
-        Ok(())
+        Ok(find(directory, text::required(agent, "agent")?)?.into())
     })
 }
 

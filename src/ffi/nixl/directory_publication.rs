@@ -104,10 +104,8 @@ unsafe fn export(
     // Before they are exported, which takes longer.
     check_layout_count(layouts.len())?;
     for (index, item) in layouts.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        let named = unsafe { text::required(item.name, "the name of a layout") };
-        // SAFETY: the caller's promise.
-        let borrowed = named.and_then(|name| Ok((name, unsafe { borrow(scope, item.layout) }?)));
+        let named = text::required(item.name, "the name of a layout");
+        let borrowed = named.and_then(|name| Ok((name, borrow(scope, item.layout)?)));
         let (name, layout) =
             borrowed.map_err(|error| error.context(format!("layouts[{index}] of {}", layouts.len())))?;
         let memory = layout.memory();
@@ -121,8 +119,7 @@ unsafe fn export(
         );
         let publishing = |error: Error| error.context(format!("publish layout '{name}'"));
         let descriptor = ByteBuf::from(layout.export().map_err(publishing)?);
-        // SAFETY: the caller's promise.
-        let (broker, granted) = unsafe { (borrow_nullable(scope, item.broker)?, read_nullable(item.share)?) };
+        let (broker, granted) = (borrow_nullable(scope, item.broker)?, read_nullable(item.share)?);
         ensure!(
             broker.is_some() || granted.is_none(),
             InvalidArgument,

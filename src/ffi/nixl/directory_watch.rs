@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use crate::base::Result;
-use crate::ffi::common::{Out, borrow, borrow_nullable, call, kvmem_error, kvmem_status, text, timeout};
+use crate::ffi::common::{borrow, borrow_nullable, call, call_new, kvmem_error, kvmem_status, text, timeout};
 use crate::ffi::nixl::directory::kvmem_directory;
 use crate::ffi::nixl::directory_events::{self, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;
@@ -50,8 +50,7 @@ pub unsafe extern "C" fn kvmem_directory_unwatch(
 /// # Safety
 /// As for [`text::required`].
 unsafe fn nullable<'a>(name: *const c_char) -> Result<Option<&'a str>> {
-    // SAFETY: the caller's promise.
-    if name.is_null() { Ok(None) } else { unsafe { text::required(name, "agent") }.map(Some) }
+    if name.is_null() { Ok(None) } else { text::required(name, "agent").map(Some) }
 }
 
 /// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
@@ -68,11 +67,9 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
     events: *mut *mut kvmem_directory_events,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let events = Out::new(events, "events")?;
+    call_new(error, (events, "events"), |scope| {
         let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
-        events.set(directory_events::value(taken));
-        Ok(())
+        Ok(directory_events::value(taken))
     })
 }
 

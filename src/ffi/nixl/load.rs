@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::base::{Error, Status};
-use crate::ffi::common::{Out, blob, call, kvmem_blob, kvmem_error, kvmem_status, text};
+use crate::ffi::common::{blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, text};
 use crate::nixl::library;
 
 /// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if NIXL
@@ -21,8 +21,7 @@ use crate::nixl::library;
 ///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded, or being loaded, before this process was forked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut kvmem_error) -> kvmem_status {
-    // SAFETY: NULL or NUL-terminated; NULL or writable, by contract.
-    unsafe { call(error, |_| library::load(text::path(path)).map(|_| ())) }
+    call(error, |_| library::load(text::path(path)).map(|_| ()))
 }
 
 /// Returns the path of the file that NIXL was loaded from.
@@ -33,16 +32,11 @@ pub unsafe extern "C" fn kvmem_nixl_get_path(
     path: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let path = unsafe { Out::new(path, "path") }?;
+    call_new(error, (path, "path"), |_| {
         let not_loaded = || {
             Error::new(Status::InvalidState, "NIXL is not loaded; call kvmem_nixl_load or create an agent")
         };
         let library = library::loaded().ok_or_else(not_loaded)?;
-        path.set(blob::value(library.path().as_os_str().as_bytes().to_vec()));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(blob::value(library.path().as_os_str().as_bytes().to_vec()))
+    })
 }

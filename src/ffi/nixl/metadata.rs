@@ -5,7 +5,9 @@ use std::ffi::{c_char, c_void};
 
 use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{Out, blob, borrow, call, kvmem_blob, kvmem_error, kvmem_status, text, timeout};
+use crate::ffi::common::{
+    Out, blob, borrow, call, call_new, kvmem_blob, kvmem_error, kvmem_status, text, timeout,
+};
 use crate::ffi::nixl::agent::tcp_port;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
@@ -23,11 +25,9 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     metadata: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let metadata = Out::new(metadata, "metadata")?;
+    call_new(error, (metadata, "metadata"), |scope| {
         let bytes = borrow(scope, agent)?.agent.call(Command::LocalMetadata)?;
-        metadata.set(blob::value(bytes));
-        Ok(())
+        Ok(blob::value(bytes))
     })
 }
 
@@ -169,14 +169,12 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     metadata: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let metadata = Out::new(metadata, "metadata")?;
+    call_new(error, (metadata, "metadata"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let list = list(scope, descriptors, count, "descriptors")?;
         let options = call_options(options)?;
         let bytes = agent.call(|reply| Command::PartialMetadata(list, options, reply))?;
-        metadata.set(blob::value(bytes));
-        Ok(())
+        Ok(blob::value(bytes))
     })
 }
 

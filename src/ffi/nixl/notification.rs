@@ -6,8 +6,8 @@ use std::ffi::{CString, c_char, c_void};
 use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{
-    Array, Handle, Out, array, borrow, borrow_nullable, call, destroy, kvmem_error, kvmem_status, opaque,
-    text, timeout,
+    Array, Handle, array, borrow, borrow_nullable, call, call_new, destroy, kvmem_error, kvmem_status,
+    opaque, text, timeout,
 };
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::service_mail::ensure_sendable;
@@ -94,11 +94,9 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
     notifications: *mut *mut kvmem_notifications,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let notifications = Out::new(notifications, "notifications")?;
+    call_new(error, (notifications, "notifications"), |scope| {
         let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
-        notifications.set(value(messages));
-        Ok(())
+        Ok(value(messages))
     })
 }
 

@@ -64,8 +64,7 @@ options!(kvmem_nixl_options);
 /// # Safety
 /// Every pointer, also in the options, must be NULL or valid.
 pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) -> Result<CallOptions> {
-    // SAFETY: the caller's promise.
-    let (given, deadline) = unsafe { timed_options(options) }?;
+    let (given, deadline) = timed_options(options)?;
     ensure!(
         deadline.is_none(),
         InvalidArgument,
@@ -82,8 +81,7 @@ pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) ->
 pub(in crate::ffi) unsafe fn timed_options(
     options: *const kvmem_nixl_options,
 ) -> Result<(CallOptions, Option<Instant>)> {
-    // SAFETY: the caller's promise.
-    let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
+    let Some(options) = (read_nullable(options))? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, FLAGS)?;
     for (field, is_set) in [
         // Before the flags: kvmem.hpp sets one with each notification.
@@ -98,8 +96,7 @@ pub(in crate::ffi) unsafe fn timed_options(
             "{field} of kvmem_nixl_options is set, and only requests use it; set it to 0"
         );
     }
-    // SAFETY: the caller's promise.
-    let given = unsafe { converted(&options) }?;
+    let given = converted(&options)?;
     Ok((given, if options.timeout_ns == 0 { None } else { deadline(options.timeout_ns) }))
 }
 
@@ -111,11 +108,9 @@ pub(in crate::ffi) unsafe fn request_options(
     scope: &Scope<'_>,
     options: *const kvmem_nixl_options,
 ) -> Result<(CallOptions, RunOptions)> {
-    // SAFETY: the caller's promise.
-    let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
+    let Some(options) = (read_nullable(options))? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, FLAGS)?;
-    // SAFETY: the caller's promise.
-    let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)) };
+    let (given, queue) = (converted(&options)?, borrow_nullable(scope, options.queue));
     let queue = queue.map_err(|error| error.context("queue"))?.map(|open| open.0.clone());
     let release = options.flags & KVMEM_NIXL_REPORT_RELEASE != 0;
     ensure!(

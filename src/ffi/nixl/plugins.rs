@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char};
 
 use crate::ffi::agent::{kvmem_agent, memory_type};
 use crate::ffi::common::{
-    Array, Handle, Out, array, borrow, call, destroy, kvmem_error, kvmem_status, opaque, text,
+    Array, Handle, array, borrow, call, call_new, destroy, kvmem_error, kvmem_status, opaque, text,
 };
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
@@ -57,10 +57,8 @@ pub unsafe extern "C" fn kvmem_agent_get_plugins(
     plugins: *mut *mut kvmem_plugins,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let plugins = Out::new(plugins, "plugins")?;
-        plugins.set(entries(borrow(scope, agent)?.agent.call(Command::Plugins)?));
-        Ok(())
+    call_new(error, (plugins, "plugins"), |scope| {
+        Ok(entries(borrow(scope, agent)?.agent.call(Command::Plugins)?))
     })
 }
 
@@ -73,10 +71,8 @@ pub unsafe extern "C" fn kvmem_agent_get_backends(
     backends: *mut *mut kvmem_plugins,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let backends = Out::new(backends, "backends")?;
-        backends.set(entries(borrow(scope, agent)?.agent.call(Command::Backends)?));
-        Ok(())
+    call_new(error, (backends, "backends"), |scope| {
+        Ok(entries(borrow(scope, agent)?.agent.call(Command::Backends)?))
     })
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{Handle, Out, borrow, call, destroy, kvmem_error, kvmem_status, opaque, text};
+use crate::ffi::common::{Handle, borrow, call_new, destroy, kvmem_error, kvmem_status, opaque, text};
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::Prepared;
@@ -35,13 +35,11 @@ pub unsafe extern "C" fn kvmem_prepared_create(
     prepared: *mut *mut kvmem_prepared,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let prepared = Out::new(prepared, "prepared")?;
+    call_new(error, (prepared, "prepared"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let owner = if owner.is_null() { None } else { Some(text::required(owner, "owner")?) };
         let list = list(scope, descriptors, count, "descriptors")?;
-        prepared.set(Prepared::create(agent, owner, &list, call_options(options)?)?);
-        Ok(())
+        Prepared::create(agent, owner, &list, call_options(options)?)
     })
 }
 

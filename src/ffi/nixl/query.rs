@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{
-    Array, Handle, Out, array, borrow, call, destroy, kvmem_error, kvmem_status, opaque,
+    Array, Handle, array, borrow, call_new, destroy, kvmem_error, kvmem_status, opaque,
 };
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
@@ -57,15 +57,13 @@ pub unsafe extern "C" fn kvmem_agent_query(
     query: *mut *mut kvmem_query,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let query = Out::new(query, "query")?;
+    call_new(error, (query, "query"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let list = list(scope, descriptors, count, "descriptors")?;
         let (options, deadline) = timed_options(options)?;
         let deadline = deadline.or_else(|| agent.call_deadline());
         let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;
-        query.set(value(results));
-        Ok(())
+        Ok(value(results))
     })
 }
 

@@ -3,7 +3,9 @@
 
 use crate::base::ensure;
 use crate::ffi::agent::{kvmem_agent, kvmem_registration, memory_type};
-use crate::ffi::common::{Out, blob, borrow, call, destroy, kvmem_blob, kvmem_error, kvmem_status, out};
+use crate::ffi::common::{
+    blob, borrow, call, call_new, call_out, destroy, kvmem_blob, kvmem_error, kvmem_status,
+};
 use crate::ffi::region::kvmem_region;
 use crate::region::Registration;
 
@@ -24,11 +26,9 @@ pub unsafe extern "C" fn kvmem_region_register(
     registration: *mut *mut kvmem_registration,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let registration = Out::new(registration, "registration")?;
+    call_new(error, (registration, "registration"), |scope| {
         let (region, agent) = (borrow(scope, region)?, borrow(scope, agent)?);
-        registration.set(Registration::create(region, &agent.agent)?);
-        Ok(())
+        Registration::create(region, &agent.agent)
     })
 }
 
@@ -56,18 +56,16 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
     info: *mut kvmem_registration_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let info = out(info, "info")?;
+    call_out(error, (info, "info"), |scope| {
         let registration = borrow(scope, registration)?;
         let descriptor = registration.region().descriptor();
-        info.write(kvmem_registration_info {
+        Ok(kvmem_registration_info {
             address: descriptor.address,
             size: descriptor.size,
             device_id: descriptor.device_id,
             memory_type: memory_type(descriptor.memory_type),
             registered: registration.is_registered().into(),
-        });
-        Ok(())
+        })
     })
 }
 
@@ -82,13 +80,11 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let name = Out::new(name, "name")?;
+    call_new(error, (name, "name"), |scope| {
         let mut agents = borrow(scope, region)?.agents();
         let count = agents.len();
         ensure!(index < count, NotFound, "index is {index}, and the region has {count} registrations");
-        name.set(blob::value(agents.swap_remove(index).into_bytes()));
-        Ok(())
+        Ok(blob::value(agents.swap_remove(index).into_bytes()))
     })
 }
 

@@ -6,8 +6,8 @@ use std::ffi::c_char;
 use crate::base::{Result, ensure};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{
-    Handle, KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, Out, blob, borrow, call, call_on, call_unless,
-    destroy, items, kvmem_blob, kvmem_error, kvmem_status, not_one_of, opaque, out, text, timeout,
+    Handle, KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, Out, blob, borrow, call, call_new, call_on, call_out,
+    call_unless, destroy, items, kvmem_blob, kvmem_error, kvmem_status, not_one_of, opaque, text, timeout,
 };
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
@@ -51,16 +51,14 @@ pub unsafe extern "C" fn kvmem_request_create(
     request: *mut *mut kvmem_request,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let request = Out::new(request, "request")?;
+    call_new(error, (request, "request"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let operation = operation_of(operation)?;
         let local = list(scope, local, count, "local")?;
         let owner = text::required(owner, "owner")?;
         let remote = list(scope, remote, count, "remote")?;
         let (options, of_runs) = request_options(scope, options)?;
-        request.set(Request::create(agent, operation, &local, (owner, &remote), options, of_runs)?);
-        Ok(())
+        Request::create(agent, operation, &local, (owner, &remote), options, of_runs)
     })
 }
 
@@ -186,10 +184,8 @@ pub unsafe extern "C" fn kvmem_request_get_backend(
     plugin: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let plugin = Out::new(plugin, "plugin")?;
-        plugin.set(blob::value(borrow(scope, request)?.backend()?.into_bytes()));
-        Ok(())
+    call_new(error, (plugin, "plugin"), |scope| {
+        Ok(blob::value(borrow(scope, request)?.backend()?.into_bytes()))
     })
 }
 
@@ -220,16 +216,14 @@ pub unsafe extern "C" fn kvmem_request_estimate(
     cost: *mut kvmem_request_cost,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let cost = out(cost, "cost")?;
+    call_out(error, (cost, "cost"), |scope| {
         let estimate = borrow(scope, request)?.estimate()?;
-        cost.write(kvmem_request_cost {
+        Ok(kvmem_request_cost {
             duration_ns: nanoseconds(estimate.duration),
             margin_ns: nanoseconds(estimate.margin),
             method: estimate.method,
             reserved: 0,
-        });
-        Ok(())
+        })
     })
 }
 
@@ -262,17 +256,15 @@ pub unsafe extern "C" fn kvmem_request_get_telemetry(
     telemetry: *mut kvmem_request_telemetry,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let telemetry = out(telemetry, "telemetry")?;
+    call_out(error, (telemetry, "telemetry"), |scope| {
         let measured = borrow(scope, request)?.telemetry()?;
-        telemetry.write(kvmem_request_telemetry {
+        Ok(kvmem_request_telemetry {
             start_ns: nanoseconds(measured.start),
             post_ns: nanoseconds(measured.post),
             duration_ns: nanoseconds(measured.transfer),
             bytes: measured.bytes,
             descriptors: measured.descriptors,
-        });
-        Ok(())
+        })
     })
 }
 

@@ -2,7 +2,7 @@
 //! Registered descriptors.
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{Handle, Out, borrow, call, destroy, kvmem_error, kvmem_status, opaque};
+use crate::ffi::common::{Handle, borrow, call, call_new, destroy, kvmem_error, kvmem_status, opaque};
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::Segments;
@@ -33,12 +33,10 @@ pub unsafe extern "C" fn kvmem_segments_register(
     segments: *mut *mut kvmem_segments,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let segments = Out::new(segments, "segments")?;
+    call_new(error, (segments, "segments"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let list = list(scope, descriptors, count, "descriptors")?;
-        segments.set(Segments::register(agent, list, call_options(options)?)?);
-        Ok(())
+        Segments::register(agent, list, call_options(options)?)
     })
 }
 

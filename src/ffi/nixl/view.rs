@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{Handle, Out, borrow, call, destroy, kvmem_error, kvmem_status, opaque, peek};
+use crate::ffi::common::{Handle, borrow, call_new, destroy, kvmem_error, kvmem_status, opaque, peek};
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::View;
@@ -36,12 +36,10 @@ pub unsafe extern "C" fn kvmem_memory_view_create(
     view: *mut *mut kvmem_memory_view,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let view = Out::new(view, "view")?;
+    call_new(error, (view, "view"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let list = list(scope, descriptors, count, "descriptors")?;
-        view.set(View::create(agent, &list, call_options(options)?)?);
-        Ok(())
+        View::create(agent, &list, call_options(options)?)
     })
 }
 
@@ -50,8 +48,7 @@ pub unsafe extern "C" fn kvmem_memory_view_create(
 /// @param view a view; NULL returns NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_memory_view_handle(view: *const kvmem_memory_view) -> *mut c_void {
-    // SAFETY: NULL or live, by contract.
-    unsafe { peek(view) }
+    peek(view)
         .map_or(std::ptr::null_mut(), |view| std::ptr::with_exposed_provenance_mut::<c_void>(view.handle()))
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use crate::base::ensure;
-use crate::ffi::common::{Out, UserData, call, check_flags, kvmem_error, kvmem_status, options, read};
+use crate::ffi::common::{UserData, call_new, check_flags, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{Access, AdoptedDevice, AdoptedMemory, Region, ReleaseCallback};
 
@@ -64,9 +64,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
         ensure!(
             options.flags & KVMEM_ADOPT_KEEP_SEALS == 0,
             InvalidArgument,
@@ -76,11 +75,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
         let access = access(options.flags);
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let memory = AdoptedMemory::new(options.address as usize, options.size, access, release)?;
-        region.set(Region::new(memory).into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Region::new(memory).into())
+    })
 }
 
 /// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
@@ -108,18 +104,14 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let memory =
             AdoptedDevice::new(options.address as u64, options.size, device, access(options.flags), release)?;
-        region.set(Region::new(memory).into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Region::new(memory).into())
+    })
 }
 
 pub(super) fn access(flags: u64) -> Access {
@@ -132,7 +124,7 @@ pub(super) fn release_once(
 ) -> ReleaseCallback {
     Box::new(move || {
         let user_data = &user_data;
-        // SAFETY: a callback that does not unwind, by contract.
+        // SAFETY: by contract, a function that may be called once with this value.
         unsafe { release(user_data.0) };
     })
 }

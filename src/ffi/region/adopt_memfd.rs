@@ -8,7 +8,7 @@ use super::adopt::{
 };
 use super::kvmem_region;
 use crate::ffi::common::{
-    Out, UserData, call, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, open_fd,
+    UserData, call_new, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, open_fd,
     options, read,
 };
 use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
@@ -71,9 +71,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_memfd(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
         let known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
         check_flags("kvmem_adopt_memfd_options", options.flags, known)?;
         let given = [("fd", options.fd != 0), ("size", options.size != 0)];
@@ -84,17 +83,13 @@ pub unsafe extern "C" fn kvmem_region_adopt_memfd(
         check_reserved("kvmem_adopt_memfd_options", options.reserved)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let config = AdoptedFileConfig {
-            // SAFETY: the caller keeps it open during the call, by contract.
-            file: unsafe { open_fd(options.fd) }?,
+            file: open_fd(options.fd)?,
             offset: options.offset,
             size: options.size,
             address: options.address as usize,
             access: access(options.flags),
             keep_seals: options.flags & KVMEM_ADOPT_KEEP_SEALS != 0,
         };
-        region.set(Region::new(AdoptedMemory::from_file(&config, release)?).into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Region::new(AdoptedMemory::from_file(&config, release)?).into())
+    })
 }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use crate::base::{ensure, lists};
 use crate::ffi::common::{
-    Out, call, check_flags, ensure_given, kvmem_error, kvmem_status, options, read, text,
+    call_new, check_flags, ensure_given, kvmem_error, kvmem_status, options, read, text,
 };
 use crate::ffi::region::kvmem_region;
 use crate::region::{BlockStorageConfig, Region};
@@ -51,9 +51,8 @@ pub unsafe extern "C" fn kvmem_region_create_block(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
         check_flags("kvmem_block_options", options.flags, 0)?;
         ensure_given("kvmem_block_options", &[("size", options.size != 0)])?;
         ensure!(
@@ -61,8 +60,7 @@ pub unsafe extern "C" fn kvmem_region_create_block(
             InvalidArgument,
             "metadata is given, and metadata_size is 0"
         );
-        // SAFETY: by contract.
-        let metadata = unsafe { text::bytes(options.metadata, options.metadata_size, "metadata") }?;
+        let metadata = text::bytes(options.metadata, options.metadata_size, "metadata")?;
         let config = BlockStorageConfig {
             device_id: options.device_id,
             offset: options.offset,
@@ -70,9 +68,6 @@ pub unsafe extern "C" fn kvmem_region_create_block(
             alignment: options.alignment.max(1),
             metadata: lists::copied(metadata)?,
         };
-        region.set(Region::block_storage(config)?.into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Region::block_storage(config)?.into())
+    })
 }

@@ -2,7 +2,7 @@
 //! Regions of GPU memory.
 
 use crate::base::Result;
-use crate::ffi::common::{Out, call, check_flags, check_reserved, kvmem_error, kvmem_status, options, read};
+use crate::ffi::common::{call_new, check_flags, check_reserved, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceConfig, OwnedDevice, Region};
 
@@ -33,14 +33,10 @@ pub unsafe extern "C" fn kvmem_region_create_device(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
-        region.set(Region::new(OwnedDevice::allocate(&device_config(&options)?)?).into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
+        Ok(Region::new(OwnedDevice::allocate(&device_config(&options)?)?).into())
+    })
 }
 
 /// The options of GPU memory as core types.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::base::{Error, Result, Status, ensure};
 use crate::ffi::common::{
-    Out, blob, borrow, call, check_flags, kvmem_blob, kvmem_error, kvmem_status, options, read, text,
+    blob, borrow, call, call_new, check_flags, kvmem_blob, kvmem_error, kvmem_status, options, read, text,
 };
 use crate::ffi::region::kvmem_region;
 use crate::region::{DirectIo, DiskConfig, OpenMode, Region};
@@ -68,15 +68,10 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
-        // SAFETY: by contract.
-        region.set(Region::disk(&unsafe { disk_config(&options) }?)?.into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
+        Ok(Region::disk(&disk_config(&options)?)?.into())
+    })
 }
 
 /// Returns the absolute path of the file of a disk region.
@@ -89,11 +84,9 @@ pub unsafe extern "C" fn kvmem_region_get_path(
     path: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let path = Out::new(path, "path")?;
+    call_new(error, (path, "path"), |scope| {
         let found = borrow(scope, region)?.path()?;
-        path.set(blob::value(found.as_os_str().as_bytes().to_vec()));
-        Ok(())
+        Ok(blob::value(found.as_os_str().as_bytes().to_vec()))
     })
 }
 
@@ -144,8 +137,7 @@ pub(in crate::ffi) unsafe fn disk_config(options: &kvmem_disk_options) -> Result
         InvalidArgument,
         "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new file is there to be written"
     );
-    // SAFETY: the caller's promise.
-    let (path, directory) = unsafe { (text::path(options.path), text::path(options.directory)) };
+    let (path, directory) = (text::path(options.path), text::path(options.directory));
     ensure!(
         path.is_none() || directory.is_none(),
         InvalidArgument,

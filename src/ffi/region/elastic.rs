@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions of GPU memory that grow and shrink.
 
-use crate::base::error::Result;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, check_reserved, options, read};
-use crate::ffi::common::status::kvmem_status;
+use crate::base::Result;
+use crate::ffi::common::{
+    borrow, call, call_new, check_flags, check_reserved, kvmem_error, kvmem_status, options, read,
+};
 use crate::ffi::region::kvmem_region;
 use crate::region::{ElasticConfig, Region};
 
@@ -50,14 +48,10 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
-        region.set(Region::elastic(&elastic_config(&options)?)?.into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
+        Ok(Region::elastic(&elastic_config(&options)?)?.into())
+    })
 }
 
 /// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The holders of a region.
 
-use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
+use crate::ffi::common::{borrow, call, call_out, destroy, kvmem_error, kvmem_status};
 use crate::ffi::region::kvmem_region;
 
 /// References to the memory of a region at one moment. References to a view count for the view only; here the
@@ -37,18 +37,16 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
     holders: *mut kvmem_region_holders,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let holders = out(holders, "holders")?;
+    call_out(error, (holders, "holders"), |scope| {
         let found = borrow(scope, region)?.holders()?;
-        holders.write(kvmem_region_holders {
+        Ok(kvmem_region_holders {
             references: found.references,
             views: found.views,
             registrations: found.registrations,
             shares: found.shares,
             importers: found.importers,
             handles: found.handles,
-        });
-        Ok(())
+        })
     })
 }
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of a region.
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{borrow, call_out, kvmem_error, kvmem_status};
 use crate::ffi::region::{kvmem_region, tier};
 use crate::region::{Backing, Region, Source};
 
@@ -77,11 +73,7 @@ pub unsafe extern "C" fn kvmem_region_get_info(
     info: *mut kvmem_region_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let info = out(info, "info")?;
-        info.write(describe(borrow(scope, region)?));
-        Ok(())
-    })
+    call_out(error, (info, "info"), |scope| Ok(describe(borrow(scope, region)?)))
 }
 
 /// Resident memory of a region, in bytes.
@@ -113,15 +105,13 @@ pub unsafe extern "C" fn kvmem_region_get_residency(
     residency: *mut kvmem_region_residency,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let residency = out(residency, "residency")?;
+    call_out(error, (residency, "residency"), |scope| {
         let found = borrow(scope, region)?.residency()?;
-        residency.write(kvmem_region_residency {
+        Ok(kvmem_region_residency {
             resident_bytes: found.resident,
             transparent_huge_bytes: found.transparent_huge,
             swapped_bytes: found.swapped,
-        });
-        Ok(())
+        })
     })
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use crate::ffi::common::{
-    Out, call, check_flags, ensure_given, kvmem_error, kvmem_status, options, read, text,
+    call_new, check_flags, ensure_given, kvmem_error, kvmem_status, options, read, text,
 };
 use crate::ffi::region::kvmem_region;
 use crate::region::{ObjectConfig, Region};
@@ -56,9 +56,8 @@ pub unsafe extern "C" fn kvmem_region_create_object(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
         check_flags("kvmem_object_options", options.flags, 0)?;
         let given = [
             ("key_prefix", !options.key_prefix.is_null()),
@@ -66,12 +65,8 @@ pub unsafe extern "C" fn kvmem_region_create_object(
             ("count", options.count != 0),
         ];
         ensure_given("kvmem_object_options", &given)?;
-        // SAFETY: by contract.
-        let prefix = unsafe { text::required(options.key_prefix, "key_prefix") }?.to_string();
+        let prefix = text::required(options.key_prefix, "key_prefix")?.to_string();
         let config = ObjectConfig { prefix, object_size: options.object_size, count: options.count };
-        region.set(Region::objects_named(config)?.into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Region::objects_named(config)?.into())
+    })
 }

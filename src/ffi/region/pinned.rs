@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use crate::base::{Result, ensure};
-use crate::ffi::common::{Out, call, check_flags, check_reserved, kvmem_error, kvmem_status, options, read};
+use crate::ffi::common::{call_new, check_flags, check_reserved, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{PinnedConfig, Region};
 
@@ -65,9 +65,8 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
         let user_data = options.user_data;
         // SAFETY: a callback that does not unwind, by contract.
         let ask = |ask: unsafe extern "C" fn(u64, u64, *mut c_void) -> i32, done, total| unsafe {
@@ -75,11 +74,8 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
         };
         let mut progress =
             |done, total| options.progress.is_none_or(|callback| ask(callback, done, total) == 0);
-        region.set(Region::pinned(&pinned_config(&options)?, &mut progress)?.into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Region::pinned(&pinned_config(&options)?, &mut progress)?.into())
+    })
 }
 
 /// The options of pinned memory as core types.

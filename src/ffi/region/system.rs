@@ -2,7 +2,7 @@
 //! Regions of host memory.
 
 use crate::base::{Result, ensure};
-use crate::ffi::common::{Out, call, check_flags, kvmem_error, kvmem_status, options, read};
+use crate::ffi::common::{call_new, check_flags, kvmem_error, kvmem_status, options, read};
 use crate::ffi::region::kvmem_region;
 use crate::region::{HugePages, NumaPlacement, Region, SystemConfig};
 
@@ -59,14 +59,10 @@ pub unsafe extern "C" fn kvmem_region_create_system(
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
-        region.set(Region::system(&system_config(&options)?)?.into());
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (region, "region"), |_| {
+        let options = read(options)?;
+        Ok(Region::system(&system_config(&options)?)?.into())
+    })
 }
 
 /// The options of host memory as core types.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Views: a part of a region as a separate region.
 
-use crate::ffi::common::{Out, borrow, call, kvmem_error, kvmem_status};
+use crate::ffi::common::{borrow, call_new, kvmem_error, kvmem_status};
 use crate::ffi::region::kvmem_region;
 use crate::region::Region;
 
@@ -19,9 +19,5 @@ pub unsafe extern "C" fn kvmem_region_create_view(
     view: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let view = Out::new(view, "view")?;
-        view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
-        Ok(())
-    })
+    call_new(error, (view, "view"), |scope| Ok(Region::view(borrow(scope, region)?, offset, size)?.into()))
 }

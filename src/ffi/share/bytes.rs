@@ -27,7 +27,7 @@ pub unsafe extern "C" fn kvmem_share_create_received(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
+    call(error, |_| {
         // SAFETY: by contract.
         let (share, bytes, fds) = unsafe {
             (Out::new(share, "share")?, text::bytes(data, size, "data")?, items(fds, num_fds, "fds")?)
@@ -37,9 +37,7 @@ pub unsafe extern "C" fn kvmem_share_create_received(
         let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;
         share.set(Arc::new(Share::received(lists::copied(bytes)?, fds)?));
         Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    })
 }
 
 fn ensure_open(fd: i32) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::{Result, ensure};
 use crate::ffi::common::{
-    Out, borrow, call, check_flags, check_reserved, kvmem_error, kvmem_status, not_one_of, options,
+    borrow, call_new, check_flags, check_reserved, kvmem_error, kvmem_status, not_one_of, options,
     read_nullable,
 };
 use crate::ffi::layout::kvmem_layout;
@@ -81,10 +81,9 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
-        share.set(Arc::new(Share::from_region(borrow(scope, region)?, grant(options)?)?));
-        Ok(())
+    call_new(error, (share, "share"), |scope| {
+        let options = read_nullable(options)?;
+        Ok(Arc::new(Share::from_region(borrow(scope, region)?, grant(options)?)?))
     })
 }
 
@@ -109,10 +108,9 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
-        share.set(Arc::new(Share::from_layout(borrow(scope, layout)?, grant(options)?)?));
-        Ok(())
+    call_new(error, (share, "share"), |scope| {
+        let options = read_nullable(options)?;
+        Ok(Arc::new(Share::from_layout(borrow(scope, layout)?, grant(options)?)?))
     })
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::os::fd::RawFd;
 
-use crate::ffi::common::{borrow, call, destroy, kvmem_error, kvmem_status, out};
+use crate::ffi::common::{borrow, call_out, destroy, kvmem_error, kvmem_status};
 use crate::ffi::region::tier;
 use crate::ffi::share::create::{
     KVMEM_SHARE_AUTO, KVMEM_SHARE_FABRIC, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE,
@@ -58,11 +58,7 @@ pub unsafe extern "C" fn kvmem_share_get_info(
     info: *mut kvmem_share_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let info = out(info, "info")?;
-        info.write(describe(borrow(scope, share)?));
-        Ok(())
-    })
+    call_out(error, (info, "info"), |scope| Ok(describe(borrow(scope, share)?)))
 }
 
 /// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Result, ensure};
-use crate::ffi::common::{Out, borrow, call, kvmem_error, kvmem_status, timeout};
+use crate::ffi::common::{borrow, call, call_new, kvmem_error, kvmem_status, timeout};
 use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 
@@ -59,15 +59,10 @@ pub unsafe extern "C" fn kvmem_share_receive(
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: NULL or writable, by contract.
-        let share = unsafe { Out::new(share, "share") }?;
+    call_new(error, (share, "share"), |_| {
         let parcel = socket::receive(open_socket(fd)?, deadline(timeout_ns))?;
-        share.set(Arc::new(Share::from_parcel(parcel)?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        Ok(Arc::new(Share::from_parcel(parcel)?))
+    })
 }
 
 fn open_socket<'a>(fd: i32) -> Result<BorrowedFd<'a>> {

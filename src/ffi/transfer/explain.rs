@@ -3,12 +3,9 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, destroy};
-use crate::ffi::common::pointer::{check_items, out};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    blob, borrow, call_new, call_out, check_items, destroy, kvmem_blob, kvmem_error, kvmem_status,
+};
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::method::value_of;
 use crate::transfer::{ComparedMethod, Verdict};
@@ -45,26 +42,21 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
     info: *mut kvmem_transfer_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let info = out(info, "info")?;
-            let transfer = borrow(scope, transfer)?;
-            let summary = transfer.summary()?;
-            let layers_moved = transfer.moved_layers()?;
-            info.write(kvmem_transfer_info {
-                bytes: summary.bytes,
-                num_pieces: summary.pieces,
-                num_moves: summary.moves,
-                num_requests: summary.requests,
-                duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
-                layers_moved,
-                method: value_of(transfer.method()?),
-                reserved: 0,
-            });
-            Ok(())
+    call_out(error, (info, "info"), |scope| {
+        let transfer = borrow(scope, transfer)?;
+        let summary = transfer.summary()?;
+        let layers_moved = transfer.moved_layers()?;
+        Ok(kvmem_transfer_info {
+            bytes: summary.bytes,
+            num_pieces: summary.pieces,
+            num_moves: summary.moves,
+            num_requests: summary.requests,
+            duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
+            layers_moved,
+            method: value_of(transfer.method()?),
+            reserved: 0,
         })
-    }
+    })
 }
 
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
@@ -79,14 +71,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
     text: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let text = Out::new(text, "text")?;
-            text.set(blob::value(borrow(scope, transfer)?.explain()?.into_bytes()));
-            Ok(())
-        })
-    }
+    call_new(error, (text, "text"), |scope| Ok(blob::value(borrow(scope, transfer)?.explain()?.into_bytes())))
 }
 
 /// The transfer takes the method. The reason is a remark, or empty.
@@ -143,21 +128,16 @@ pub unsafe extern "C" fn kvmem_transfer_get_methods(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let count = out(count, "count")?;
-            if capacity > 0 {
-                check_items(methods, capacity, "methods")?;
-            }
-            let compared = borrow(scope, transfer)?.compared_methods()?;
-            for (index, each) in compared.iter().take(capacity).enumerate() {
-                methods.add(index).write(to_c(each));
-            }
-            count.write(compared.len());
-            Ok(())
-        })
-    }
+    call_out(error, (count, "count"), |scope| {
+        if capacity > 0 {
+            check_items(methods, capacity, "methods")?;
+        }
+        let compared = borrow(scope, transfer)?.compared_methods()?;
+        for (index, each) in compared.iter().take(capacity).enumerate() {
+            methods.add(index).write(to_c(each));
+        }
+        Ok(compared.len())
+    })
 }
 
 /// Bytes of a reason with its NUL.
@@ -192,8 +172,7 @@ fn cut(text: &str) -> [c_char; REASON] {
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
-    // SAFETY: by contract.
-    unsafe { destroy(transfer) };
+    destroy(transfer);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! What the check of a run has found.
 
 use crate::base::{Error, Result, Status, fail};
-use crate::ffi::common::{borrow, call, check_items, kvmem_error, kvmem_status, out};
+use crate::ffi::common::{borrow, call_out, check_items, kvmem_error, kvmem_status};
 use crate::ffi::transfer::kvmem_transfer;
 
 /// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY or
@@ -32,15 +32,13 @@ pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let count = out(count, "count")?;
+    call_out(error, (count, "count"), |scope| {
         if capacity > 0 {
             check_items(indices, capacity, "indices")?;
         }
         let found =
             borrow(scope, transfer)?.findings(|findings| copy(&findings.mismatches, indices, capacity));
-        count.write(ended(found)?);
-        Ok(())
+        ended(found)
     })
 }
 
@@ -70,8 +68,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
     count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let count = out(count, "count")?;
+    call_out(error, (count, "count"), |scope| {
         if capacity > 0 {
             check_items(checksums, capacity, "checksums")?;
         }
@@ -84,8 +81,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
                 "the last run has computed no checksums; submit it with KVMEM_SUBMIT_CHECKSUM"
             )
         };
-        count.write(computed);
-        Ok(())
+        Ok(computed)
     })
 }
 

@@ -6,12 +6,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Result, ensure, fail};
-use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::options::{check_flags, check_reserved, not_one_of, options};
-use crate::ffi::common::pointer::items;
-use crate::ffi::common::scope::Scope;
-use crate::ffi::common::text;
+use crate::base::{Result, ensure, fail};
+use crate::ffi::common::{
+    Scope, borrow_nullable, check_flags, check_reserved, items, not_one_of, options, text,
+};
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::method::METHODS;
 use crate::transfer::{PairedRange, Preferences, Queue, Reports, TransferRequest, Wanted};
@@ -157,12 +155,8 @@ unsafe fn parts<'a>(options: &kvmem_transfer_options) -> Result<Vec<&'a str>> {
         InvalidArgument,
         "parts is given and num_parts is 0; set the number of names, or leave parts NULL to move all"
     );
-    // SAFETY: the caller's promise.
-    let names = unsafe { items(options.parts, options.num_parts, "parts") }?;
-    let name = |(index, name): (usize, &*const c_char)| {
-        // SAFETY: the caller's promise.
-        unsafe { text::required(*name, &format!("parts[{index}]")) }
-    };
+    let names = items(options.parts, options.num_parts, "parts")?;
+    let name = |(index, name): (usize, &*const c_char)| text::required(*name, &format!("parts[{index}]"));
     names.iter().enumerate().map(name).collect()
 }
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Waiting for the layers of a run.
 
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status, timeout};
 use crate::ffi::transfer::kvmem_transfer;
 
 /// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
@@ -24,6 +20,5 @@ pub unsafe extern "C" fn kvmem_transfer_wait_layers(
     timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.wait_layers(num_layers, timeout(timeout_ns))) }
+    call(error, |scope| borrow(scope, transfer)?.wait_layers(num_layers, timeout(timeout_ns)))
 }

@@ -4,7 +4,7 @@
 use crate::base::Result;
 use crate::ffi::common::guard::{call, call_status};
 use crate::ffi::common::{
-    KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, Out, Scope, borrow, kvmem_error, kvmem_status, read,
+    KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, Scope, borrow, call_new, kvmem_error, kvmem_status, read,
     read_nullable, timeout,
 };
 use crate::ffi::layout::kvmem_layout;
@@ -44,11 +44,7 @@ pub unsafe extern "C" fn kvmem_transfer_create(
     transfer: *mut *mut kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let transfer = Out::new(transfer, "transfer")?;
-        transfer.set(created(scope, source, destination, options)?);
-        Ok(())
-    })
+    call_new(error, (transfer, "transfer"), |scope| created(scope, source, destination, options))
 }
 
 /// Creates a transfer and starts its first run, in one call.
@@ -70,13 +66,11 @@ pub unsafe extern "C" fn kvmem_transfer_start(
     transfer: *mut *mut kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let transfer = Out::new(transfer, "transfer")?;
+    call_new(error, (transfer, "transfer"), |scope| {
         let step = step(&read(first)?)?;
         let created = created(scope, source, destination, options)?;
         created.submit(Some(step))?;
-        transfer.set(created);
-        Ok(())
+        Ok(created)
     })
 }
 

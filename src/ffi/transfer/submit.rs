@@ -251,10 +251,8 @@ unsafe fn tables<'a>(options: &kvmem_submit_options) -> Result<Option<TokenTable
         Count(num_pairs as u64, "pair")
     );
     let table = |table: *const kvmem_block_table| {
-        // SAFETY: the caller's promise; it is not NULL.
-        let table = unsafe { table.read_unaligned() };
-        // SAFETY: the caller's promise.
-        let blocks = unsafe { items(table.blocks, table.num_blocks, "blocks") }?;
+        let table = table.read_unaligned();
+        let blocks = items(table.blocks, table.num_blocks, "blocks")?;
         let kvmem_block_table { first_token, token_step, .. } = table;
         Ok(BlockTable { blocks, first_token, token_step: token_step.max(1) })
     };

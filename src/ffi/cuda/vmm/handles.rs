@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 
 use crate::base::{Result, ensure};
 use crate::cuda::vmm::{Location, PhysicalMemory};
-use crate::ffi::common::{Out, borrow, call, kvmem_error, kvmem_status, null, open_fd, out};
+use crate::ffi::common::{borrow, call_new, call_out, kvmem_error, kvmem_status, null, open_fd};
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 
 /// VMM memory that other processes of the same fabric can import.
@@ -29,11 +29,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     fd: *mut i32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let fd = out(fd, "fd")?;
-        fd.write(borrow(scope, memory)?.export_fd()?.into_raw_fd());
-        Ok(())
-    })
+    call_out(error, (fd, "fd"), |scope| Ok(borrow(scope, memory)?.export_fd()?.into_raw_fd()))
 }
 
 /// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
@@ -48,10 +44,8 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     handle: *mut kvmem_fabric_handle,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let handle = out(handle, "handle")?;
-        handle.write(kvmem_fabric_handle { bytes: borrow(scope, memory)?.export_fabric()? });
-        Ok(())
+    call_out(error, (handle, "handle"), |scope| {
+        Ok(kvmem_fabric_handle { bytes: borrow(scope, memory)?.export_fabric()? })
     })
 }
 
@@ -78,16 +72,10 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     memory: *mut *mut kvmem_vmm_memory,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let memory = unsafe { Out::new(memory, "memory") }?;
+    call_new(error, (memory, "memory"), |_| {
         let expected = expected(device)?;
-        // SAFETY: the descriptor stays open during the call, by contract.
-        memory.set(PhysicalMemory::import_fd(unsafe { open_fd(fd) }?, size, expected)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        PhysicalMemory::import_fd(open_fd(fd)?, size, expected)
+    })
 }
 
 /// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
@@ -107,15 +95,11 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     memory: *mut *mut kvmem_vmm_memory,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (memory, handle) = unsafe { (Out::new(memory, "memory")?, handle.as_ref()) };
+    call_new(error, (memory, "memory"), |_| {
+        let handle = handle.as_ref();
         let handle = handle.ok_or_else(|| null("handle"))?;
-        memory.set(PhysicalMemory::import_fabric(&handle.bytes, size, expected(device)?)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        PhysicalMemory::import_fabric(&handle.bytes, size, expected(device)?)
+    })
 }
 
 /// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
@@ -129,14 +113,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_retain(
     memory: *mut *mut kvmem_vmm_memory,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let memory = unsafe { Out::new(memory, "memory") }?;
-        memory.set(PhysicalMemory::retain(address)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (memory, "memory"), |_| PhysicalMemory::retain(address))
 }
 
 fn expected(device: i32) -> Result<Option<Location>> {

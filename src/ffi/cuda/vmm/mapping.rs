@@ -4,12 +4,9 @@
 use std::sync::Arc;
 
 use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::options::not_one_of;
-use crate::ffi::common::pointer::out;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{
+    Handle, borrow, call, call_new, call_out, destroy, kvmem_error, kvmem_status, not_one_of, opaque,
+};
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 use crate::ffi::cuda::vmm::range::{kvmem_vmm_range, kvmem_vmm_span};
 
@@ -44,14 +41,12 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     mapping: *mut *mut kvmem_vmm_mapping,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let mapping = Out::new(mapping, "mapping")?;
+    call_new(error, (mapping, "mapping"), |scope| {
         let mapped = DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?;
         if let Some(span) = span.as_mut() {
             *span = kvmem_vmm_span { address: mapped.address(), size: mapped.size() };
         }
-        mapping.set(mapped);
-        Ok(())
+        Ok(mapped)
     })
 }
 
@@ -84,14 +79,12 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
     access: *mut u32,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
-        let access = out(access, "access")?;
-        access.write(match borrow(scope, mapping)?.access(device)? {
+    call_out(error, (access, "access"), |scope| {
+        Ok(match borrow(scope, mapping)?.access(device)? {
             DeviceAccess::None => KVMEM_ACCESS_NONE,
             DeviceAccess::Read => KVMEM_ACCESS_READ,
             DeviceAccess::ReadWrite => KVMEM_ACCESS_READ_WRITE,
-        });
-        Ok(())
+        })
     })
 }
 

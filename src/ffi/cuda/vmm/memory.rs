@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::{Result, ensure};
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, PhysicalMemory};
 use crate::ffi::common::{
-    Handle, Out, call, check_flags, destroy, kvmem_error, kvmem_status, not_one_of, opaque, options, out,
+    Handle, call_new, call_out, check_flags, destroy, kvmem_error, kvmem_status, not_one_of, opaque, options,
     read,
 };
 
@@ -61,19 +61,15 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
     granularity: *mut u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (granularity, options) = unsafe { (out(granularity, "granularity")?, read(options)?) };
+    call_out(error, (granularity, "granularity"), |_| {
+        let options = read(options)?;
         let which = match which {
             KVMEM_GRANULARITY_MINIMUM => Granularity::Minimum,
             KVMEM_GRANULARITY_RECOMMENDED => Granularity::Recommended,
             other => return Err(not_one_of("which", other, "KVMEM_GRANULARITY_*")),
         };
-        granularity.write(properties(&options)?.granularity(which)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+        properties(&options)?.granularity(which)
+    })
 }
 
 /// Creates VMM memory.
@@ -90,14 +86,10 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     memory: *mut *mut kvmem_vmm_memory,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (memory, options) = unsafe { (Out::new(memory, "memory")?, read(options)?) };
-        memory.set(PhysicalMemory::create(options.size, properties(&options)?)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    call_new(error, (memory, "memory"), |_| {
+        let options = read(options)?;
+        PhysicalMemory::create(options.size, properties(&options)?)
+    })
 }
 
 /// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.

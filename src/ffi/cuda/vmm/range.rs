@@ -4,10 +4,7 @@
 use std::sync::Arc;
 
 use crate::cuda::vmm::AddressRange;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, destroy, opaque};
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{Handle, call_new, destroy, kvmem_error, kvmem_status, opaque};
 
 /// A reserved range of device addresses. It has no memory until memory is mapped into it.
 pub struct kvmem_vmm_range {
@@ -41,14 +38,12 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     range: *mut *mut kvmem_vmm_range,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |_| {
-        let range = Out::new(range, "range")?;
+    call_new(error, (range, "range"), |_| {
         let reserved = AddressRange::reserve(size, alignment)?;
         if let Some(span) = span.as_mut() {
             *span = kvmem_vmm_span { address: reserved.address(), size: reserved.size() };
         }
-        range.set(reserved);
-        Ok(())
+        Ok(reserved)
     })
 }
 
