@@ -58,6 +58,7 @@ GROUPS = {
     "DIRECTORY_PUBLISHED": ("DIRECTORY_", "DirectoryChange", "What an event of a directory is about."),
     "REQUEST_READ": ("REQUEST_", "Operation", "Direction of a request."),
     "SYNC_DEFAULT": ("SYNC_", "SyncMode", "Lock that NIXL uses for an agent."),
+    "POOL_BLOCKS": None,
     "CUDA_VMM": ("CUDA_", "CudaCapabilities", "Capabilities of a GPU and its driver."),
     "RATES_DEFAULT": ("RATES_", "RatesSource", "Source of copy rates."),
     "IPC_FOR_DEVICE": ("IPC_", "IpcFlags", "Flags of IpcOptions."),
@@ -373,7 +374,7 @@ def python(all_groups):
         comment = " ".join(line.removeprefix("///").strip() for line in match[1].splitlines())
         if match[2].startswith("STATUS_"):
             statuses.append((comment, match[2], match[3].strip("()")))
-        elif match[2].startswith("LAYOUT_"):
+        elif match[2].startswith(("LAYOUT_", "POOL_")):
             plain.append(f"{match[2]} = {match[3]}\n")
     names = {name: f"{group.type}.{python_word(group, name)}" for group in all_groups for _, name, _ in group.constants}
     names |= {name: f"Status.{name.removeprefix('STATUS_')}" for _, name, _ in statuses}

@@ -33,6 +33,20 @@ static void copy_rates(fuzz *fuzz) {
     TRY(fuzz, kvmem_cuda_set_copy_rates, device, peer, data, size);
 }
 
+/* Allocates and frees blocks of a pool, which gets no other blocks: afterwards the region is no pool. */
+static void pool(fuzz *fuzz) {
+    kvmem_region *region = table_pick(fuzz, REGIONS);
+    const int32_t device = random_device(fuzz);
+    TRY(fuzz, kvmem_pool_set_current, device, region);
+    void *blocks[4];
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = kvmem_pool_malloc(random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 4096, device, NULL);
+    TRY(fuzz, kvmem_pool_commit, region, (uint32_t)random_below(fuzz, 4));
+    for (size_t i = 0; i < 4; i++) kvmem_pool_free(blocks[i], 4096, device, NULL);
+    if (random_one_in(fuzz, 10)) kvmem_pool_free(blocks, 1, device, NULL);
+    TRY(fuzz, kvmem_pool_set_current, device, NULL);
+}
+
 static void default_rates(fuzz *fuzz) { TRY(fuzz, kvmem_cuda_use_default_rates, random_device(fuzz)); }
 
 /* Opens the handle in the exporting process, which behaves like another process. */
@@ -137,6 +151,7 @@ const operation cuda_operations[] = {
     OPERATION(1, get_device_info),
     OPERATION(1, copy_rates),
     OPERATION(1, default_rates),
+    OPERATION_WITH(3, pool, BIT(REGIONS), 0),
     OPERATION_WITH(3, ipc, BIT(REGIONS), 0),
     OPERATION(1, get_granularity),
     OPERATION_WITH(3, create_range, 0, BIT(RANGES)),

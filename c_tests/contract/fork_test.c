@@ -20,6 +20,8 @@ static void use_regions(void) {
     FORKED_NULLS(text, kvmem_region_get_path, w.file, &text);
     FORKED_NULLS(text, kvmem_region_get_agent, w.region, 0, &text);
     FORKED(kvmem_region_sync, w.file);
+    FORKED(kvmem_pool_set_current, 0, w.region);
+    CHECK(kvmem_pool_malloc(1, 0, NULL) == NULL);
     FORKED_NULLS(registration, kvmem_region_register, w.region, w.far, &registration);
 }
 

@@ -41,6 +41,19 @@ TEST(regions) {
     INVALID(kvmem_region_adopt_device, &adopt, 0, NULL);
 }
 
+TEST(pools) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(kv_side, side, &config, NULL, 1);
+    INVALID(kvmem_pool_set_current, 0, side.regions[0]);
+    INVALID(kvmem_pool_commit, NULL, KVMEM_POOL_NOTHING);
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_pool_commit, side.regions[0], KVMEM_POOL_NOTHING);
+    CHECK(kvmem_pool_malloc(1, 0, NULL) == NULL);
+    CHECK(kvmem_pool_malloc(1, -1, NULL) == NULL);
+    kvmem_pool_free(NULL, 1, 0, NULL);
+    kvmem_pool_free(memory, 1, 0, NULL);
+    EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
+}
+
 TEST(only_elastic_regions_are_committed) {
     INVALID(kvmem_region_commit, NULL, 0, 4096);
     INVALID(kvmem_region_decommit, NULL, 0, 4096);

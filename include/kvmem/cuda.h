@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: the CUDA driver: transfers on streams, devices, copy rates, IPC handles, virtual memory management
- * (VMM). Generated from src/ffi; do not edit. kvmem.h describes what all functions have in common.
+/* kvmem: the CUDA driver: transfers on streams, memory for PyTorch's allocator, devices, copy rates, IPC
+ * handles, virtual memory management (VMM). Generated from src/ffi; do not edit. kvmem.h describes what all
+ * functions have in common.
  *
  *     kvmem_transfer_submit_on_stream(transfer, &blocks, stream, &error);
  *
@@ -95,6 +96,66 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer, const kvm
 ///         the status of the run: it has failed
 kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer, uint64_t num_layers,
     struct CUstream_st *stream, kvmem_error **error);
+
+/* ---- Memory for PyTorch's allocator ---- */
+
+/// Makes a region the pool of a GPU: kvmem_pool_malloc returns blocks of it. There is one pool per GPU for
+/// all threads; other pools keep the blocks that they have.
+///
+/// The region may be destroyed: its memory is freed when it is not the pool, has no blocks, and the GPU has
+/// finished its work. While it is a pool, do not commit or decommit it by other functions.
+/// @param device the GPU
+/// @param region device or elastic memory of the GPU, allocated or adopted by this process, not a view; NULL:
+///        the GPU has no pool
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is of another tier or GPU, or is a view
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported
+kvmem_status kvmem_pool_set_current(int32_t device, kvmem_region *region, kvmem_error **error);
+
+/// Allocates a block of the pool of a GPU. Elastic memory is committed for it. The signature is that of the
+/// allocation function of torch.cuda.memory.CUDAPluggableAllocator.
+///
+/// A block that was freed is reused in the order of streams: work on the stream waits for the work that was
+/// on the stream of the freed block then. The host waits only if there is no other memory: for up to 10 s for
+/// work that uses free blocks, whose memory it then decommits.
+/// @param size bytes
+/// @param device the GPU
+/// @param stream the stream that uses the block; NULL is the legacy default stream of the primary context. If
+///        it is captured into a graph, the block has no memory that earlier work uses
+/// @return the address, a multiple of 512; NULL after a failure, whose reason is logged, so that PyTorch
+///         raises its error for too little memory
+void *kvmem_pool_malloc(size_t size, int32_t device, struct CUstream_st *stream);
+
+/// Frees a block of kvmem_pool_malloc of any pool. The signature is that of the free function of
+/// torch.cuda.memory.CUDAPluggableAllocator.
+///
+/// The call does not wait. The memory stays committed for other blocks, until kvmem_pool_commit decommits it.
+/// A failure is logged.
+/// @param address the block; NULL does nothing
+/// @param size ignored
+/// @param device ignored
+/// @param stream the stream whose work has used the block. If it is captured into a graph, the memory is not
+///        reused before kvmem_pool_commit with KVMEM_POOL_NOTHING
+void kvmem_pool_free(void *address, size_t size, int32_t device, struct CUstream_st *stream);
+
+/// The extents that blocks use.
+#define KVMEM_POOL_BLOCKS 1
+/// No extents.
+#define KVMEM_POOL_NOTHING 2
+
+/// Sets which extents of an elastic pool have memory. Blocks keep their addresses. Their content is lost when
+/// their extents are decommitted.
+///
+/// With KVMEM_POOL_NOTHING an engine sleeps, with KVMEM_POOL_BLOCKS it wakes. While all blocks have memory,
+/// KVMEM_POOL_BLOCKS decommits what no block and no work uses.
+/// @param region a region that kvmem_pool_set_current was called with
+/// @param extents KVMEM_POOL_BLOCKS, or KVMEM_POOL_NOTHING: the caller has waited for all work that uses the
+///        region
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or extents is unknown
+///         KVMEM_STATUS_INVALID_STATE: the region never was a pool
+///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent that would be decommitted, or an agent is
+///           still deregistering memory. No extent has lost its memory
+///         any status of kvmem_region_commit or kvmem_region_decommit
+kvmem_status kvmem_pool_commit(kvmem_region *region, uint32_t extents, kvmem_error **error);
 
 /* ---- Driver and devices ---- */
 

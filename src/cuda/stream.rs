@@ -128,18 +128,9 @@ impl CallerStream {
     }
 
     fn is_capturing(&self, context: &Context) -> Result<bool> {
-        const ACTIVE: u32 = 1;
-        const INVALIDATED: u32 = 2;
-        let driver = context.driver();
-        let mut state = 0;
         context.ensure_alive()?;
         // SAFETY: as above.
-        let result = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
-        driver.check(result, "get the capture status of the stream")?;
-        if state == INVALIDATED {
-            fail!(InvalidState, "{INVALIDATED_CAPTURE}");
-        }
-        Ok(state == ACTIVE)
+        unsafe { is_capturing(context.driver(), self.0) }
     }
 
     /// Whether it is the legacy default stream.
@@ -151,6 +142,23 @@ impl CallerStream {
     pub fn activate<'a>(&self, context: &'a Context) -> Result<Active<'a>> {
         Ok(Active { raw: self.0, entered: context.enter_unchecked()? })
     }
+}
+
+/// Whether a stream is being captured.
+///
+/// # Safety
+/// The stream must exist, in a context that was not reset.
+unsafe fn is_capturing(driver: &Driver, stream: CUstream) -> Result<bool> {
+    const ACTIVE: u32 = 1;
+    const INVALIDATED: u32 = 2;
+    let mut state = 0;
+    // SAFETY: the caller's promise; the output lives through the call.
+    let result = unsafe { driver.api.stream_is_capturing.call(stream, &mut state) };
+    driver.check(result, "get the capture status of the stream")?;
+    if state == INVALIDATED {
+        fail!(InvalidState, "{INVALIDATED_CAPTURE}");
+    }
+    Ok(state == ACTIVE)
 }
 
 /// A stream whose context is current on this thread.
@@ -167,6 +175,12 @@ impl Active<'_> {
     /// Calls a function of the driver with the stream, unless its context was reset.
     pub(super) fn call(&self, function: impl FnOnce() -> CallResult) -> Result<CallResult> {
         self.entered.call(function)
+    }
+
+    /// Whether it is being captured, also if the driver does not say: the legacy stream while another stream is captured.
+    pub fn is_captured(&self) -> bool {
+        // SAFETY: a live stream of a context that is current.
+        unsafe { is_capturing(self.driver(), self.raw) }.unwrap_or(true)
     }
 
     /// Records an event: it completes when the work that is on the stream now is complete.

@@ -95,6 +95,7 @@ impl Region {
             counts: Counts::default(),
             registrations: Registrations::default(),
             kept_list: OnceCell::new(),
+            blocks: OnceCell::new(),
         });
         region.log_creation();
         region

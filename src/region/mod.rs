@@ -19,6 +19,7 @@ mod origin;
 mod overlap;
 mod pages;
 mod place;
+pub mod pool;
 mod prefault;
 mod proc_maps;
 mod registration;
@@ -45,6 +46,7 @@ pub use origin::{Access, OpenRequirements, Origin};
 pub use overlap::{Meeting, Places, meetings, meetings_of_ranges, overlap};
 pub use pages::Residency;
 pub use place::{AddressSpace, Place};
+use pool::blocks::Blocks;
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
 pub use sharing::{HandledRegion, Holders, SharedRegion};
@@ -89,6 +91,8 @@ pub struct Region {
     registrations: Registrations,
     /// Its storage list, once a caller got it: the caller has pointers to its metadata.
     kept_list: OnceCell<Descriptors>,
+    /// Its blocks, once it was a pool.
+    blocks: OnceCell<Blocks>,
 }
 
 impl Region {
@@ -170,6 +174,18 @@ impl Region {
     /// Its elastic memory, if it is an elastic region or a view of one.
     pub fn elastic_memory(&self) -> Option<&ElasticMemory> {
         self.memory_of_kind()
+    }
+
+    /// The blocks that an allocator of tensors has of it. The first call makes it a pool, on the device that it is located on.
+    pub fn pool_blocks(&self, ordinal: i32) -> Result<&Blocks> {
+        self.blocks.get_or_try_init(|| Blocks::new(ordinal, self.size()))
+    }
+
+    /// The same. Fails if it never was a pool.
+    pub fn ensure_pool(&self) -> Result<&Blocks> {
+        self.blocks.get().ok_or_else(|| {
+            Error::new(Status::InvalidState, "the region is no pool: call kvmem_pool_set_current first")
+        })
     }
 
     /// The fd of the file of a disk region.

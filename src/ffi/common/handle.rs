@@ -278,7 +278,7 @@ fn c_name<T: Opaque>() -> &'static str {
 }
 
 /// Runs the body of a C function that can't fail; a panic is logged.
-fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
+pub(in crate::ffi) fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     guarded(body).unwrap_or_else(|error| {
         log!(Error, "{error}");
         fallback

@@ -4,5 +4,6 @@
 pub mod copy_rates;
 pub mod device;
 pub mod ipc;
+pub mod pool;
 pub mod stream;
 pub mod vmm;

@@ -647,6 +647,8 @@ class Order:
     outer·B·⌈R⌉ + block·⌈R⌉"""
 
 
+POOL_BLOCKS = 1
+POOL_NOTHING = 2
 LAYOUT_ALLOCATE = 1
 LAYOUT_REGIONS = 2
 LAYOUT_REGISTRATIONS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from kvmem import _constants as k
@@ -105,6 +105,7 @@ class Layout(Handle):
         alignment: int = 0,
         agent: Handle | None = None,
         stream: int | None = None,
+        region_of: Callable[[int, int], Region] | None = None,
     ) -> Layout:
         """Describes a cache from its tensors, without a copy: one tensor, or a list with one per index of the axes before '/'.
 
@@ -113,7 +114,8 @@ class Layout(Handle):
         tensors are views with another order of axes, such as "BHONC"; the default is that of `order`. The strides must agree with
         the order, and may have gaps.
 
-        The tensors are kept as long as kvmem uses their memory. `dtype` is that of `Layout.tensor`."""
+        The tensors are kept as long as kvmem uses their memory. `dtype` is that of `Layout.tensor`. `region_of` returns the region of
+        an address and a size in bytes, if the tensors are in a region already; it does not keep the tensors."""
         separate, _, inner = order.rpartition("/")
         axes = inner if axes is None else axes
         sources = list(tensors) if separate or isinstance(tensors, (list, tuple)) else [tensors]
@@ -125,7 +127,10 @@ class Layout(Handle):
         regions: list[Region] = []
         try:
             for memory in memories:
-                regions.append(Region._adopted(memory.address, memory.size, memory.device, memory.read_only, memory))
+                if region_of is not None:
+                    regions.append(region_of(memory.address, memory.size))
+                else:
+                    regions.append(Region._adopted(memory.address, memory.size, memory.device, memory.read_only, memory))
             return cls.of_regions(shape, regions, agent=agent)
         finally:
             for region in regions:

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pools: regions of GPU memory from which PyTorch's allocator gets blocks.
+//!
+//! PyTorch passes a GPU and a stream, and nothing that names a pool. So one pool of each GPU is current, and a block's pool is found
+//! by its address. A pool is listed while it is current or has blocks; the rest of its state belongs to its region.
+
+pub mod blocks;
+mod ranges;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Region, Tier};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::process::PerProcess;
+use crate::base::sync::Mutex;
+use crate::cuda::deferred::Deferred;
+use crate::cuda::stream::{Active, CallerStream};
+
+/// Addresses of blocks are multiples of this, as those of PyTorch's own allocator.
+const ALIGNMENT: u64 = 512;
+/// How long an allocation waits for work that uses free memory, if there is no other memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A region that is current or has blocks. Work of the GPU may use its memory when its last block is freed, so the memory is freed
+/// when the GPU has finished its work.
+struct Pool(Deferred<Arc<Region>>);
+
+#[derive(Default)]
+struct Pools {
+    /// By the ordinal of the device.
+    current: BTreeMap<i32, Arc<Pool>>,
+    /// Those with blocks, by their first address.
+    used: BTreeMap<u64, Arc<Pool>>,
+}
+
+/// Per process: in a forked child there is none.
+fn pools() -> &'static Mutex<Pools> {
+    static POOLS: PerProcess<Mutex<Pools>> = PerProcess::new();
+    POOLS.get(Mutex::default)
+}
+
+/// Makes a region the pool of new blocks of its device, or none.
+pub fn set_current(ordinal: i32, region: Option<&Arc<Region>>) -> Result<()> {
+    let pool = region.map(|region| pool_of(ordinal, region)).transpose()?;
+    // Dropped without the lock, because that may wait for the device.
+    let _previous = {
+        let mut pools = pools().lock();
+        match pool {
+            Some(pool) => pools.current.insert(ordinal, pool),
+            None => pools.current.remove(&ordinal),
+        }
+    };
+    Ok(())
+}
+
+fn pool_of(ordinal: i32, region: &Arc<Region>) -> Result<Arc<Pool>> {
+    ensure!(
+        matches!(region.tier(), Tier::Device | Tier::Elastic),
+        InvalidArgument,
+        "a pool is made of a device or elastic region, and this is a {} region",
+        region.tier().name()
+    );
+    ensure!(
+        region.ordinal() == Some(ordinal),
+        InvalidArgument,
+        "the region is located on device {}, and cannot be the pool of device {ordinal}",
+        region.ordinal().unwrap_or(-1)
+    );
+    ensure!(region.origin().is_none(), Unsupported, "the region belongs to another process");
+    ensure!(
+        !region.is_view(),
+        InvalidArgument,
+        "the region is a view; make the region that it is a view of a pool"
+    );
+    let context = region.pool_blocks(ordinal)?.context.clone();
+    Ok(Arc::new(Pool(Deferred::new(&context, region.clone()))))
+}
+
+/// Allocates a block of the current pool of a device, for work on a stream. Returns its address.
+pub fn allocate(ordinal: i32, size: u64, stream: CallerStream) -> Result<u64> {
+    let current = pools().lock().current.get(&ordinal).cloned();
+    let Some(pool) = current else {
+        fail!(InvalidState, "device {ordinal} has no pool: call kvmem_pool_set_current")
+    };
+    let address = pool.0.allocate_block(size, stream)?;
+    let start = pool.0.address();
+    let _other = {
+        let mut pools = pools().lock();
+        if pools.used.contains_key(&start) { Some(pool) } else { pools.used.insert(start, pool) }
+    };
+    Ok(address)
+}
+
+/// Frees a block of any pool.
+pub fn free(address: u64, stream: CallerStream) -> Result<()> {
+    let found = pools().lock().used.range(..=address).next_back().map(|(_, pool)| pool.clone());
+    let Some(pool) = found.filter(|pool| address - pool.0.address() < pool.0.size()) else {
+        fail!(InvalidArgument, "{address:#x} is no block of a pool")
+    };
+    let (start, blocks) = (pool.0.address(), pool.0.ensure_pool()?);
+    let outcome = blocks.free(address - start, stream);
+    let _unused = {
+        let mut pools = pools().lock();
+        if blocks.is_unused() { pools.used.remove(&start) } else { None }
+    };
+    outcome
+}
+
+impl Region {
+    fn allocate_block(&self, size: u64, stream: CallerStream) -> Result<u64> {
+        let rounded = size.max(1).checked_next_multiple_of(ALIGNMENT).ok_or_else(|| self.is_full(size))?;
+        let stream = stream.activate(&self.ensure_pool()?.context)?;
+        match self.take_block(rounded, &stream) {
+            Err(error) if error.status() == Status::OutOfMemory => {
+                self.ensure_pool()?.await_free(PATIENCE);
+                self.decommit_free()?;
+                self.take_block(rounded, &stream)
+            }
+            other => other,
+        }
+    }
+
+    fn take_block(&self, size: u64, stream: &Active<'_>) -> Result<u64> {
+        let blocks = self.ensure_pool()?;
+        let taken = blocks.take(size, stream)?.ok_or_else(|| self.is_full(size))?;
+        let committed = {
+            let _resizing = blocks.resizing.lock();
+            if self.tier() == Tier::Elastic { self.commit(taken.offset, taken.size) } else { Ok(()) }
+        };
+        if committed.is_err() {
+            blocks.give(taken.offset, taken.work)?;
+        }
+        committed.map(|()| self.address() + taken.offset)
+    }
+
+    fn is_full(&self, size: u64) -> Error {
+        let message = format!(
+            "the pool has no {size} free bytes in one range of its {} bytes; create it with a larger region",
+            self.size()
+        );
+        Error::new(Status::OutOfMemory, message)
+    }
+
+    /// Decommits the extents that neither a block nor work uses.
+    fn decommit_free(&self) -> Result<()> {
+        if self.elastic_memory().is_none() {
+            return Ok(());
+        }
+        let _resizing = self.ensure_pool()?.resizing.lock();
+        let (used, working, committed) = self.pool_extents()?;
+        self.set_committed(
+            &committed.into_iter().filter(|each| used.contains(each) || working.contains(each)).collect(),
+        )
+    }
+
+    /// Commits the extents of all blocks, and decommits those that neither a block nor work uses.
+    pub fn commit_blocks(&self) -> Result<()> {
+        let _resizing = self.ensure_pool()?.resizing.lock();
+        let (mut wanted, working, committed) = self.pool_extents()?;
+        wanted.extend(working.intersection(&committed));
+        self.set_committed(&wanted)
+    }
+
+    /// Decommits all extents. The caller has waited for all work that uses them.
+    pub fn decommit_blocks(&self) -> Result<()> {
+        let blocks = self.ensure_pool()?;
+        let _resizing = blocks.resizing.lock();
+        self.set_committed(&BTreeSet::new())?;
+        blocks.end_work();
+        Ok(())
+    }
+
+    /// The extents of blocks, those of free memory that work uses, and those that have memory.
+    fn pool_extents(&self) -> Result<(BTreeSet<usize>, BTreeSet<usize>, BTreeSet<usize>)> {
+        let memory = self.ensure_elastic()?;
+        let (used, working) = self.ensure_pool()?.extents(|offset, size| memory.touched(offset, size));
+        Ok((used, working, memory.committed().into_iter().collect()))
+    }
+}
