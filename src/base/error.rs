@@ -231,10 +231,18 @@ impl Error {
     }
 }
 
-/// Shorthand for `Err(Error::new(...))` with a formatted message.
+/// An error with a formatted message.
+macro_rules! error {
+    ($status:ident, $($message:tt)+) => {
+        $crate::base::error::Error::formatted($crate::base::error::Status::$status, format_args!($($message)+))
+    };
+}
+pub(crate) use error;
+
+/// Returns an error with a formatted message.
 macro_rules! fail {
     ($status:ident, $($message:tt)+) => {
-        return Err($crate::base::error::Error::formatted($crate::base::error::Status::$status, format_args!($($message)+)))
+        return Err($crate::base::error::error!($status, $($message)+))
     };
 }
 pub(crate) use fail;

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, error};
 
 /// Runs some work. Converts a panic to an error.
 #[inline]
@@ -18,15 +18,13 @@ fn panicked(payload: Box<dyn Any + Send>) -> Error {
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     // Dropping a payload can panic again.
     std::mem::forget(payload);
-    Error::new(
-        Status::Panic,
-        format!("a bug in kvmem was hit: {}", text.unwrap_or_else(|| "no message".into())),
-    )
+    error!(Panic, "a bug in kvmem was hit: {}", text.unwrap_or_else(|| "no message".into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
 
     #[test]
     fn a_panic_becomes_an_error_with_its_message() {

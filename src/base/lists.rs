@@ -4,7 +4,7 @@
 
 use std::collections::TryReserveError;
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, error};
 
 /// Reserves memory for more entries.
 pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
@@ -46,10 +46,8 @@ pub fn collect<T>(entries: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
 /// A copy of what the caller passes.
 pub fn copied<T: Copy>(items: &[T]) -> Result<Vec<T>> {
     let mut list = Vec::new();
-    list.try_reserve_exact(items.len()).map_err(|_| {
-        let message = format!("no memory for a copy of {} bytes", size_of_val(items));
-        Error::new(Status::OutOfMemory, message)
-    })?;
+    list.try_reserve_exact(items.len())
+        .map_err(|_| error!(OutOfMemory, "no memory for a copy of {} bytes", size_of_val(items)))?;
     list.extend_from_slice(items);
     Ok(list)
 }
@@ -61,16 +59,17 @@ fn grow<T>(list: &mut Vec<T>) -> Result<()> {
 
 #[cold]
 fn no_memory(entries: usize, size: usize) -> Error {
-    let message = format!(
+    error!(
+        OutOfMemory,
         "no memory for a list of {entries} entries of {size} bytes; the list grows with the blocks that are moved or read, and \
          with the separate ranges of each: pass fewer blocks at a time"
-    );
-    Error::new(Status::OutOfMemory, message)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
 
     #[test]
     fn a_list_that_does_not_fit_in_memory_is_an_error_and_stays_unchanged() {

@@ -28,7 +28,7 @@ pub(crate) mod thread_pool;
 pub mod wire;
 
 pub use error::{Cause, Error, Result, Status};
-pub(crate) use error::{ensure, fail};
+pub(crate) use error::{ensure, error, fail};
 pub use guarded::guarded;
 pub(crate) use handoff::{Giver, Taken, Taker, handoff};
 pub(crate) use keyed::Keyed;

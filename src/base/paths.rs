@@ -3,15 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Result, ensure, error};
 
 /// The same path from the root. Links in it are kept.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     ensure!(!path.as_os_str().is_empty(), InvalidArgument, "the path is empty");
-    std::path::absolute(path).map_err(|error| {
-        let message = format!("the path {} has no absolute form: {error}", path.display());
-        Error::new(Status::InvalidArgument, message)
-    })
+    std::path::absolute(path)
+        .map_err(|error| error!(InvalidArgument, "the path {} has no absolute form: {error}", path.display()))
 }
 
 /// Advice for a call that failed because of a directory that does not exist.

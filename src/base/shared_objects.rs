@@ -99,7 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::error::{Error, Status};
+    use crate::base::error::{Status, error};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn an_object_is_made_again_after_a_failure_and_its_end() {
         let numbers = Numbers::default();
-        let failing = numbers.get("a", |_| true, None, || Err(Error::new(Status::Nixl, "deliberate")));
+        let failing = numbers.get("a", |_| true, None, || Err(error!(Nixl, "deliberate")));
         assert_eq!(failing.unwrap_err().status(), Status::Nixl);
         let first = get(&numbers, "a", 2);
         assert!(Arc::ptr_eq(&first, &get(&numbers, "a", 4)));

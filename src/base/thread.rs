@@ -14,7 +14,7 @@ use once_cell::sync::OnceCell;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::base::advice;
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status, error};
 use crate::base::sync::Mutex;
 
 /// Signals that report a fault of the thread that gets them. Handlers of them must run on it: blocked, they end the process.
@@ -46,7 +46,7 @@ fn not_started(name: &str, error: &std::io::Error) -> Error {
     let doing = format!("start the thread {name}");
     let failed = match error.raw_os_error() {
         Some(code) => Error::errno(doing, rustix::io::Errno::from_raw_os_error(code)),
-        None => Error::new(Status::OutOfMemory, format!("{doing}: {error}")),
+        None => error!(OutOfMemory, "{doing}: {error}"),
     };
     failed.with_status(Status::OutOfMemory).with_advice(advice::threads())
 }

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::error::{Error, Result, ensure, error, fail};
 
 const HEADER: usize = 20;
 
@@ -35,7 +35,7 @@ impl Form {
         let start = bytes.len();
         bytes.extend_from_slice(&[0; HEADER]);
         ciborium::into_writer(fields, &mut *bytes)
-            .map_err(|error| Error::new(Status::OutOfMemory, format!("write a {}: {error}", self.name)))?;
+            .map_err(|error| error!(OutOfMemory, "write a {}: {error}", self.name))?;
         let (header, body) = bytes[start..].split_at_mut(HEADER);
         self.fill_header(version, header, body)
     }
@@ -49,7 +49,7 @@ impl Form {
 
     #[cold]
     fn damaged(&self, damage: &str) -> Error {
-        Error::new(Status::Corrupt, format!("the {}'s fields are damaged: {damage}", self.name))
+        error!(Corrupt, "the {}'s fields are damaged: {damage}", self.name)
     }
 
     /// The version of some bytes, which this library reads.
@@ -141,6 +141,7 @@ pub(crate) mod tests {
     use serde::de::IgnoredAny;
 
     use super::*;
+    use crate::base::Status;
 
     const FORM: Form = Form { magic: b"KVMEMTST", versions: 1..=2, name: "test form" };
 

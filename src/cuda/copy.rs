@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
 use super::driver_structs::{RawRows, RawSide};
 use super::stream::Active;
-use crate::base::{Error, Result, Status, lists};
+use crate::base::{Error, Result, fail, lists};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
@@ -215,10 +215,10 @@ impl Active<'_> {
     unsafe fn copy_some(&self, batch: &Batch, some: Range<usize>, reading: SourceOrder) -> Result<()> {
         let driver = self.driver();
         let Some(function) = driver.api.memcpy_batch_async else {
-            return Err(Error::new(
-                Status::UnavailableCuda,
-                "the CUDA driver has no cuMemcpyBatchAsync: update it to CUDA 12.8 or newer",
-            ));
+            fail!(
+                UnavailableCuda,
+                "the CUDA driver has no cuMemcpyBatchAsync: update it to CUDA 12.8 or newer"
+            );
         };
         // SAFETY: plain integers, for which zero is a valid value.
         let mut attributes: CUmemcpyAttributes = unsafe { std::mem::zeroed() };

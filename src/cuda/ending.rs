@@ -92,13 +92,13 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::base::Cause;
+    use crate::base::{Cause, error};
 
     fn outcome(code: i32) -> Result<bool> {
         match code {
             0 => Ok(true),
             600 => Ok(false),
-            _ => Err(Error::new(Status::Cuda, "no").with_cause(Cause::Cuda(code, "NO".into()))),
+            _ => Err(error!(Cuda, "no").with_cause(Cause::Cuda(code, "NO".into()))),
         }
     }
 
@@ -128,8 +128,8 @@ mod tests {
         for code in [400, 700, 709, 719, 999] {
             assert!(is_fatal(&outcome(code).unwrap_err()), "{code}");
         }
-        assert!(!is_fatal(&Error::new(Status::OutOfMemory, "no")));
-        assert!(is_fatal(&Error::new(Status::Panic, "no")));
+        assert!(!is_fatal(&error!(OutOfMemory, "no")));
+        assert!(is_fatal(&error!(Panic, "no")));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::deferred::Deferred;
 use super::ending::released;
 use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
-use crate::base::{Condvar, Error, Mutex, Result, Status, guarded, thread};
+use crate::base::{Condvar, Error, Mutex, Result, Status, error, fail, guarded, thread};
 
 /// Code in a context. It is unloaded after its last function was dropped.
 struct Module {
@@ -220,7 +220,7 @@ impl Exchange {
     }
 
     fn load(&self, ptx: &str, name: &CStr, context: &Arc<Context>, work: &ContextWork) -> Result<Function> {
-        let broken = |_| Error::new(Status::Unsupported, "the kernels hold a NUL");
+        let broken = |_| error!(Unsupported, "the kernels hold a NUL");
         let ptx = CStr::from_bytes_with_nul(ptx.as_bytes()).map_err(broken)?;
         let asked = self.enter(Phase::Asking);
         // Other callers may have more patience. A thread that began late has its time, too.
@@ -262,10 +262,7 @@ impl Function {
     pub unsafe fn launch<P>(&self, on: &Active<'_>, ctas: u32, threads: u32, parameter: &P) -> Result<()> {
         let driver = on.driver();
         if ctas == 0 {
-            return Err(Error::new(
-                Status::InvalidArgument,
-                "a kernel needs at least 1 CTA, 0 were requested",
-            ));
+            fail!(InvalidArgument, "a kernel needs at least 1 CTA, 0 were requested");
         }
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the context is current; one parameter, which lives through the call; for the rest the caller's promise.

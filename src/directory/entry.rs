@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::base::wire::Form;
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure, error};
 
 /// The most bytes of an entry. A server of etcd accepts requests of 1.5 MiB by default.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -224,16 +224,12 @@ pub fn printable(text: &str) -> String {
 
 /// The error for an agent without an entry.
 pub fn not_found() -> Error {
-    Error::new(
-        Status::NotFound,
-        "there is no such agent: it was not published, was withdrawn, or its process has ended",
-    )
+    error!(NotFound, "there is no such agent: it was not published, was withdrawn, or its process has ended")
 }
 
 /// The error for an entry that is not valid.
 pub fn refused(name: &str, reason: &str, location: &str) -> Error {
-    let message = format!("the entry of agent '{name}' in {location} is not valid: {reason}");
-    Error::new(Status::Corrupt, message)
+    error!(Corrupt, "the entry of agent '{name}' in {location} is not valid: {reason}")
 }
 
 #[cfg(test)]

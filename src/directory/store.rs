@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Presence};
-use crate::base::{Error, Giver, Result, Status};
+use crate::base::{Error, Giver, Result, error};
 
 /// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply until
 /// its own deadline, even if the store blocks for longer.
@@ -85,5 +85,5 @@ pub type Sink = Box<dyn Fn(Report) + Send + Sync>;
 
 /// The error of a store whose thread has ended, which has this reason.
 pub fn ended(reason: impl std::fmt::Display) -> Error {
-    Error::new(Status::Panic, format!("{reason}; open the directory again"))
+    error!(Panic, "{reason}; open the directory again")
 }

@@ -8,7 +8,7 @@ use super::axis::Axis;
 use super::config::Dimensions;
 use super::order::{AXES, Order};
 use crate::base::sorting::sort_few_by_key;
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure, error};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes {
@@ -257,8 +257,10 @@ fn aligned(size: u64, alignment: u64) -> Result<u64> {
 
 /// The error for a size that exceeds the address space.
 pub(super) fn overflow() -> Error {
-    let message = "the layout's size is more than 2^63 - 1 bytes; lower num_blocks, another size, a stride or the alignment";
-    Error::new(Status::InvalidArgument, message)
+    error!(
+        InvalidArgument,
+        "the layout's size is more than 2^63 - 1 bytes; lower num_blocks, another size, a stride or the alignment"
+    )
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_planes;
 use super::{Layout, RemoteElastic};
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure, error, fail};
 use crate::region::{Backing, ElasticMemory, ExtentHold, Region, RegionExtents};
 
 const TARGET: u64 = 64 << 20;
@@ -42,10 +42,7 @@ pub fn fit(dimensions: &Dimensions, arrangement: Arrangement, granularity: u64) 
             }
             Some(_) => alignment *= 2,
             None => {
-                return Err(Error::new(
-                    Status::InvalidArgument,
-                    "the size of a block exceeds the address space",
-                ));
+                fail!(InvalidArgument, "the size of a block exceeds the address space");
             }
         }
     }
@@ -73,7 +70,7 @@ fn region_step(geometry: &Geometry, extent: u64) -> Result<u64> {
 }
 
 fn too_large() -> Error {
-    Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
+    error!(InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
 }
 
 /// The ranges, within one region, that the first `blocks` blocks occupy.

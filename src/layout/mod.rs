@@ -56,7 +56,7 @@ use nixl_lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
 
-use crate::base::{Error, LogId, Result, Status, ensure, fail, log};
+use crate::base::{Error, LogId, Result, ensure, error, fail, log};
 use crate::nixl::{Agent, Descriptor, MemoryType, RequestSide, Span};
 use crate::region::Region;
 
@@ -229,12 +229,12 @@ impl Layout {
 
 #[cold]
 fn not_contiguous(geometry: &Geometry) -> Error {
-    let message = format!(
+    error!(
+        Unsupported,
         "the bytes of a block in one layer and outer slot are not contiguous in this layout, whose order is {}; use \
          kvmem_layout_get_row for those of one head of one token, or kvmem_layout_get_strides",
         geometry.order()
-    );
-    Error::new(Status::Unsupported, message)
+    )
 }
 
 impl Drop for Layout {

@@ -7,7 +7,7 @@ use super::axes::overflow;
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, ensure, error};
 
 /// A shape with the address where each region starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,16 +130,17 @@ impl Placement {
 #[cold]
 fn out_of_range(dimensions: &Dimensions, block: u64, layer: u64, outer: u64) -> Error {
     let Dimensions { num_blocks, num_layers, outer_dim, .. } = dimensions;
-    let message = format!(
+    error!(
+        OutOfRange,
         "block {block}, layer {layer}, outer {outer} is outside a layout of {num_blocks} blocks, {num_layers} layers \
          and {outer_dim} outer slots"
-    );
-    Error::new(Status::OutOfRange, message)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
     use crate::layout::Arrangement;
 
     #[test]

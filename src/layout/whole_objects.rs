@@ -4,7 +4,7 @@
 use super::Layout;
 use super::axis::Axis;
 use super::geometry::Geometry;
-use crate::base::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, ensure, error, fail};
 use crate::region::Region;
 
 /// Bytes at the start of each object of this size that a layout uses. Fails if an object has bytes of several blocks or not of
@@ -59,13 +59,13 @@ fn content(geometry: &Geometry, object_size: u64) -> Result<u64> {
 }
 
 fn refused(geometry: &Geometry, axis: Axis, object_size: u64, reason: &str) -> Error {
-    let message = format!(
+    error!(
+        InvalidArgument,
         "axis {} ({}) has a stride of {} bytes, and the objects have {object_size} bytes, {reason}",
         axis.letter(),
         axis.name(),
         geometry.stride(axis)
-    );
-    Error::new(Status::InvalidArgument, message)
+    )
 }
 
 /// Fails for objects that would not contain whole parts of single blocks.

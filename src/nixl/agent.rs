@@ -20,7 +20,7 @@ use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::task::AgentTask;
-use crate::base::{Error, LogId, Mutex, Result, Status, Taken, Taker, ensure, handoff, log, thread};
+use crate::base::{Error, LogId, Mutex, Result, Taken, Taker, ensure, error, handoff, log, thread};
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -364,12 +364,11 @@ impl Drop for Agent {
 
 /// The error of a wait for an agent whose thread does not reply.
 pub fn in_call(name: &str) -> Error {
-    let message = format!("the thread of agent '{name}' is in a call of NIXL that has not returned");
-    Error::new(Status::TimedOut, message)
+    error!(TimedOut, "the thread of agent '{name}' is in a call of NIXL that has not returned")
 }
 
 fn thread_gone() -> Error {
-    Error::new(Status::Panic, "the agent's thread ended or panicked")
+    error!(Panic, "the agent's thread ended or panicked")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 
 use super::{library, sys};
-use crate::base::{Cause, Error, Result, Status, ensure};
+use crate::base::{Cause, Error, Result, Status, ensure, error};
 
 /// Converts a status of NIXL. `action` is called only for an error.
 pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
@@ -66,13 +66,12 @@ impl Drop for Owned {
 #[cold]
 pub(super) fn too_old(function: &str) -> Error {
     let path = library::loaded().map(|library| library.path().display().to_string()).unwrap_or_default();
-    let message = format!("the loaded NIXL, {path}, has no function {function}; NIXL 1.5.1 has it");
-    Error::new(Status::Unsupported, message)
+    error!(Unsupported, "the loaded NIXL, {path}, has no function {function}; NIXL 1.5.1 has it")
 }
 
 /// Returns a NUL-terminated copy. Fails if the text contains a NUL.
 pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::new(Status::InvalidArgument, format!("{what} holds a NUL byte")))
+    CString::new(text).map_err(|_| error!(InvalidArgument, "{what} holds a NUL byte"))
 }
 
 /// A copy of a C string; empty for NULL.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::descriptor::{Descriptor, MemoryType};
 use super::request_handle::Span;
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Result, ensure, error};
 
 /// The maximum number of descriptors: NIXL addresses them by `int`.
 const MAX: usize = i32::MAX as usize;
@@ -43,7 +43,7 @@ impl DescriptorEntry {
     /// The name of the agent that owns the memory.
     pub fn agent_name(&self) -> Result<Option<&str>> {
         let text = self.agent.as_deref().map(CStr::to_str).transpose();
-        text.map_err(|_| Error::new(Status::InvalidArgument, "the name of an agent in the list is not UTF-8"))
+        text.map_err(|_| error!(InvalidArgument, "the name of an agent in the list is not UTF-8"))
     }
 }
 

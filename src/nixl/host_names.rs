@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Result, Status, Taken, ensure, fail, handoff, thread};
+use crate::base::{Result, Taken, ensure, error, fail, handoff, thread};
 
 /// The longest wait for a name server.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -33,9 +33,7 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
                 IpAddr::V4(address) => Some(address),
                 IpAddr::V6(_) => None,
             });
-            first.ok_or_else(|| {
-                Error::new(Status::NotFound, format!("host '{host}' has no IPv4 address, which NIXL needs"))
-            })
+            first.ok_or_else(|| error!(NotFound, "host '{host}' has no IPv4 address, which NIXL needs"))
         }
         Taken::Value(Err(error)) => fail!(NotFound, "host '{host}' is not known: {error}"),
         Taken::TooLate => {
@@ -57,6 +55,7 @@ fn is_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
 
     #[test]
     fn a_look_up_ends_at_its_deadline() {

@@ -15,7 +15,7 @@ use super::command::{Command, ForListener, Reply};
 use super::host_names;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::{Error, Result, Status, ensure, handoff};
+use crate::base::{Error, Result, Status, ensure, error, handoff};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
 /// rounds by default, so that it mostly arrives before.
@@ -153,10 +153,10 @@ impl AgentTask for MetadataArrival {
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let result = match state.remote(&self.name) {
             Err(error) if error.status() == Status::NotFound && !over => return TaskStep::Waiting,
-            Err(error) if error.status() == Status::NotFound => {
-                let message = "the metadata did not arrive in time; check the name, the address and the port";
-                Err(Error::new(Status::TimedOut, message))
-            }
+            Err(error) if error.status() == Status::NotFound => Err(error!(
+                TimedOut,
+                "the metadata did not arrive in time; check the name, the address and the port"
+            )),
             arrived => arrived.map(|_| ()),
         };
         let _ = self.reply.give(result);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::notification::Notification;
-use crate::base::{Count, Error, Result, Status};
+use crate::base::{Count, Result, error};
 
 /// The maximum number of messages of one peer that wait, and their bytes with its name, which it chooses too. All peers have twice
 /// that.
@@ -61,8 +61,10 @@ impl Arrivals {
             Self::Messages(messages) => Ok(messages),
             Self::Lost(count) => {
                 let lost = Count(count, "notification");
-                let message = format!("agent '{agent}' has lost {lost} here: {LIMITS}; take them more often");
-                Err(Error::new(Status::OutOfMemory, message))
+                Err(error!(
+                    OutOfMemory,
+                    "agent '{agent}' has lost {lost} here: {LIMITS}; take them more often"
+                ))
             }
         }
     }

@@ -12,7 +12,7 @@ use super::call::c_string;
 use super::descriptor::Descriptor;
 use super::peer_metadata::Connections;
 use super::sys;
-use crate::base::{Cause, Error, Mutex, ProcessIdentity, Result, Status, ensure, process};
+use crate::base::{Cause, Error, Mutex, ProcessIdentity, Result, Status, ensure, error, process};
 
 /// The look-up in a directory that metadata was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,12 +222,12 @@ impl Remote {
     }
 
     pub(super) fn stale(&self) -> Error {
-        let message = format!(
+        error!(
+            Stale,
             "agent '{}' was restarted, has withdrawn its metadata, or was invalidated, since its layouts were imported and its \
              requests created; load its metadata if it is not loaded again, then import the layouts and create the requests again",
             self.name
-        );
-        Error::new(Status::Stale, message)
+        )
     }
 }
 
@@ -252,11 +252,10 @@ mod tests {
         let twin = ProcessIdentity { pid: one.pid + 1, ..one.clone() };
         remote.note_process(&one).unwrap();
         remote.note_process(&one).unwrap();
-        let lost = remote.explain_posted(Error::new(Status::Nixl, "a request failed"));
+        let lost = remote.explain_posted(error!(Nixl, "a request failed"));
         assert_eq!(lost.status(), Status::Nixl, "not a failure of NIXL's");
-        let failure = || {
-            Error::new(Status::Nixl, "a request failed").with_cause(Cause::Nixl(sys::NIXL_CAPI_ERROR_BACKEND))
-        };
+        let failure =
+            || error!(Nixl, "a request failed").with_cause(Cause::Nixl(sys::NIXL_CAPI_ERROR_BACKEND));
         assert_eq!(remote.explain_posted(failure()).status(), Status::PeerLost);
         assert_eq!(remote.explain(failure()).status(), Status::Nixl);
         assert_eq!(Remote::new("near").unwrap().explain_posted(failure()).status(), Status::Nixl);

@@ -5,7 +5,7 @@ use super::moves::BlockRun;
 use super::nest::LoopOrder;
 use super::wanted::BlockPair;
 use crate::base::sorting::sort_by_id;
-use crate::base::{Error, Result, Status, ensure, lists};
+use crate::base::{Error, Result, ensure, error, lists};
 
 /// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
 const MAX_AT_ONCE: usize = 4096;
@@ -167,9 +167,10 @@ fn out_of_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Error {
         true => ("source", source, sources),
         false => ("destination", destination, destinations),
     };
-    let message =
-        format!("pairs[{index}].{side} is {id}; the {side} layout has {have} blocks, give ids below that");
-    Error::new(Status::OutOfRange, message)
+    error!(
+        OutOfRange,
+        "pairs[{index}].{side} is {id}; the {side} layout has {have} blocks, give ids below that"
+    )
 }
 
 /// Replaces `runs` by those of pairs that are consecutive on both sides. An id that is out of range may wrap to 0: a run of
@@ -221,9 +222,11 @@ fn end(run: &BlockRun) -> u64 {
 fn twice(pairs: &[BlockPair], destination: u32) -> Error {
     let with_it = pairs.iter().enumerate().filter(|(_, pair)| pair.destination == destination);
     let pairs: Vec<_> = with_it.take(2).map(|(index, _)| format!("pairs[{index}]")).collect();
-    let message =
-        format!("destination of {} is {destination}; name each destination once", pairs.join(" and "));
-    Error::new(Status::InvalidArgument, message)
+    error!(
+        InvalidArgument,
+        "destination of {} is {destination}; name each destination once",
+        pairs.join(" and ")
+    )
 }
 
 #[cfg(test)]
@@ -231,6 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::Status;
 
     fn as_given(pairs: &[BlockPair]) -> BlockRuns {
         let mut found = BlockRuns::default();

@@ -9,7 +9,7 @@ use super::selection::Selection;
 use super::shape::Shape;
 use super::side::Side;
 use super::wanted::{BlockPair, Wanted};
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, ensure, error};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
 
 /// The maximum number of layers that are moved one by one: each has loops of its own.
@@ -270,5 +270,5 @@ fn in_part(name: &str, error: Error) -> Error {
 
 /// The error for a transfer that exceeds the address space.
 pub(super) fn too_large() -> Error {
-    Error::new(Status::InvalidArgument, "the transfer is of more than 2^64 - 1 bytes")
+    error!(InvalidArgument, "the transfer is of more than 2^64 - 1 bytes")
 }

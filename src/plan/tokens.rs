@@ -13,7 +13,7 @@ use super::nest::LoopOrder;
 use super::outline::{Outline, PartOutline, too_large};
 use super::shape::Shape;
 use super::wanted::{BlockPair, BlockTable, TokenTables};
-use crate::base::{Error, Result, Status, ensure, lists};
+use crate::base::{Result, ensure, error, lists};
 use crate::layout::{Axis, Geometry};
 
 const NAMES: [&str; 2] = ["source", "destination"];
@@ -243,12 +243,9 @@ impl<'a> SpanIds<'a> {
         let block = u64::from(blocks[(token / page) as usize]);
         let distance = (block * block_stride + token % page * token_stride) / self.unit;
         u32::try_from(distance).ok().filter(|id| *id < u32::MAX).ok_or_else(|| {
-            let message = format!(
-                "block {block} is more than 2^32 units of {} bytes away from block 0; give blocks a stride that is a \
+            error!(Unsupported, "block {block} is more than 2^32 units of {} bytes away from block 0; give blocks a stride that is a \
                  multiple of the stride of their tokens",
-                self.unit
-            );
-            Error::new(Status::Unsupported, message)
+                self.unit)
         })
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Holds;
-use crate::base::{Error, Result, Status, ensure, lists};
+use crate::base::{Result, ensure, error, lists};
 use crate::nixl::{Agent, CallOptions, Command, DescriptorEntry, Descriptors, ListId, Released, RequestSide};
 
 /// A list that NIXL has resolved once, for one side of requests.
@@ -43,9 +43,11 @@ impl Prepared {
         let all = self.list.entries();
         for (at, index) in indices.iter().enumerate() {
             let entry = all.get(*index as usize).ok_or_else(|| {
-                let message =
-                    format!("{name}[{at}] is {index}, and the prepared list has {} descriptors", all.len());
-                Error::new(Status::OutOfRange, message)
+                error!(
+                    OutOfRange,
+                    "{name}[{at}] is {index}, and the prepared list has {} descriptors",
+                    all.len()
+                )
             })?;
             // The prepared list holds what owns the memory.
             let DescriptorEntry { address, size, device_id, .. } = *entry;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Holds, Prepared};
-use crate::base::{Error, Result, Status, leak, log};
+use crate::base::{Error, Result, error, leak, log};
 use crate::nixl::{Agent, AgentState, AgentTask, CallOptions, Released, RequestId, RequestSide, TaskStep};
 use crate::run::{Run, cancelled};
 
@@ -70,7 +70,7 @@ impl RequestRun {
         if !remote.is_gone() {
             return;
         }
-        let error = remote.explain(Error::new(Status::PeerLost, "the request is still in flight"));
+        let error = remote.explain(error!(PeerLost, "the request is still in flight"));
         log!(Warn, "{error}");
         if let Some(run) = &mut self.run {
             run.report_early(Err(error));

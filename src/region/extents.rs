@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::tiers::ElasticMemory;
 use super::{Backing, ExportedExtent, Region, Registration};
-use crate::base::{Count, Error, Microseconds, Result, Status, ensure, log};
+use crate::base::{Count, Microseconds, Result, ensure, error, log};
 use crate::cuda::vmm::HandleType;
 use crate::nixl::{Descriptor, SpanFailure};
 
@@ -143,12 +143,9 @@ impl Region {
     /// The same, or of a view.
     pub fn ensure_elastic(&self) -> Result<&ElasticMemory> {
         self.elastic_memory().ok_or_else(|| {
-            let message = format!(
-                "the region is not elastic: all of a {} region has memory from its creation on, and cannot be committed or \
+            error!(InvalidArgument, "the region is not elastic: all of a {} region has memory from its creation on, and cannot be committed or \
                  decommitted",
-                self.tier().name()
-            );
-            Error::new(Status::InvalidArgument, message)
+                self.tier().name())
         })
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::base::{Error, LocalFd, Result, Status, log, retried};
+use crate::base::{Error, LocalFd, Result, error, log, retried};
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;
@@ -138,7 +138,7 @@ fn thread_time() -> Duration {
 }
 
 fn strange() -> Error {
-    Error::new(Status::Io, "the kernel reports a lock outside the requested range")
+    error!(Io, "the kernel reports a lock outside the requested range")
 }
 
 fn description(kind: c_int, start: u64, length: u64) -> libc::flock {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::base::file_limit::FileSizeSignal;
-use crate::base::{Error, Result, Status, ensure, log, retried};
+use crate::base::{Error, Result, Status, ensure, error, log, retried};
 
 /// How many places are tried for a mapping that is aligned to more than a page.
 const PLACES: usize = 1000;
@@ -227,7 +227,7 @@ fn map_error(size: usize, errno: Errno) -> Error {
 }
 
 fn too_large() -> Error {
-    Error::new(Status::InvalidArgument, "the size exceeds the address space")
+    error!(InvalidArgument, "the size exceeds the address space")
 }
 
 /// Converts a size in bytes to the type of this machine's sizes.
@@ -235,10 +235,7 @@ pub fn host_size(what: &str, size: u64) -> Result<usize> {
     ensure!(size > 0, InvalidArgument, "the size of {what} is 0 bytes; it must be at least 1");
     match usize::try_from(size) {
         Ok(size) if size <= isize::MAX as usize => Ok(size),
-        _ => Err(Error::new(
-            Status::InvalidArgument,
-            format!("{what} of {size} bytes exceeds the address space"),
-        )),
+        _ => Err(error!(InvalidArgument, "{what} of {size} bytes exceeds the address space")),
     }
 }
 

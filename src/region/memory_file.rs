@@ -22,7 +22,7 @@ use super::open_file::{FileId, reopened};
 use super::origin::Access;
 use super::pages::huge_page_size;
 use super::place::{AddressSpace, Place};
-use crate::base::{Error, Result, Status, advice, ensure, retried};
+use crate::base::{Error, Result, Status, advice, ensure, error, retried};
 
 /// The unit of st_blocks.
 const STAT_BLOCK: u64 = 512;
@@ -171,8 +171,7 @@ impl Inspected {
         let foreign = |errno| Error::errno("the fd is not a memory file", errno).with_status(Status::Corrupt);
         let seals = fs::fcntl_get_seals(file).map_err(foreign)?;
         let stat = retried::fstat(file).map_err(foreign)?;
-        let size = u64::try_from(stat.st_size)
-            .map_err(|_| Error::new(Status::Corrupt, "the memory file has no size"))?;
+        let size = u64::try_from(stat.st_size).map_err(|_| error!(Corrupt, "the memory file has no size"))?;
         Ok(Self { size, huge_page: huge_page_size(file)?, seals })
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
-use crate::base::{Error, Result, Status, retried};
+use crate::base::{Error, Result, error, retried};
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
 const HUGETLBFS: u32 = 0x9584_58f6;
@@ -35,8 +35,7 @@ pub fn huge_page_size(file: BorrowedFd<'_>) -> Result<Option<usize>> {
         return Ok(None);
     }
     let size = usize::try_from(stat.f_bsize).ok().filter(|size| size.is_power_of_two());
-    let strange =
-        || Error::new(Status::Corrupt, format!("a memory file has pages of {} bytes", stat.f_bsize));
+    let strange = || error!(Corrupt, "a memory file has pages of {} bytes", stat.f_bsize);
     size.ok_or_else(strange).map(Some)
 }
 

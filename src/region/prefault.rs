@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::mm::Advice;
 
 use crate::base::retried::madvise;
-use crate::base::{Error, Result, Status, log, thread};
+use crate::base::{Error, Result, Status, error, log, thread};
 
 /// The minimum number of bytes per thread.
 const BYTES_A_THREAD: usize = 16 << 20;
@@ -85,9 +85,7 @@ fn touch(address: usize, size: usize, page_size: u64, threads: u32) -> Result<()
             })
             .collect();
         running.into_iter().try_for_each(|thread| {
-            thread?
-                .join()
-                .unwrap_or_else(|_| Err(Error::new(Status::Panic, "a thread that touched pages panicked")))
+            thread?.join().unwrap_or_else(|_| Err(error!(Panic, "a thread that touched pages panicked")))
         })
     })
 }

@@ -15,7 +15,7 @@ use super::spin::is_met_soon;
 use super::state::{Phase, RunState};
 use super::unreleased::{Unreleased, Written};
 use crate::base::{
-    Condvar, Error, LogId, Microseconds, Milliseconds, Mutex, MutexGuard, Result, Status, fail, log,
+    Condvar, Error, LogId, Microseconds, Milliseconds, Mutex, MutexGuard, Result, Status, error, fail, log,
 };
 
 pub type Outcome = Result<()>;
@@ -408,10 +408,10 @@ impl Completion {
         let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
         let Limit { after, what, advice } = limit;
         let after = Milliseconds(*after);
-        let message = format!(
+        error!(
+            TimedOut,
             "{what} was not complete after {after}: at least {moved} of {bytes} bytes have moved. {advice}"
-        );
-        Error::new(Status::TimedOut, message)
+        )
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {

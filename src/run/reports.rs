@@ -60,7 +60,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::base::Error;
+    use crate::base::error;
     use crate::run::completion::{Account, Completion, MemoryUse, Outcome};
     use crate::run::queue::OpenQueue;
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn failure() -> Outcome {
-        Err(Error::new(Status::TimedOut, "deliberate"))
+        Err(error!(TimedOut, "deliberate"))
     }
 
     /// What was reported: the kind, the run, its layers, its status, and whether its memory is released.

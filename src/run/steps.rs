@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{Run, Start, Steps};
-use crate::base::{Error, Status};
+use crate::base::error;
 
 pub trait RunPart: Send + Sync + 'static {
     /// Starts it, if it is the only one.
@@ -56,7 +56,7 @@ impl<P: RunPart> Steps for Parts<P> {
 
     fn start(self: Arc<Self>, part: u64, run: Run) {
         let Some(part) = self.0.get(part as usize) else {
-            return run.end(Err(Error::new(Status::Panic, "a transfer has no such part")));
+            return run.end(Err(error!(Panic, "a transfer has no such part")));
         };
         let start = part.prepare_start(run);
         drop(self);

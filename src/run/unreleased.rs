@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::{Error, LogId, Mutex, PerProcess, Result, Status, lists};
+use crate::base::{Error, LogId, Mutex, PerProcess, Result, error, lists};
 use crate::plan::Plan;
 use crate::plan::overlap::{Bytes, Placed, common};
 use crate::region::{Contexts, Places};
@@ -128,16 +128,17 @@ fn still_written(transfer: LogId, address: u64, is_abandoned: bool) -> Error {
         true => "Its end can't be detected, so move to other blocks",
         false => "Move to other blocks, or submit again later",
     };
-    let message = format!(
+    error!(
+        Busy,
         "an earlier run may still write to the destination, at {address:#x}: that of transfer or request {transfer} has ended, \
          as at a timeout, but its memory is still in use. {remedy}"
-    );
-    Error::new(Status::Busy, message)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
     use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{DiskConfig, Region, SystemConfig};

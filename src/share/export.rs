@@ -8,7 +8,7 @@ use super::import::alignment_of_roots;
 use super::manifest::{LayoutEntry, Manifest, Object, PartsEntry, RegionEntry, RegionPart, RemoteEntry};
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
-use crate::base::{Count, Error, LogId, ProcessIdentity, Result, Status, ensure, fail, log};
+use crate::base::{Count, Error, LogId, ProcessIdentity, Result, Status, ensure, error, fail, log};
 use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::layout::{Layout, LayoutPart, Memory};
@@ -347,7 +347,7 @@ fn not_exportable(error: Error, index: usize, count: usize) -> Error {
 }
 
 fn missing(what: &str) -> Error {
-    Error::new(Status::Panic, format!("the memory of a share has no {what}"))
+    error!(Panic, "the memory of a share has no {what}")
 }
 
 /// Identifies the device that memory is located on.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::frame::{CHUNK, HEADER, Header, MAX_BYTES, MAX_FDS, MessageKind, Parcel, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
-use crate::base::{Cause, Error, Result, Status, ensure, fail, lists};
+use crate::base::{Cause, Error, Result, Status, ensure, error, fail, lists};
 
 /// Whether a socket preserves message boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,30 +141,25 @@ impl Incoming {
     /// Why the kernel kept file descriptors back.
     fn fds_cut(&self, socket: BorrowedFd<'_>) -> Error {
         if self.limits.fds == 0 {
-            return Error::new(
-                Status::Corrupt,
-                "received file descriptors with a message that may have none",
-            );
+            return error!(Corrupt, "received file descriptors with a message that may have none");
         }
         // The received ones are still open: if the table of file descriptors was full, it still is.
         let full = rustix::io::fcntl_dupfd_cloexec(socket, 0).err();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let error = match full {
-            Some(Errno::MFILE) => Error::new(
-                Status::OutOfMemory,
-                format!(
-                    "the process cannot open the file descriptors of a share: its limit (RLIMIT_NOFILE) is {}; \
+            Some(Errno::MFILE) => error!(
+                OutOfMemory,
+                "the process cannot open the file descriptors of a share: its limit (RLIMIT_NOFILE) is {}; \
                      raise it or close some",
-                    limit.map_or("unlimited".to_string(), |limit| limit.to_string())
-                ),
+                limit.map_or("unlimited".to_string(), |limit| limit.to_string())
             ),
-            Some(_) => Error::new(
-                Status::OutOfMemory,
-                "the system cannot open the file descriptors of a share: raise /proc/sys/fs/file-max",
+            Some(_) => error!(
+                OutOfMemory,
+                "the system cannot open the file descriptors of a share: raise /proc/sys/fs/file-max"
             ),
-            None => Error::new(
-                Status::PermissionDenied,
-                "the kernel kept file descriptors of a share back: a security policy may forbid them",
+            None => error!(
+                PermissionDenied,
+                "the kernel kept file descriptors of a share back: a security policy may forbid them"
             ),
         };
         full.map_or(error.clone(), |errno| error.with_cause(Cause::Errno(errno.raw_os_error())))

@@ -29,7 +29,7 @@ pub use manifest::{Manifest, Object};
 pub use offer::Published;
 pub use share_options::{OpenOptions, Reach, ShareOptions, Transport};
 
-use crate::base::{Error, LogId, Result, Status, log};
+use crate::base::{Error, LogId, Result, error, log};
 use crate::cuda::vmm::PhysicalMemory;
 use crate::layout::Layout;
 use crate::region::{ExtentHold, SharedRegion};
@@ -98,7 +98,7 @@ impl Share {
     }
 
     fn borrowed(&self, index: u32) -> Result<BorrowedFd<'_>> {
-        let missing = || Error::new(Status::Corrupt, format!("the share has no file descriptor {index}"));
+        let missing = || error!(Corrupt, "the share has no file descriptor {index}");
         self.parcel.fds.get(index as usize).map(OwnedFd::as_fd).ok_or_else(missing)
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use super::manifest::{Manifest, Object};
 use super::memory_handle::{MemoryHandle, SharedHandle};
 use super::{Parcel, Share};
-use crate::base::{Error, Result, Status, ensure, fail};
+use crate::base::{Result, ensure, fail};
 use crate::region::{Access, Region, reopened};
 
 impl Share {
@@ -40,7 +40,7 @@ impl Share {
             MemoryHandle::Memory { fd, .. } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
             MemoryHandle::Disk { .. } => match region.file() {
                 Some(file) => fds.push(file.for_sharing(false)?),
-                None => return Err(Error::new(Status::Panic, "a share of a file has no disk region")),
+                None => fail!(Panic, "a share of a file has no disk region"),
             },
             MemoryHandle::Extents { extents, .. } => {
                 for extent in extents {

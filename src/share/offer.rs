@@ -18,7 +18,7 @@ use super::broker::{Broker, Loan, Publication, Token, TokenTerms, address};
 use super::client::{Fetch, fetch};
 use super::import::may_be_elsewhere;
 use super::{OpenOptions, Parcel, Reach, Share, ShareOptions, Transport};
-use crate::base::{Error, ProcessIdentity, Result, Status, ensure, fail, log, random};
+use crate::base::{Error, ProcessIdentity, Result, Status, ensure, error, fail, log, random};
 use crate::directory::{PublishedLayout, PublishedShare};
 use crate::layout::Layout;
 use crate::nixl::Agent;
@@ -51,14 +51,11 @@ pub fn open_published(
     let by_nixl = |mapped: Option<Error>| {
         match (&opening.agent, opening.access) {
         (_, Some(Access::Read)) => Err(mapped.unwrap_or_else(|| {
-            Error::new(
-                Status::Unsupported,
-                "a layout that NIXL accesses cannot be opened with KVMEM_OPEN_READ_ONLY: NIXL has no read-only access",
-            )
+            error!(Unsupported, "a layout that NIXL accesses cannot be opened with KVMEM_OPEN_READ_ONLY: NIXL has no read-only access")
         })),
         (Some(agent), _) => import(agent),
         (None, _) => Err(mapped.unwrap_or_else(|| {
-            Error::new(Status::InvalidArgument, "to access a layout by NIXL an agent is needed; agent is NULL")
+            error!(InvalidArgument, "to access a layout by NIXL an agent is needed; agent is NULL")
         })),
     }
     };

@@ -36,7 +36,7 @@ use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
 use crate::base::log::{Level, enabled, log};
-use crate::base::{Error, Mutex, MutexGuard, Result, Status, ensure, fail};
+use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail};
 use crate::cuda::stream::CallerStream;
 use crate::layout::Layout;
 
@@ -349,9 +349,10 @@ impl Transfer {
 
 #[cold]
 fn no_blocks() -> Error {
-    let message =
-        "the transfer has no blocks yet; give them to kvmem_transfer_submit or kvmem_transfer_prepare first";
-    Error::new(Status::InvalidState, message)
+    error!(
+        InvalidState,
+        "the transfer has no blocks yet; give them to kvmem_transfer_submit or kvmem_transfer_prepare first"
+    )
 }
 
 impl Drop for Transfer {

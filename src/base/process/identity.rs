@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status, error};
 use crate::base::retried;
 
 /// Identifies a process until the machine restarts: a pid alone is reused.
@@ -33,9 +33,8 @@ pub struct ProcessIdentity {
 impl ProcessIdentity {
     pub fn current() -> Result<Self> {
         let stat = read(OWN_STAT)?;
-        let start_time = start_time(&stat).ok_or_else(|| {
-            Error::new(Status::Io, format!("{OWN_STAT} does not contain the start time of this process"))
-        })?;
+        let start_time = start_time(&stat)
+            .ok_or_else(|| error!(Io, "{OWN_STAT} does not contain the start time of this process"))?;
         Ok(Self {
             boot_id: boot_id()?.to_string(),
             pid: std::process::id(),

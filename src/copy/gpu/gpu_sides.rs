@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::direction::CopyDirection;
 use super::page_locks::PageLocks;
-use crate::base::{Error, Result, Status};
+use crate::base::{Result, error};
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};
@@ -177,7 +177,7 @@ impl CudaSides {
 /// the destination's. Memory of another process is accessible only to the device that it was opened for; then that device executes
 /// them.
 pub fn executor<'a>(source: &'a Layout, destination: &'a Layout) -> Result<(&'a Layout, i32)> {
-    let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
+    let neither = || error!(Unsupported, "neither layout is GPU memory");
     [destination, source].into_iter().find_map(|side| Some((side, place(side)?.user))).ok_or_else(neither)
 }
 

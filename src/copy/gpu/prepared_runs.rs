@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{Error, Result, Status};
+use crate::base::{Result, error};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
@@ -78,9 +78,7 @@ impl PreparedRuns {
         match (self, slot) {
             (Self::InLaunch, _) => Ok(0),
             (_, Some(slot)) => Ok(slot.address()),
-            (_, None) => {
-                Err(Error::new(Status::Panic, "a run was started without the descriptors of its kernel"))
-            }
+            (_, None) => Err(error!(Panic, "a run was started without the descriptors of its kernel")),
         }
     }
 }

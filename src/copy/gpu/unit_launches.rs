@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::launch::{single_units, typical_length};
 use super::rows::RowLoops;
 use super::transpose::TransposedLoops;
-use crate::base::{Error, Result, Status, lists};
+use crate::base::{Result, error, lists};
 use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS, Units};
 use crate::plan::{Grid, Loop, PlanPart};
 
@@ -89,7 +89,7 @@ impl<'a> UnitLoops<'a> {
 pub fn countable(rows: u64) -> Result<u64> {
     match u32::try_from(rows) {
         Ok(rows) => Ok(rows.into()),
-        Err(_) => Err(Error::new(Status::Unsupported, format!("{rows} rows are more than one launch takes"))),
+        Err(_) => Err(error!(Unsupported, "{rows} rows are more than one launch takes")),
     }
 }
 

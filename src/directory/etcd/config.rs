@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
 
 use super::protocol::Options;
-use crate::base::{Error, Result, Status, ensure, retried};
+use crate::base::{Error, Result, ensure, error, retried};
 use crate::directory::entry::{MAX_BYTES, MAX_PRESENCE_BYTES};
 
 /// The most bytes of a file of certificates or of a key.
@@ -110,7 +110,7 @@ fn pem(path: &Path) -> Result<ByteBuf> {
     std::fs::File::from(file)
         .take(MAX_PEM + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Error::new(Status::Io, format!("read {}: {error}", path.display())))?;
+        .map_err(|error| error!(Io, "read {}: {error}", path.display()))?;
     ensure!(
         bytes.len() as u64 <= MAX_PEM && bytes.windows(11).any(|window| window == b"-----BEGIN "),
         InvalidArgument,
@@ -123,6 +123,7 @@ fn pem(path: &Path) -> Result<ByteBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
 
     fn config(endpoint: &str) -> EtcdConfig {
         EtcdConfig { endpoints: vec![endpoint.to_string()], ..EtcdConfig::default() }

@@ -21,7 +21,7 @@ use serde_bytes::ByteBuf;
 use super::entry::{Entry, Presence, decode, encode, not_found, refused};
 use super::store::{self, Reply, Report, Request, Sink, State, Store};
 use crate::base::wire::read_fields;
-use crate::base::{Error, Giver, Mutex, Result, Status, Taken, fail, handoff, log};
+use crate::base::{Error, Giver, Mutex, Result, Status, Taken, error, fail, handoff, log};
 pub use config::EtcdConfig;
 use plugin::Plugin;
 use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};
@@ -74,7 +74,7 @@ impl EtcdStore {
         let plugin = Plugin::open(&options, Box::new(move |bytes| receiving.receive(bytes)))?;
         let outcome = match result.take(Some(Instant::now() + OPENING)) {
             Taken::Value(outcome) => outcome,
-            Taken::TooLate => Err(Error::new(Status::TimedOut, "etcd did not respond in time")),
+            Taken::TooLate => Err(error!(TimedOut, "etcd did not respond in time")),
             Taken::Gone => fail!(Panic, "the client of etcd ended"),
         };
         outcome.map_err(|error| error.context(format!("connect to {location}")))?;
@@ -276,7 +276,7 @@ fn error_of(failure: Failure) -> Error {
 fn written<T: serde::Serialize>(message: &T) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     ciborium::into_writer(message, &mut bytes)
-        .map_err(|error| Error::new(Status::OutOfMemory, format!("write a message: {error}")))?;
+        .map_err(|error| error!(OutOfMemory, "write a message: {error}"))?;
     Ok(bytes)
 }
 

@@ -11,7 +11,7 @@ use once_cell::sync::OnceCell;
 use super::protocol::{ABI, Api};
 use crate::base::open_library::{OpenLibrary, file_of};
 use crate::base::thread::SignalsBlocked;
-use crate::base::{Error, Result, Status, ensure, fail, guarded, log};
+use crate::base::{Result, ensure, error, fail, guarded, log};
 
 /// The file name contains the SOVERSION of libkvmem.so, so that several versions can be installed.
 const FILE_NAME: &str =
@@ -99,10 +99,9 @@ fn load() -> Result<&'static Api> {
         path.display()
     );
     let library = OpenLibrary::open(&path)
-        .map_err(|reason| Error::new(Status::Unsupported, format!("load the client of etcd: {reason}")))?;
+        .map_err(|reason| error!(Unsupported, "load the client of etcd: {reason}"))?;
     let refused = |reason: String| {
-        let message = format!("{} is not the client of etcd for this kvmem: {reason}", path.display());
-        Error::new(Status::Unsupported, message)
+        error!(Unsupported, "{} is not the client of etcd for this kvmem: {reason}", path.display())
     };
     let entry = library.address_of(ENTRY_POINT);
     let entry =
@@ -127,9 +126,9 @@ fn path() -> Result<PathBuf> {
     let own = file_of((api as *const ()).cast());
     let folder = own.as_deref().and_then(Path::parent);
     folder.map(|folder| folder.join(FILE_NAME)).ok_or_else(|| {
-        Error::new(
-            Status::Unsupported,
-            format!("the folder of libkvmem.so is not known; set {ENVIRONMENT} to the path of {FILE_NAME}"),
+        error!(
+            Unsupported,
+            "the folder of libkvmem.so is not known; set {ENVIRONMENT} to the path of {FILE_NAME}"
         )
     })
 }

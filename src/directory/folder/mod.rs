@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{self, Reply, Request, Sink, Store};
 use crate::base::paths::absolute;
-use crate::base::{Error, Giver, Result, Status, Taken, Taker, fail, guarded, handoff, log, retried, thread};
+use crate::base::{Error, Giver, Result, Taken, Taker, error, fail, guarded, handoff, log, retried, thread};
 use files::Folder;
 use worker::{Job, Worker};
 
@@ -101,7 +101,7 @@ impl Store for FolderStore {
     }
 
     fn silence(&self) -> Option<Error> {
-        Some(Error::new(Status::Io, "the file system does not respond"))
+        Some(error!(Io, "the file system does not respond"))
     }
 }
 

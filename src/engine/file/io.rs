@@ -7,7 +7,7 @@ use super::calls::Callers;
 use super::file_sides::FileSides;
 use super::uring::Uring;
 use super::work::FileJob;
-use crate::base::{Error, Pool, Result, Status};
+use crate::base::{Pool, Result, error};
 use crate::run::method::TransferMethod;
 
 /// A method, ready for use.
@@ -66,10 +66,9 @@ impl Io {
                 };
                 Ok((Self::Uring(uring), Reasons { calls: reason, ..Reasons::default() }))
             }
-            Err(reason) if requested.is_some() => Err(Error::new(
-                Status::Unsupported,
-                format!("the requested method is not possible: {reason}"),
-            )),
+            Err(reason) if requested.is_some() => {
+                Err(error!(Unsupported, "the requested method is not possible: {reason}"))
+            }
             Err(reason) => {
                 Ok((calls(), Reasons { uring: Some(reason), is_uring_impossible: true, calls: None }))
             }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use super::file_requests::{FileRequest, FileRequests, IoSpan, after};
-use crate::base::{Error, Result, Status, advice, retried};
+use crate::base::{Error, Result, advice, error, retried};
 
 /// How often the kernel may return EINTR or EAGAIN without transferring a byte.
 const MAX_DELAYS: u32 = 1000;
@@ -104,14 +104,12 @@ impl FileOperation {
         let description = self.description(requests);
         let length = length(requests.get(self.request).file);
         match (length, errno) {
-            (Ok(length), _) if !requests.writes() && length < self.end(requests) => Error::new(
-                Status::Io,
-                format!(
-                    "{description}: the file ends at {length}; it was truncated after its region was created"
-                ),
+            (Ok(length), _) if !requests.writes() && length < self.end(requests) => error!(
+                Io,
+                "{description}: the file ends at {length}; it was truncated after its region was created"
             ),
             (_, Some(errno)) => Error::errno(description, errno),
-            _ => Error::new(Status::Io, format!("{description}: the kernel transferred 0 bytes")),
+            _ => error!(Io, "{description}: the kernel transferred 0 bytes"),
         }
     }
 
@@ -132,6 +130,7 @@ fn length(file: i32) -> Result<u64> {
 mod tests {
     use super::super::file_requests::Piece;
     use super::*;
+    use crate::base::Status;
 
     fn requests(writes: bool) -> FileRequests {
         let piece = |offset, address| Piece { file: 0, offset, address, size: 100 };

@@ -35,7 +35,7 @@ use self::prepared_requests::{CreateRequests, FlowPlan, PreparedRequests};
 use self::served::ServedPlan;
 use self::staged::StagedPlan;
 use super::{Candidate, Engine};
-use crate::base::{Error, Result, Status, ensure, log};
+use crate::base::{Error, Result, Status, ensure, error, log};
 use crate::engine::cost::outcome;
 use crate::engine::cost::requests::Rates;
 use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
@@ -349,8 +349,7 @@ fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Age
                                  that accepts block storage"
                 .to_string(),
         };
-        let message = format!("the {what} layout has no agent, so NIXL can't move its blocks; {remedy}");
-        Error::new(Status::InvalidState, message)
+        error!(InvalidState, "the {what} layout has no agent, so NIXL can't move its blocks; {remedy}")
     };
     // The storage first: memory that kvmem allocates to copy its blocks has the same agent, or none either.
     let there = remote.agent().ok_or_else(|| missing(remote.memory().tier().name()))?;

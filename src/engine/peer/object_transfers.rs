@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::staged::{Division, StagedPlan, StagingMemory, object_slot_size};
 use super::{FlowPlan, NixlMove, local_and_remote, prepare, shared_agent};
-use crate::base::{Error, Result, Status, fail};
+use crate::base::{Error, Result, error, fail};
 use crate::engine::Candidate;
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
@@ -168,19 +168,20 @@ impl<'a> ObjectParts<'a> {
 
     fn in_parts(&self, region: u32, address: u64, filled: u64) -> Error {
         let content = self.contents[region as usize];
-        let message = format!(
+        error!(
+            Unsupported,
             "the transfer writes a part of object '{}': {filled} of its {content} bytes, and then others; NIXL writes only whole \
              objects. Move whole blocks, with as many tokens per block on both sides and without KVMEM_TRANSFER_BY_LAYER, or \
              create the region with objects of the size of the part",
             self.objects.object_key(region, address)
-        );
-        Error::new(Status::Unsupported, message)
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{ObjectConfig, Region, SystemConfig};

@@ -8,7 +8,7 @@ use super::extent_guard::ControlRead;
 use super::flow::{BusyTime, Flow};
 use super::prepared_requests::{PreparedRequests, RunRequests, Spare};
 use super::run_flow::stalled;
-use crate::base::{Error, Result, Status, leak, log};
+use crate::base::{Error, Result, Status, error, leak, log};
 use crate::engine::cost::requests::{Sample, ServedSize, places_of};
 use crate::layout::RemoteMemory;
 use crate::nixl::{AgentState, AgentTask, RequestId, TaskStep};
@@ -356,7 +356,7 @@ impl NixlRun {
         self.last_check = Instant::now();
         let Some(remote) = self.peer() else { return };
         let unfinished = if remote.process.is_gone() {
-            Error::new(Status::PeerLost, "requests to it are still in flight")
+            error!(PeerLost, "requests to it are still in flight")
         } else {
             let awaited = self.flow.as_ref().and_then(|flow| flow.awaited());
             let stall_timeout = self.prepared.as_ref().and_then(|prepared| prepared.stall_timeout);
@@ -387,7 +387,7 @@ impl NixlRun {
             }
         };
         let released = self.release_failed(state).and(match holds_memory {
-            true => Err(Error::new(Status::Nixl, "a request between the layouts was not released")),
+            true => Err(error!(Nixl, "a request between the layouts was not released")),
             false => Ok(()),
         });
         let (flow, prepared) = (self.flow.take(), self.prepared.take());

@@ -220,7 +220,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::base::Status;
+    use crate::base::{Status, error};
     use crate::ffi::common::blob::kvmem_blob;
     use crate::ffi::common::handle::{borrow, borrow_each, destroy};
 
@@ -261,7 +261,7 @@ mod tests {
         let status = unsafe {
             call(&mut error, |scope| {
                 scope.uses(&poisoned)?;
-                Err(Error::new(Status::NotFound, "deliberate"))
+                Err(error!(NotFound, "deliberate"))
             })
         };
         assert_eq!(status, Status::NotFound as i32);

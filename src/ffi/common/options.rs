@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options structs: reads and writes structs of another version's size, and checks fields.
 
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, ensure, error};
 use crate::ffi::common::pointer::null;
 
 /// A limit that no options struct will exceed: a larger size is not initialized.
@@ -110,17 +110,16 @@ fn wrong_size(name: &str, size: usize, first: usize) -> Error {
         }
         _ => "; if it is that, compile the program with the headers of this version of kvmem".to_string(),
     };
-    let message = format!("struct_size of {name} is {size}, {found}; set it to sizeof({name}){hint}");
-    Error::new(Status::InvalidArgument, message)
+    error!(InvalidArgument, "struct_size of {name} is {size}, {found}; set it to sizeof({name}){hint}")
 }
 
 #[cold]
 fn unknown_tail(name: &str, size: usize, known: usize, at: usize) -> Error {
-    let message = format!(
+    error!(
+        InvalidArgument,
         "{name} has {size} bytes, this library knows the first {known}, and byte {at} is not 0: the caller uses an option \
          of a newer version"
-    );
-    Error::new(Status::InvalidArgument, message)
+    )
 }
 
 /// Fails for unknown flags.
@@ -151,7 +150,7 @@ pub fn ensure_given(name: &str, required: &[(&str, bool)]) -> Result<()> {
 /// The error for an unknown value of an enum.
 #[cold]
 pub fn not_one_of(name: &str, value: u32, values: &str) -> Error {
-    Error::new(Status::InvalidArgument, format!("{name} is {value}, which is no {values} value"))
+    error!(InvalidArgument, "{name} is {value}, which is no {values} value")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, ensure, error};
 
 /// An output parameter for a plain value. Fails for NULL.
 ///
@@ -18,7 +18,7 @@ pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut MaybeUninit
 /// The error for a pointer that must not be NULL.
 #[cold]
 pub fn null(name: &str) -> Error {
-    Error::new(Status::InvalidArgument, format!("{name} is NULL"))
+    error!(InvalidArgument, "{name} is NULL")
 }
 
 /// # Safety

@@ -5,7 +5,7 @@ use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Result, ensure, error};
 use crate::ffi::common::pointer::null;
 
 /// # Safety
@@ -16,7 +16,7 @@ pub unsafe fn required<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     }
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Error::new(Status::InvalidArgument, format!("{name} is not UTF-8")))
+    text.to_str().map_err(|_| error!(InvalidArgument, "{name} is not UTF-8"))
 }
 
 /// # Safety

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::base::{Error, Status};
+use crate::base::error;
 use crate::ffi::common::{blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, text};
 use crate::nixl::library;
 
@@ -33,9 +33,8 @@ pub unsafe extern "C" fn kvmem_nixl_get_path(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_new(error, (path, "path"), |_| {
-        let not_loaded = || {
-            Error::new(Status::InvalidState, "NIXL is not loaded; call kvmem_nixl_load or create an agent")
-        };
+        let not_loaded =
+            || error!(InvalidState, "NIXL is not loaded; call kvmem_nixl_load or create an agent");
         let library = library::loaded().ok_or_else(not_loaded)?;
         Ok(blob::value(library.path().as_os_str().as_bytes().to_vec()))
     })

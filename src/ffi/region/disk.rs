@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Result, ensure, fail};
 use crate::ffi::common::{
     blob, borrow, call, call_new, check_flags, kvmem_blob, kvmem_error, kvmem_status, options, read, text,
 };
@@ -119,8 +119,7 @@ pub(in crate::ffi) unsafe fn disk_config(options: &kvmem_disk_options) -> Result
         (false, true) => DirectIo::Required,
         (true, false) => DirectIo::Off,
         (true, true) => {
-            let message = "KVMEM_DISK_BUFFERED and KVMEM_DISK_DIRECT_REQUIRED exclude each other";
-            return Err(Error::new(Status::InvalidArgument, message));
+            fail!(InvalidArgument, "KVMEM_DISK_BUFFERED and KVMEM_DISK_DIRECT_REQUIRED exclude each other");
         }
     };
     let opening = match (has(KVMEM_DISK_OPEN_EXISTING), has(KVMEM_DISK_OPEN_OR_CREATE)) {
@@ -128,8 +127,10 @@ pub(in crate::ffi) unsafe fn disk_config(options: &kvmem_disk_options) -> Result
         (true, false) => OpenMode::Existing,
         (false, true) => OpenMode::OpenOrCreate,
         (true, true) => {
-            let message = "KVMEM_DISK_OPEN_EXISTING and KVMEM_DISK_OPEN_OR_CREATE exclude each other";
-            return Err(Error::new(Status::InvalidArgument, message));
+            fail!(
+                InvalidArgument,
+                "KVMEM_DISK_OPEN_EXISTING and KVMEM_DISK_OPEN_OR_CREATE exclude each other"
+            );
         }
     };
     ensure!(

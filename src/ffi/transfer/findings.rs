@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the check of a run has found.
 
-use crate::base::{Error, Result, Status, fail};
+use crate::base::{Result, error, fail};
 use crate::ffi::common::{borrow, call_out, check_items, kvmem_error, kvmem_status};
 use crate::ffi::transfer::kvmem_transfer;
 
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
 }
 
 fn ended<T>(found: Result<Option<T>>) -> Result<T> {
-    let in_flight = || Error::new(Status::Busy, "the run is in flight; wait for its end first");
+    let in_flight = || error!(Busy, "the run is in flight; wait for its end first");
     found?.ok_or_else(in_flight)
 }
 

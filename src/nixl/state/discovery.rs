@@ -4,7 +4,7 @@
 
 use super::AgentState;
 use super::backends::Properties;
-use crate::base::{Error, Result, Status, ensure, log};
+use crate::base::{Result, ensure, error, log};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;
@@ -74,12 +74,12 @@ impl AgentState {
     /// A backend of the agent, by its plugin.
     pub(super) fn backend(&self, plugin: &str) -> Result<&crate::nixl::backend::Backend> {
         self.backends.get(plugin).ok_or_else(|| {
-            let message = format!(
+            error!(
+                NotFound,
                 "agent '{}' has no {plugin} backend; it has {}. Create the backend first",
                 self.display_name(),
                 self.backend_names()
-            );
-            Error::new(Status::NotFound, message)
+            )
         })
     }
 

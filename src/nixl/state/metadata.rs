@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 
 use super::AgentState;
-use crate::base::{Count, Error, ProcessIdentity, Result, Status, ensure, fail, lists, log, process};
+use crate::base::{Count, Error, ProcessIdentity, Result, Status, ensure, error, fail, lists, log, process};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::command::{ForListener, FoundMetadata};
@@ -147,8 +147,7 @@ impl AgentState {
         };
         ensure_alive()?;
         let other = |agent: &str| {
-            let message = format!("the metadata of agent '{name}' is that of another agent, '{agent}'");
-            Error::new(Status::Corrupt, message)
+            error!(Corrupt, "the metadata of agent '{name}' is that of another agent, '{agent}'")
         };
         let before: BTreeSet<_> = match MetadataHead::read(metadata) {
             Some(head) if head.agent != *name => return Err(other(&head.agent)),

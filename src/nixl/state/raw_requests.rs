@@ -7,7 +7,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::AgentState;
-use crate::base::{Count, Error, Result, Status, ensure, lists};
+use crate::base::{Count, Error, Result, Status, ensure, error, lists};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
@@ -288,7 +288,7 @@ impl AgentState {
         check(status, || "get the backend of a request".to_string())?;
         // A second handle of a backend that the agent has.
         let chosen = Backend::around(backend);
-        let unknown = || Error::new(Status::Nixl, "NIXL chose a backend that the agent does not have");
+        let unknown = || error!(Nixl, "NIXL chose a backend that the agent does not have");
         self.backends.iter_mut().find(|(_, known)| known.is_same(&chosen)).ok_or_else(unknown)
     }
 }

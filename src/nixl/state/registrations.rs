@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::AgentState;
-use crate::base::{Count, Error, Result, Status, ensure, fail, leak, log};
+use crate::base::{Count, Error, Result, Status, ensure, error, fail, leak, log};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{Owned, check};
 use crate::nixl::descriptor::{Descriptor, MemoryType, describe};
@@ -94,7 +94,7 @@ impl AgentState {
 
     /// Deregisters descriptors, and releases requests that use them. Fails while one of these is in flight.
     pub fn deregister_segments(&mut self, id: SegmentsId) -> Result<()> {
-        let gone = || Error::new(Status::InvalidState, "the descriptors are not registered");
+        let gone = || error!(InvalidState, "the descriptors are not registered");
         let list = self.registered.get(id).ok_or_else(gone)?.list.clone();
         self.release_users_of(list.memory_type(), list.spans())?;
         let raw = RegistrationList::from_descriptors(&list)?;
@@ -157,14 +157,12 @@ impl AgentState {
         let Some(apart) = memory.iter().find(is_apart).filter(|_| !of_storage.is_empty()) else {
             return Ok(());
         };
-        let error = Error::new(
-            Status::Unsupported,
-            format!(
-                "no backend of agent '{}' has both the storage and the {} memory at {:#x}",
-                self.display_name(),
-                memory_type.name(),
-                apart.address
-            ),
+        let error = error!(
+            Unsupported,
+            "no backend of agent '{}' has both the storage and the {} memory at {:#x}",
+            self.display_name(),
+            memory_type.name(),
+            apart.address
         );
         Err(self.explain_refused(error, memory_type, std::iter::once(*apart)))
     }
@@ -191,7 +189,7 @@ impl AgentState {
 
     pub(super) fn deregister_from(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         // Backends are never removed before the agent.
-        let missing = || Error::new(Status::Nixl, "the backend does not exist");
+        let missing = || error!(Nixl, "the backend does not exist");
         let backend = self.backends.get(plugin).ok_or_else(missing)?;
         let arguments = Arguments::with_backend(backend.raw())?;
         // SAFETY: live handles; the list is copied.

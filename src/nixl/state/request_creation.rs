@@ -5,7 +5,7 @@
 use std::ptr;
 
 use super::AgentState;
-use crate::base::{Count, Error, Result, Status};
+use crate::base::{Count, Result, error};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::{Owned, check};
 use crate::nixl::descriptor::MemoryType;
@@ -53,9 +53,11 @@ impl AgentState {
         options: &CallOptions,
     ) -> Result<RequestId> {
         let stale = || {
-            let message = "a prepared list was released, because the metadata of its peer was invalidated, or its memory \
-                           deregistered; load the metadata again, and prepare the list again";
-            Error::new(Status::Stale, message)
+            error!(
+                Stale,
+                "a prepared list was released, because the metadata of its peer was invalidated, or its memory \
+                           deregistered; load the metadata again, and prepare the list again"
+            )
         };
         let arguments = self.arguments(options)?;
         let local = self.lists.get(&local).ok_or_else(stale)?.raw;

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::AgentState;
-use crate::base::{Error, Result, Status, ensure, log};
+use crate::base::{Error, Result, ensure, error, log};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
@@ -161,9 +161,9 @@ impl AgentState {
 
     pub(super) fn request(&mut self, id: RequestId) -> Result<&mut RequestHandle> {
         let gone = || {
-            Error::new(
-                Status::Stale,
-                "the request was released, because its peer was invalidated or its memory deregistered; create it again",
+            error!(
+                Stale,
+                "the request was released, because its peer was invalidated or its memory deregistered; create it again"
             )
         };
         self.requests.get_mut(&id).ok_or_else(gone)

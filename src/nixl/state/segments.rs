@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::AgentState;
 use super::registrations::RegistrationList;
-use crate::base::{Count, Error, Result, Status, ensure, log};
+use crate::base::{Count, Error, Result, ensure, error, fail, log};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::backend::{Backend, Params};
 use crate::nixl::call::{Owned, check, too_old};
@@ -30,12 +30,12 @@ impl AgentState {
         ensure_paths(list)?;
         let chosen = self.chosen_backends(options, list.memory_type())?;
         let [plugin] = &chosen[..] else {
-            let message = format!(
+            fail!(
+                InvalidArgument,
                 "one backend is queried, and {} accept {} memory; name one in backends",
                 chosen.join(" and "),
                 list.memory_type().name()
             );
-            return Err(Error::new(Status::InvalidArgument, message));
         };
         let options = CallOptions { backends: vec![plugin.clone()], ..options.clone() };
         let arguments = self.arguments(&options)?;
@@ -154,8 +154,10 @@ fn ensure_paths(list: &Descriptors) -> Result<()> {
     let unnamed = entries.position(|file| file.metadata.is_empty());
     let unnamed = unnamed.filter(|_| list.memory_type() == MemoryType::File);
     let Some(index) = unnamed else { return Ok(()) };
-    let message = format!("descriptor {index} has no metadata; a query needs the path of each file there");
-    Err(Error::new(Status::InvalidArgument, message))
+    Err(error!(
+        InvalidArgument,
+        "descriptor {index} has no metadata; a query needs the path of each file there"
+    ))
 }
 
 /// NIXL's list of remote descriptors. `peers` are the names of their agents for NIXL.

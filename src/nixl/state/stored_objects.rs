@@ -170,6 +170,7 @@ impl StoreReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error;
 
     #[test]
     fn the_cause_follows_from_what_the_store_says() {
@@ -189,7 +190,7 @@ mod tests {
             (&silent, Operation::Read, Status::Nixl, "was completed for 26 s"),
             (&silent, Operation::Write, Status::Nixl, "was not asked for the object"),
         ] {
-            let error = reply.explain(operation, Error::new(Status::Nixl, "failed"));
+            let error = reply.explain(operation, error!(Nixl, "failed"));
             assert_eq!(error.status(), status, "{error}");
             assert!(error.message().contains(part), "{error}");
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Error, Result, Status, ensure, error};
 use crate::cuda::deferred;
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 use crate::region::available_memory::ensure_available;
@@ -61,10 +61,8 @@ impl Objects {
             "count is {count} objects; it must be 1 to {MAX_OBJECTS}"
         );
         let size = object_size.checked_mul(count).filter(|size| *size <= i64::MAX as u64);
-        let too_large = || {
-            let message = format!("{count} objects of {object_size} bytes are more than 2^63 - 1 bytes");
-            Error::new(Status::InvalidArgument, message)
-        };
+        let too_large =
+            || error!(InvalidArgument, "{count} objects of {object_size} bytes are more than 2^63 - 1 bytes");
         let prefix = prefix.into();
         Ok(Self { prefix, object_size, count, size: size.ok_or_else(too_large)?, first_id: new_ids(count) })
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::system::{HugePages, SystemConfig, SystemMemory};
-use crate::base::{Error, Result, Status, ensure, thread};
+use crate::base::{Error, Result, Status, ensure, error, thread};
 use crate::cuda::deferred::{self, Deferred};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
@@ -244,9 +244,8 @@ fn populate_ahead(
             }
         }
         drop(populated);
-        let fell_back = thread
-            .join()
-            .map_err(|_| Error::new(Status::Panic, "the thread that touches pages panicked"))??;
+        let fell_back =
+            thread.join().map_err(|_| error!(Panic, "the thread that touches pages panicked"))??;
         followed.map(|()| fell_back)
     })
 }

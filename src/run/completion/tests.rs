@@ -13,7 +13,7 @@ fn taken(queue: &Queue, most: u64) -> Vec<QueueEntry> {
 }
 
 fn failure() -> Error {
-    Error::new(Status::PeerLost, "deliberate")
+    error!(PeerLost, "deliberate")
 }
 
 /// Ends a run that was claimed, in one of three ways: complete before it was in flight, or in flight first.

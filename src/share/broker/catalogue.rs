@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fetch_request::{FetchRequest, check_name};
 use super::token::Token;
-use crate::base::{Error, Mutex, MutexGuard, Result, Status, ensure, fail};
+use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail};
 use crate::region::Access;
 use crate::share::frame::Parcel;
 
@@ -149,10 +149,7 @@ fn check_access(grant: &Grant, request: &FetchRequest) -> Result<()> {
 
 /// One error for an unknown name and for an invalid token, so that clients cannot probe for names.
 fn nothing() -> Error {
-    Error::new(
-        Status::PermissionDenied,
-        "the name is not published, or the token is wrong, used up or expired",
-    )
+    error!(PermissionDenied, "the name is not published, or the token is wrong, used up or expired")
 }
 
 /// The object published under a name.
@@ -166,6 +163,7 @@ pub trait Publication: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
     use crate::share::frame::Parcel;
 
     struct Nothing;

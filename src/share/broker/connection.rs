@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use super::fetch_request::{FetchRequest, MAX_REQUEST, Refusal};
-use crate::base::{Error, LocalFd, Result, Status, ensure};
+use crate::base::{Error, LocalFd, Result, Status, ensure, error};
 use crate::share::frame::{MessageKind, Parcel};
 use crate::share::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use crate::share::message::is_unread;
@@ -78,15 +78,10 @@ impl Connection {
     /// The error to send after a timeout; `None` within a reply, which cannot be interrupted.
     pub fn timeout_error(&self, time: Duration) -> Option<Error> {
         match self.stage {
-            Stage::Receiving(_) => {
-                Some(Error::new(Status::TimedOut, format!("no request was received within {time:?}")))
-            }
-            Stage::Queued(_) => Some(Error::new(
-                Status::Busy,
-                format!(
-                    "other clients of user {} have not read their file descriptors within {time:?}",
-                    self.user
-                ),
+            Stage::Receiving(_) => Some(error!(TimedOut, "no request was received within {time:?}")),
+            Stage::Queued(_) => Some(error!(
+                Busy,
+                "other clients of user {} have not read their file descriptors within {time:?}", self.user
             )),
             Stage::Replying(_) | Stage::Draining(_) => None,
         }

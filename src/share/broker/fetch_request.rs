@@ -86,6 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::error;
 
     #[test]
     fn a_written_request_is_read_back() {
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_reply_with_an_error_keeps_status_and_message() {
-        let read = Refusal::read(&Refusal(Error::new(Status::Busy, "come again")).write()).unwrap();
+        let read = Refusal::read(&Refusal(error!(Busy, "come again")).write()).unwrap();
         assert_eq!((read.0.status(), read.0.message()), (Status::Busy, "come again"));
         let long = Refusal(Error::new(Status::Busy, "ü".repeat(5000))).write();
         assert_eq!(long.len(), 4 + MAX_MESSAGE);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use self::measurement_task::{
     BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size,
 };
-use crate::base::{Error, Result, Status, leak, lists, thread};
+use crate::base::{Result, Status, error, leak, lists, thread};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::{self, TILE, single_units};
@@ -254,7 +254,7 @@ impl Memory {
         let (source, destination) = self.ends(direction);
         let (source, destination) = (source + offset, destination + offset);
         let length = u32::try_from(bytes / BLOCK)
-            .map_err(|_| Error::new(Status::Panic, "the buffer has more blocks than one run can have"))?;
+            .map_err(|_| error!(Panic, "the buffer has more blocks than one run can have"))?;
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;
         // SAFETY: the end of the page-locked buffer, which is aligned. No kernel reads it now: `time` waits for each.
         unsafe { (runs as *mut KernelRun).write(KernelRun::new(0, 0, length)) };

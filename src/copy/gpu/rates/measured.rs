@@ -138,7 +138,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::base::{Error, Status};
+    use crate::base::error;
 
     /// Longer than any thread takes to start.
     const LONG: Duration = Duration::from_secs(20);
@@ -153,7 +153,7 @@ mod tests {
                 let mut attempts = attempts.lock();
                 attempts.push(number);
                 let failed = attempts.len() <= failures;
-                let failure = || Error::new(Status::OutOfMemory, "no memory for buffers");
+                let failure = || error!(OutOfMemory, "no memory for buffers");
                 ((), if failed { Err(failure()) } else { Ok(()) })
             });
             // A repetition that this use has begun.

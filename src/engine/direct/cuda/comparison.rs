@@ -8,7 +8,7 @@ use super::graphs::GraphMethod;
 use super::work::copy_task::CopyTask;
 use super::work::division::Division;
 use super::work::method_limits::MethodLimits;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, error, fail};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
@@ -236,13 +236,10 @@ impl<'a> Comparison<'a> {
     fn prepare_forced(&self, method: TransferMethod) -> Result<(TransferMethod, CopyTask)> {
         let candidate = self.candidates.iter().find(|candidate| candidate.method == method);
         let Some(candidate) = candidate else {
-            return Err(Error::new(Status::Unsupported, format!("{method} is not a method for GPU memory")));
+            fail!(Unsupported, "{method} is not a method for GPU memory");
         };
         match &candidate.reason {
-            Some(reason) => Err(Error::new(
-                Status::Unsupported,
-                format!("the requested method is not possible: {reason}"),
-            )),
+            Some(reason) => Err(error!(Unsupported, "the requested method is not possible: {reason}")),
             None => self.prepare(method).map(|task| (method, task)),
         }
     }

@@ -17,7 +17,7 @@ use super::file_requests::FileRequests;
 use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{Counts, Pieces, PlannedPieces};
-use crate::base::{Error, Result, Status, ensure};
+use crate::base::{Result, ensure, error};
 use crate::cuda::ContextIdentity;
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;
@@ -97,7 +97,7 @@ impl StagedIo {
         let slot = slot_size(sides, staging_size)?;
         let pieces = Arc::new(PlannedPieces::new(sides, ordered));
         let place = sides.memory.memory().regions().first().and_then(|region| region.devices());
-        let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
+        let place = place.ok_or_else(|| error!(Unsupported, "the memory is not GPU memory"))?;
         let ring = StagingRing::for_device(place.user, sides.file.file_systems(), slot)?;
         // Page-locking takes long, so the ring is kept for the next transfer.
         RINGS.put(sides.memory, ring.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::inbox::Inbox;
 use crate::base::file_systems::FileSystems;
-use crate::base::{Error, PerProcess, Result, SharedObjects, Status};
+use crate::base::{PerProcess, Result, SharedObjects, error};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::cuda::ContextIdentity;
 use crate::region::{PinnedConfig, PinnedMemory};
@@ -37,7 +37,7 @@ impl StagingRing {
     fn allocate(ordinal: i32, slot_size: u64) -> Result<Self> {
         let size = slot_size
             .checked_mul(SLOTS as u64)
-            .ok_or_else(|| Error::new(Status::InvalidArgument, "staging_size exceeds the address space"))?;
+            .ok_or_else(|| error!(InvalidArgument, "staging_size exceeds the address space"))?;
         let config = PinnedConfig { size, ordinal, ..PinnedConfig::default() };
         Ok(Self {
             slot_size,

@@ -315,6 +315,7 @@ impl Drop for Slot {
 mod tests {
     use super::super::slot_sizes::PAGE;
     use super::*;
+    use crate::base::error;
 
     /// `None` without NIXL.
     fn arena() -> Option<Arc<Arena>> {
@@ -327,7 +328,7 @@ mod tests {
         let some = |limit: u64| {
             let mut left = limit;
             as_many(4, || {
-                left = left.checked_sub(1).ok_or_else(|| Error::new(Status::OutOfMemory, "full"))?;
+                left = left.checked_sub(1).ok_or_else(|| error!(OutOfMemory, "full"))?;
                 Ok(left)
             })
         };

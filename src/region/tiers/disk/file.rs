@@ -9,7 +9,7 @@ use rustix::fs::{self, OFlags};
 use super::direct_io;
 use super::name::{self, NewFile};
 use crate::base::file_systems::FileSystemId;
-use crate::base::{Error, Mutex, Result, Status, ensure, retried};
+use crate::base::{Error, Mutex, Result, ensure, error, retried};
 use crate::region::file_lock::FileLock;
 use crate::region::{AddressSpace, Backing, Export, FileId, MemoryRange, Properties, Tier, reopened};
 
@@ -96,7 +96,7 @@ impl DiskFile {
 
     /// The absolute path that it was opened at. Fails if it has none, or if the path names no file or another file now.
     pub fn path(&self) -> Result<&Path> {
-        let nameless = || Error::new(Status::NotFound, "the file has no name in this process");
+        let nameless = || error!(NotFound, "the file has no name in this process");
         let path = self.path.as_deref().ok_or_else(nameless)?;
         name::ensure_names(path, self.id)?;
         Ok(path)

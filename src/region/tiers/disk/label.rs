@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::base::retried::{pread, pwrite};
-use crate::base::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, ensure, error, fail};
 
 /// Bytes of a label in a file.
 pub const PAGE: u64 = 4096;
@@ -30,9 +30,7 @@ pub struct Label {
 /// The offset of the label in a file with this size of data.
 pub fn offset(size: u64) -> Result<u64> {
     let offset = size.checked_next_multiple_of(PAGE).filter(|offset| offset.checked_add(PAGE).is_some());
-    offset.ok_or_else(|| {
-        Error::new(Status::InvalidArgument, format!("{size} bytes exceed the maximum size of a file"))
-    })
+    offset.ok_or_else(|| error!(InvalidArgument, "{size} bytes exceed the maximum size of a file"))
 }
 
 /// Writes a label after the data of a file.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::base::{Cause, Error, LocalFd, Result, Status};
+use crate::base::{Cause, Error, LocalFd, Result, Status, error};
 use crate::region::file_lock::FileLock;
 use crate::region::reopened;
 
@@ -26,12 +26,10 @@ pub fn lock(file: &OwnedFd, path: &Path) -> Result<FileLock> {
 fn refused(path: &Path, error: Error) -> Error {
     let path = path.display();
     match error.cause() {
-        Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => Error::new(
-            Status::Busy,
-            format!(
-                "{path} is already open for writing, in this process or in another; destroy that region, or open the file \
+        Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
+            Busy,
+            "{path} is already open for writing, in this process or in another; destroy that region, or open the file \
                  with KVMEM_DISK_READ_ONLY, or with KVMEM_DISK_NO_LOCK if the writers synchronise themselves"
-            ),
         ),
         Some(Cause::Errno(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)) => error
             .context(format!("lock {path} against other writers; KVMEM_DISK_NO_LOCK omits the lock"))

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::staged::StagedCopy;
-use crate::base::{Error, Result, Status};
+use crate::base::{Result, error};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::pool::Pooled;
@@ -112,9 +112,9 @@ impl CopyTask {
             (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, StreamKind::WithoutBatches) },
             // SAFETY: the caller's promise.
             (Self::Kernel(copy, kernel), slot) => unsafe { copy.enqueue(kernel, &on, slot) },
-            (Self::Staged(..), _) => Err(Error::new(
-                Status::InvalidState,
-                "a staged copy uses memory shared with other transfers and can't be part of a graph; request another method",
+            (Self::Staged(..), _) => Err(error!(
+                InvalidState,
+                "a staged copy uses memory shared with other transfers and can't be part of a graph; request another method"
             )),
         }
     }
@@ -132,7 +132,7 @@ impl CopyTask {
                 (Self::Staged(copy, kernel), slot, Some(staging), Some(stream)) => {
                     copy.enqueue(kernel, on, stream, slot, staging)
                 }
-                _ => Err(Error::new(Status::Panic, "a run was started without its resources")),
+                _ => Err(error!(Panic, "a run was started without its resources")),
             }
         }
     }

@@ -7,7 +7,7 @@ use super::copy_task::CopyTask;
 use super::division::Division;
 use super::sequence::TaskSequence;
 use super::staged::StagedCopy;
-use crate::base::{Error, Result, Status};
+use crate::base::{Result, fail};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::staging;
 use crate::copy::gpu::direction::CopyDirection;
@@ -138,7 +138,7 @@ impl MethodLimits {
         division: &Division,
     ) -> Result<CopyTask> {
         let Some(host) = sides.host() else {
-            return Err(Error::new(Status::Unsupported, "neither side is host memory"));
+            fail!(Unsupported, "neither side is host memory");
         };
         let copy = StagedCopy::prepare(sides, host, plan, division, self.staging_ctas)?;
         let kernel = device.kernel()?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::copy_task::CopyTask;
-use crate::base::{Error, Mutex, Result, Status, ensure};
+use crate::base::{Error, Mutex, Result, ensure, error};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::{Acquired, Resource};
@@ -66,7 +66,7 @@ impl TaskSequence {
     }
 
     fn sharer(&self) -> Result<&CopyTask> {
-        self.tasks.get(self.sharer).ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
+        self.tasks.get(self.sharer).ok_or_else(|| error!(Panic, "a transfer has nothing to do"))
     }
 
     fn layer_events(&self) -> usize {
@@ -115,7 +115,7 @@ impl TaskSequence {
     pub fn take_now(&self, device: &DeviceState) -> Result<RunResources> {
         let sharer = self.sharer()?;
         let event = device.event()?;
-        let busy = |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
+        let busy = |what| error!(Busy, "the {what} is in use by other transfers");
         let staging = sharer.staging(device)?.map_err(|_| busy("staging memory"))?;
         let stream = match &staging {
             Some(_) => Some(device.stream()?.ok_or_else(|| busy("last stream"))?),

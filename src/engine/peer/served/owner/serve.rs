@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Admitted, silence};
 use super::session::{Service, ServiceMemory, Session, over, silent, stalled};
-use crate::base::{Error, Result, Status, ensure, log};
+use crate::base::{Error, Result, Status, ensure, fail, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, ChunkChecksums, SessionState};
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
@@ -54,7 +54,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     );
     ensure!(layout.served().is_none(), AlreadyExists, "transfers of the layout are served already");
     let Some(agent) = layout.agent() else {
-        return Err(Error::new(Status::InvalidState, "the layout was built without an agent"));
+        fail!(InvalidState, "the layout was built without an agent");
     };
     let identity = agent.call(Command::Identity).and_then(|identity| identity);
     identity.map_err(|error| error.context("serve the layout"))?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::open_session::{OpenSession, of_owner};
 use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
-use crate::base::{Error, Result, Status, ensure, log};
+use crate::base::{Error, Result, ensure, error, log};
 use crate::engine::peer::run_flow::{Awaited, RunFlow};
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{
@@ -441,8 +441,8 @@ impl RunFlow for ServedFlow {
 }
 
 fn ended() -> Error {
-    Error::new(
-        Status::Stale,
-        "it has ended the session before all bytes were read, so the blocks of the destination may have other bytes",
+    error!(
+        Stale,
+        "it has ended the session before all bytes were read, so the blocks of the destination may have other bytes"
     )
 }
