@@ -26,9 +26,15 @@ pub mod stream;
 pub mod vmm;
 
 pub use buffer::DeviceBuffer;
-pub use context::{Context, ContextIdentity};
+pub use context::{Context, ContextIdentity, not_started};
+pub use copy::{Batch, Copy, EngineLoad, SourceOrder};
+pub use deferred::Deferred;
 pub use device::Device;
 pub use device_properties::DeviceProperties;
 pub use driver::Driver;
+pub use ending::{is_fatal, is_over};
 pub use event::Event;
-pub use stream::Stream;
+pub use ipc::DevicePair;
+pub use kernel::{Blocks, CopyKernel, KernelRun, Layer, Units};
+pub use quiet::Capture;
+pub use stream::{Active, CallerStream, Stream};

@@ -2,7 +2,7 @@
 //! Why a transfer takes its method.
 
 use super::Candidate;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {

@@ -21,11 +21,10 @@ use self::preferences::Preferences;
 use super::plan::Plan;
 use super::run::ticket::Ticket;
 use crate::base::Result;
-use crate::cuda::quiet::Capture;
-use crate::cuda::stream::CallerStream;
+use crate::cuda::{CallerStream, Capture};
 use crate::nixl::RemoteHold;
 use crate::region::Contexts;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Prepared copies between two layouts, which can be run again and again.
 ///

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::plan::alignment::ensure_io_alignment;
 use crate::plan::overlap::ensure_apart;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Checks a plan, and prepares an engine for it: from the engine of an earlier plan between the same layouts if that has state that
 /// does not depend on the blocks, otherwise a new one. No engine repeats the checks.

@@ -9,9 +9,7 @@ use crate::base::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
 use crate::plan::Plan;
 use crate::region::Contexts;
-use crate::run::RunHolds;
-use crate::run::completion::{Account, Completion};
-use crate::run::ticket::Ticket;
+use crate::run::{Account, Completion, RunHolds, Ticket};
 
 /// The runs of one transfer, with any engine.
 pub struct Runs {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::base::{Result, ensure, fail};
-use crate::cuda::quiet::Capture;
-use crate::cuda::stream::CallerStream;
+use crate::cuda::{CallerStream, Capture};
 use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::direct::host::HostCopy;
 use crate::engine::file::DiskMove;
@@ -15,8 +14,7 @@ use crate::engine::preferences::{Ending, Preferences};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
-use crate::run::method::TransferMethod;
-use crate::run::steps::PartSequence;
+use crate::run::{PartSequence, TransferMethod};
 
 /// The method between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
 /// host memory only if the caller requests it. Fails if the requested method is not possible.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// A method, and the peer or the store if there is one.
 pub fn described(method: TransferMethod, sides: [&Arc<Layout>; 2], plan: &Plan) -> String {

@@ -13,11 +13,7 @@ use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
-use crate::run::RunHolds;
-use crate::run::completion::{Account, Completion, Limit};
-use crate::run::reports::Reports;
-use crate::run::ticket::Ticket;
-use crate::run::unreleased::{Unreleased, Written};
+use crate::run::{Account, Completion, Limit, Reports, RunHolds, Ticket, Unreleased, Written};
 
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use super::place::{AddressSpace, Place};
 use super::registration::Registrations;
 use super::{Contexts, DeviceUsers, FileId, OpenRequirements, Residency, Tier};
 use crate::base::{Result, fail};
-use crate::cuda::ipc::DevicePair;
+use crate::cuda::DevicePair;
 use crate::cuda::vmm::RetainedRange;
 use crate::nixl::{Descriptors, HostPages, Span};
 

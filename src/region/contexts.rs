@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::Region;
 use crate::base::Result;
-use crate::cuda::ContextIdentity;
-use crate::cuda::context::not_started;
 use crate::cuda::memory::AllocationStamp;
+use crate::cuda::{ContextIdentity, not_started};
 
 /// A set of contexts: each is checked once, however many regions belong to it.
 #[derive(Clone, Default)]

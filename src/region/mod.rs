@@ -66,7 +66,7 @@ use once_cell::sync::OnceCell;
 use registration::Registrations;
 
 use crate::base::{Error, LogId, Result, Status, fail};
-use crate::cuda::ipc::DevicePair;
+use crate::cuda::DevicePair;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 
 /// The part of another region that a region is.

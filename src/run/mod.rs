@@ -15,11 +15,20 @@ pub mod steps;
 pub mod ticket;
 pub mod unreleased;
 
+pub use completion::{Account, Completion, Limit, Outcome};
+pub use findings::Findings;
+pub use learned::Record;
+pub use method::TransferMethod;
+pub use reports::Reports;
+pub use spares::Spares;
+pub use steps::{PartSequence, RunPart};
+pub use ticket::Ticket;
+pub use unreleased::{Unreleased, Written};
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::completion::{Completion, MemoryUse, Outcome};
-use self::findings::Findings;
+use self::completion::MemoryUse;
 use crate::base::file_systems::FileSystems;
 use crate::base::{Error, Mutex, Pool, Result, Shared, Status, leak};
 use crate::layout::Layout;

@@ -8,9 +8,8 @@ use super::manifest::RegionEntry;
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{OpenOptions, Share};
 use crate::base::{Cause, Error, ProcessIdentity, Result, Status, ensure};
-use crate::cuda::Device;
-use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::Shareable;
+use crate::cuda::{Device, DevicePair};
 use crate::region::{
     Access, Backing, Control, DiskFile, ElasticMemory, ImportedDevice, ImportedExtent, ImportedMapping,
     ImportedShape, IpcConfig, MappedDevice, MappedPart, OpenRequirements, PinnedMemory, SharedPart,

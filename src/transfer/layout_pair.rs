@@ -9,16 +9,14 @@ use once_cell::sync::OnceCell;
 
 use super::transfer_request::TransferRequest;
 use crate::base::{LogId, Mutex, Result};
-use crate::cuda::quiet::Capture;
-use crate::cuda::stream::CallerStream;
+use crate::cuda::{CallerStream, Capture};
 use crate::engine::cost::history;
 use crate::engine::{runs, select};
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;
 use crate::plan::Outline;
 use crate::region::Contexts;
-use crate::run::learned::Record;
-use crate::run::method::TransferMethod;
+use crate::run::{Record, TransferMethod};
 
 /// The maximum number of sources that a destination keeps something for.
 const MAX_SOURCES: usize = 128;

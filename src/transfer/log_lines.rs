@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::{Count, LogId, Microseconds, Result, log};
 use crate::engine::Candidate;
 use crate::engine::explain::{RunEstimate, Summary};
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Logs the method of a transfer, and why a faster one is not taken.
 #[cold]

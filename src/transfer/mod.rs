@@ -30,14 +30,13 @@ use crate::engine::runs::Runs;
 use crate::engine::{explain, select};
 use crate::plan::PlannedBlocks;
 use crate::plan::overlap::Placed;
-use crate::run::ticket::Ticket;
-use crate::run::unreleased::Unreleased;
+use crate::run::{Ticket, Unreleased};
 use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
 use crate::base::log::{Level, enabled, log};
 use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail};
-use crate::cuda::stream::CallerStream;
+use crate::cuda::CallerStream;
 use crate::layout::Layout;
 
 /// A move of blocks between two layouts, which it holds. A run in flight holds them too, even after the transfer is dropped.

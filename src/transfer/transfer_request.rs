@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::{Result, ensure};
 use crate::engine::preferences::Preferences;
 use crate::plan::{BlockPair, TokenTables, Wanted};
-use crate::run::reports::Reports;
+use crate::run::Reports;
 
 /// What is the same in all runs of a transfer, except the two layouts.
 #[derive(Default)]

@@ -8,8 +8,7 @@ use super::device::descriptor_ring::DescriptorSlot;
 use super::device::device_state::DeviceState;
 use super::device::pool::Pooled;
 use crate::base::{Error, Result, leak, thread};
-use crate::cuda::ending::{is_fatal, is_over};
-use crate::cuda::stream::{Active, Stream};
+use crate::cuda::{Active, Stream, is_fatal, is_over};
 
 /// Copies that were started, and what they use until they have ended.
 pub struct CopiesInFlight<H: Send + 'static> {

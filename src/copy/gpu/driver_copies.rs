@@ -4,8 +4,8 @@
 
 use crate::base::{Result, lists};
 use crate::copy::gpu::gpu_sides::CudaSides;
+use crate::cuda::Active;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
-use crate::cuda::stream::Active;
 use crate::plan::{Matrices, Matrix, Move, Plan};
 
 /// Copies, in the form of the driver's call.

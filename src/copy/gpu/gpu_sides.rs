@@ -7,10 +7,9 @@ use std::sync::Arc;
 use super::direction::CopyDirection;
 use super::page_locks::PageLocks;
 use crate::base::{Result, error};
-use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};
-use crate::cuda::{Context, Device};
+use crate::cuda::{Context, Device, DevicePair};
 use crate::layout::Layout;
 use crate::region::{DeviceUsers, PeerMemory, Tier};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::base::sorting::sort_by_id;
 use crate::base::{Result, lists};
-use crate::cuda::kernel::KernelRun;
+use crate::cuda::KernelRun;
 use crate::plan::PlanPart;
 
 /// Blocks in host order, and which of them are adjacent there.

@@ -7,8 +7,7 @@ use crate::base::{Result, lists};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::launch::{add_runs, max_tile};
 use crate::copy::gpu::unit_launches::UnitLoops;
-use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer};
-use crate::cuda::stream::Active;
+use crate::cuda::{Active, Blocks, CopyKernel, KernelRun, Layer};
 use crate::plan::{self, Loop, Move, Plan, PlanPart};
 
 pub struct KernelCopy {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::direction::CopyDirection;
 use crate::base::{Result, lists};
-use crate::cuda::kernel::{Blocks, KernelRun, Layer, Units};
+use crate::cuda::{Blocks, KernelRun, Layer, Units};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;

@@ -22,3 +22,12 @@ pub(crate) mod gpu_sides;
 pub(crate) mod staged_axes;
 pub(crate) mod transpose;
 pub(crate) mod unit_launches;
+
+pub use copies_in_flight::CopiesInFlight;
+pub use device::descriptor_ring::DescriptorSlot;
+pub use device::device_state::DeviceState;
+pub use device::resource::Resource;
+pub use device::run_resources::RunResources;
+pub(crate) use direction::CopyDirection;
+pub(crate) use gpu_sides::CudaSides;
+pub use row_copier::RowCopier;

@@ -8,7 +8,7 @@ use crate::base::{Result, error};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
-use crate::cuda::kernel::KernelRun;
+use crate::cuda::KernelRun;
 
 pub enum PreparedRuns {
     /// In the parameters of the launch, behind its layers.

@@ -14,10 +14,8 @@ use super::direction::CopyDirection;
 use super::launch;
 use super::row_launches::Launches;
 use crate::base::{Mutex, Result, Status};
-use crate::cuda::copy::Copy;
-use crate::cuda::kernel::{Blocks, CopyKernel};
 use crate::cuda::quiet::PATIENCE;
-use crate::cuda::stream::Active;
+use crate::cuda::{Active, Blocks, Copy, CopyKernel};
 use crate::plan::{Matrix, Move};
 
 /// Copies rows between memory that kernels of one device access: by the driver until the kernels can be loaded.

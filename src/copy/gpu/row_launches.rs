@@ -5,7 +5,7 @@ use super::launch::{max_tile, single_units};
 use super::rows::RowLoops;
 use super::unit_launches::countable;
 use crate::base::{Result, lists};
-use crate::cuda::kernel::{Blocks, KernelRun, Layer, Units};
+use crate::cuda::{Blocks, KernelRun, Layer, Units};
 use crate::plan::{Loop, Matrix};
 
 /// The launches of a copy, and the runs that they read.

@@ -11,8 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use crate::base::{Keyed, PerProcess, retried};
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
-use crate::run::learned::Record;
-use crate::run::method::TransferMethod;
+use crate::run::{Record, TransferMethod};
 
 /// Usual throughput of a method: the order of magnitude, as documented in the header. Direct I/O is limited by
 /// the drive, the page cache by copies. The rates of peers were measured with UCX between two processes of

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::base::Error;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Why a method is not taken. Most reasons are known before, and allocate nothing: few callers read them.
 pub type Reason = Cow<'static, str>;

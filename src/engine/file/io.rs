@@ -8,7 +8,7 @@ use super::file_sides::FileSides;
 use super::uring::Uring;
 use super::work::FileJob;
 use crate::base::{Pool, Result, error};
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// A method, ready for use.
 #[derive(Clone)]

@@ -31,10 +31,7 @@ use crate::layout::cache::LayoutCache;
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
 use crate::region::Contexts;
-use crate::run::method::TransferMethod;
-use crate::run::steps::{PartSequence, RunPart};
-use crate::run::ticket::Ticket;
-use crate::run::{Run, Start};
+use crate::run::{PartSequence, Run, RunPart, Start, Ticket, TransferMethod};
 
 /// Keeps the io_uring of the files of a layout for the next transfer.
 static RINGS: LayoutCache<Uring> = LayoutCache::new();

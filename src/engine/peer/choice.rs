@@ -12,7 +12,7 @@ use crate::engine::cost::requests::{Rates, ServedSize};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::plan::Plan;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Longer spans are worth a descriptor each, unless the peer has several together: prepared lists make it cheap, and the arena
 /// copies every byte once more.

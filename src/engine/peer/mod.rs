@@ -42,10 +42,7 @@ use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, Command, RemoteHold};
 use crate::plan::Plan;
-use crate::run::method::TransferMethod;
-use crate::run::steps::{PartSequence, RunPart};
-use crate::run::ticket::Ticket;
-use crate::run::{Run, Start};
+use crate::run::{PartSequence, Run, RunPart, Start, Ticket, TransferMethod};
 
 pub struct NixlMove {
     shared: Arc<PreparedRequests>,

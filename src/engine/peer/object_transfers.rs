@@ -15,7 +15,7 @@ use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::plan::{LoopOrder, Move, Plan};
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Requests of one transfer in flight: each waits for the store.
 const WINDOW: usize = 16;

@@ -12,8 +12,7 @@ use crate::base::{Error, Result, Status, error, leak, log};
 use crate::engine::cost::requests::{Sample, ServedSize, places_of};
 use crate::layout::RemoteMemory;
 use crate::nixl::{AgentState, AgentTask, RequestId, TaskStep};
-use crate::run::completion::Outcome;
-use crate::run::{Run, cancelled};
+use crate::run::{Outcome, Run, cancelled};
 
 /// Interval between checks of a peer that makes no progress.
 const LIVENESS: Duration = Duration::from_millis(250);

@@ -16,7 +16,7 @@ use crate::engine::peer::plain::listed_requests::{ListedFlow, ListedPlan};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteMemory};
 use crate::nixl::{Agent, AgentState, AgentTask, Released, Reply, RequestId, TaskStep, is_short};
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// The part of a prepared transfer that all its runs share. Released with the last of them.
 pub(super) struct PreparedRequests {

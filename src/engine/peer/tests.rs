@@ -11,11 +11,8 @@ use crate::layout::{AllocationConfig, Arrangement, Dimensions};
 use crate::nixl::panic_in_step;
 use crate::plan::{BlockPair, Wanted};
 use crate::region::SystemConfig;
-use crate::run::completion::{Account, Completion};
 use crate::run::queue::Queue;
-use crate::run::steps::PartSequence;
-use crate::run::ticket::Ticket;
-use crate::run::{RunHolds, Steps};
+use crate::run::{Account, Completion, PartSequence, RunHolds, Steps, Ticket};
 
 fn account() -> Account {
     Account { bytes: 64, user_data: 7, ..Account::default() }

@@ -4,13 +4,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::base::log::log;
-use crate::cuda::stream::CallerStream;
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
+use crate::base::log;
+use crate::cuda::CallerStream;
 use crate::ffi::common::handle::{borrow, borrow_nullable, quiet};
-use crate::ffi::common::options::not_one_of;
-use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::{call, kvmem_error, kvmem_status, not_one_of};
 use crate::ffi::cuda::stream::CUstream_st;
 use crate::ffi::region::kvmem_region;
 use crate::region::pool;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers on streams of the caller.
 
-use crate::cuda::stream::CallerStream;
+use crate::cuda::CallerStream;
 use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status};
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::submit::{kvmem_submit_options, step_or_prepared};

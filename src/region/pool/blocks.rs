@@ -9,12 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::ranges::{Ranges, Taken};
-use crate::base::error::{Result, ensure};
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::cuda::context::Context;
-use crate::cuda::device::Device;
-use crate::cuda::event::Event;
-use crate::cuda::stream::{Active, CallerStream};
+use crate::base::{Mutex, MutexGuard, Result, ensure};
+use crate::cuda::{Active, CallerStream, Context, Device, Event};
 
 const PAUSE: Duration = Duration::from_micros(100);
 

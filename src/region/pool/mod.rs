@@ -12,11 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Region, Tier};
-use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::process::PerProcess;
-use crate::base::sync::Mutex;
-use crate::cuda::deferred::Deferred;
-use crate::cuda::stream::{Active, CallerStream};
+use crate::base::{Error, Mutex, PerProcess, Result, Status, ensure, fail};
+use crate::cuda::{Active, CallerStream, Deferred};
 
 /// Addresses of blocks are multiples of this, as those of PyTorch's own allocator.
 const ALIGNMENT: u64 = 512;

@@ -3,9 +3,8 @@
 
 use super::adopted::ADOPTED_READ_ONLY;
 use crate::base::{Result, ensure};
-use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::{self, AllocationStamp, DeviceRange};
-use crate::cuda::vmm;
+use crate::cuda::{DevicePair, vmm};
 use crate::region::release::{Release, ReleaseCallback};
 use crate::region::{Access, Backing, Contexts, Export, MemoryRange, PeerMemory, Properties, Source, Tier};
 

@@ -2,9 +2,8 @@
 //! Memory of one GPU that was allocated here.
 
 use crate::base::Result;
-use crate::cuda::context::not_started;
-use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;
+use crate::cuda::{DevicePair, not_started};
 use crate::region::deferred_free::sweep;
 use crate::region::{Backing, Contexts, Export, MemoryRange, PeerMemory, Tier};
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::open_devices::{DeviceUsers, OpenDevices};
 use crate::base::{Mutex, MutexGuard, Result, ensure, fail};
-use crate::cuda::ipc::DevicePair;
+use crate::cuda::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
 };

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::base::{Result, ensure};
-use crate::cuda::context::not_started;
 use crate::cuda::ipc::{DevicePair, InUse, IpcHandle, IpcMapping};
+use crate::cuda::not_started;
 use crate::region::{
     Backing, Contexts, Export, MemoryRange, OpenRequirements, PeerMemory, Properties, Source, Tier,
 };

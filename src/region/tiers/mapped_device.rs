@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::adopted_device::ensure_one_mapping;
 use super::open_devices::{DeviceUsers, OpenDevices};
 use crate::base::{Result, ensure, fail};
-use crate::cuda::ipc::DevicePair;
+use crate::cuda::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
 };

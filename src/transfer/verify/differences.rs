@@ -3,8 +3,7 @@
 
 use super::moved_list::MovedList;
 use crate::base::{Result, fail, lists};
-use crate::run::completion::Outcome;
-use crate::run::findings::Findings;
+use crate::run::{Findings, Outcome};
 
 #[derive(Default)]
 pub struct Differences {

@@ -7,8 +7,7 @@ use super::moved_list::MovedList;
 use crate::base::Result;
 use crate::engine::single_move::WaitLimits;
 use crate::plan::Plan;
-use crate::run::completion::Outcome;
-use crate::run::findings::Findings;
+use crate::run::{Findings, Outcome};
 
 /// What is moved, in the caller's order and in that of the plan.
 pub struct Elements {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use crate::base::{Result, log};
+use crate::copy::gpu::DeviceState;
 use crate::copy::gpu::checker::{Checker, MAX_BLOCKS, MAX_IN_ALL, max_layers, spoil, tiles_of_layers};
-use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::pieces::Pieces;
-use crate::cuda::ipc::DevicePair;
+use crate::cuda::DevicePair;
 use crate::engine::single_move::WaitLimits;
 use crate::layout::{Axis, Layout, TouchedExtents};
 use crate::plan::Slots;

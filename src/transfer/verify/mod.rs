@@ -25,9 +25,7 @@ use crate::engine::single_move::WaitLimits;
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::{Plan, Selection};
-use crate::run::completion::Outcome;
-use crate::run::findings::Findings;
-use crate::run::{Stop, Verify};
+use crate::run::{Findings, Outcome, Stop, Verify};
 
 /// What is done with the moved blocks.
 pub struct Verification {

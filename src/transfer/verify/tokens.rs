@@ -12,8 +12,7 @@ use crate::engine::single_move::WaitLimits;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::plan::{BlockTable, Outline, PairedRange, Plan, Selection, TokenTables, Wanted};
 use crate::region::SystemConfig;
-use crate::run::completion::Outcome;
-use crate::run::findings::Findings;
+use crate::run::{Findings, Outcome};
 use crate::transfer::transfer_request::Step;
 
 pub struct Tokens {

@@ -14,12 +14,11 @@ use crate::base::{Result, Status, error, leak, lists, thread};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::{self, TILE, single_units};
-use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
-use crate::cuda::ending::is_over;
-use crate::cuda::kernel::{CopyKernel, KernelRun, Layer, Units};
 use crate::cuda::memory::free_memory;
-use crate::cuda::stream::{Active, Stream};
-use crate::cuda::{Context, Device, DeviceBuffer, Event};
+use crate::cuda::{
+    Active, Batch, Context, Copy, CopyKernel, Device, DeviceBuffer, EngineLoad, Event, KernelRun, Layer,
+    SourceOrder, Stream, Units, is_over,
+};
 use crate::region::{PinnedConfig, PinnedMemory};
 
 /// How long the thread polls before it sleeps between polls.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::{Mutex, MutexGuard, Result};
-use crate::cuda::kernel::KernelRun;
+use crate::cuda::KernelRun;
 use crate::region::{PinnedConfig, PinnedMemory};
 
 const SIZE: u64 = 8 << 20;

@@ -8,9 +8,7 @@ use super::device_state::DeviceState;
 use super::pool::Pooled;
 use super::staging::Staging;
 use crate::base::{Error, Result, fail};
-use crate::cuda::Event;
-use crate::cuda::ending::is_over;
-use crate::cuda::stream::{CallerStream, Stream};
+use crate::cuda::{CallerStream, Event, Stream, is_over};
 
 /// The resources that a run uses until it ends.
 pub struct RunResources {

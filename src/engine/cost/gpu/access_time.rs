@@ -11,7 +11,7 @@
 //! (`bench/notes/15-reshape.md`, "The estimate").
 
 use super::kernel_access::KernelAccess;
-use crate::copy::gpu::direction::CopyDirection;
+use crate::copy::gpu::CopyDirection;
 
 /// Bytes that take as long as a span: of a host or of the other GPU, whose spans were not measured. Hosts with x86-64 were, whose
 /// cache lines have 64 bytes, as those of Grace have.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The number of CTAs of a kernel that runs beside compute, by the measured rates of the link. Pure.
 
-use crate::copy::gpu::direction::CopyDirection;
+use crate::copy::gpu::CopyDirection;
 use crate::copy::gpu::launch::{SMALL, ctas};
 use crate::copy::gpu::rates::DirectionRates;
 

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::observed::ObservedCosts;
 use crate::base::{Error, Keyed, Mutex, Result, Status, ensure, fail, log};
-use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::rates::measured::Known;
 use crate::copy::gpu::rates::saved::{Saved, Uuid};
 use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates, Scope, Source, measure};
+use crate::copy::gpu::{CopyDirection, DeviceState};
 use crate::cuda::device::UuidText;
 use crate::cuda::{Device, driver, quiet};
 

@@ -14,12 +14,12 @@ use super::beside::{
 };
 use super::ctas::{MAX_BESIDE, cta_share_beside};
 use super::kernel_access::KernelAccess;
-use crate::copy::gpu::direction::CopyDirection;
+use crate::copy::gpu::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::copy::gpu::rates::Rates;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
 use crate::engine::cost::outcome::{self, Candidate, Tolerance};
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// The properties of a copy that its duration depends on.
 #[derive(Clone, Copy, Debug)]

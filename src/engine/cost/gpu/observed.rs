@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::Mutex;
-use crate::copy::gpu::direction::CopyDirection;
+use crate::copy::gpu::CopyDirection;
 use crate::run::learned::{Learned, Learning};
 
 /// The CPU time of a batch, relative to what is assumed. Runs count by the time since the previous one, so that

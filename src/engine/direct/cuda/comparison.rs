@@ -9,8 +9,7 @@ use super::work::copy_task::CopyTask;
 use super::work::division::Division;
 use super::work::method_limits::MethodLimits;
 use crate::base::{Error, Result, Status, error, fail};
-use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::gpu_sides::CudaSides;
+use crate::copy::gpu::{CudaSides, DeviceState};
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::gpu::known::{self, Costs};
 use crate::engine::cost::gpu::model as cost;
@@ -19,7 +18,7 @@ use crate::engine::cost::gpu::observed::{CostObserver, Measurement};
 use crate::engine::cost::outcome::{Candidate, Reason};
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const MIN_STAGED: u64 = 256 << 10;

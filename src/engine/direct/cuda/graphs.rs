@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use super::work::sequence::TaskSequence;
 use crate::base::Result;
-use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
-use crate::copy::gpu::device::device_state::DeviceState;
+use crate::copy::gpu::{DescriptorSlot, DeviceState};
 use crate::engine::explain::estimate;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// The method that a copy takes in graphs, if it is not its own.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use crate::engine::cost::gpu::model as cost;
 use crate::engine::cost::gpu::model::CopyCase;
 use crate::engine::cost::outcome::Reason;
 use crate::plan::Matrices;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
 fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>, Reason> {

@@ -14,9 +14,7 @@ use crate::base::{Error, Mutex, Pool, Result, Shared, guarded};
 use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
 use crate::engine::{Candidate, Engine, cost};
 use crate::plan::{Matrix, Plan, Tile};
-use crate::run::method::TransferMethod;
-use crate::run::ticket::Ticket;
-use crate::run::{Run, Stop, cancelled};
+use crate::run::{Run, Stop, Ticket, TransferMethod, cancelled};
 
 /// A copy up to this size completes before the submitting call returns: passing it to a thread would take the caller as
 /// long, also where blocks come from far memory.

@@ -9,7 +9,7 @@ use crate::copy::host::copy_rows;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, Order, Placement};
 use crate::plan::{BlockPair, Outline, PairedRange, Wanted};
 use crate::region::SystemConfig;
-use crate::run::completion::Completion;
+use crate::run::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.
 fn layout(kind: Arrangement) -> Arc<Layout> {

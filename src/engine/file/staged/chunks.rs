@@ -3,7 +3,7 @@
 
 use super::super::file_requests::Piece;
 use crate::base::{Result, lists};
-use crate::cuda::copy::Copy;
+use crate::cuda::Copy;
 
 /// A piece of a file and of GPU memory, and its offset in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::inbox::Inbox;
 use crate::base::file_systems::FileSystems;
 use crate::base::{PerProcess, Result, SharedObjects, error};
-use crate::copy::gpu::device::device_state::DeviceState;
+use crate::copy::gpu::DeviceState;
 use crate::cuda::ContextIdentity;
 use crate::region::{PinnedConfig, PinnedMemory};
 

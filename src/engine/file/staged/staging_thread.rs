@@ -13,8 +13,8 @@ use super::inbox::{Inbox, IoResult};
 use super::staged_run::StagedRun;
 use super::staging_ring::SLOTS;
 use crate::base::{Error, Result};
-use crate::copy::gpu::copies_in_flight::CopiesInFlight;
-use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
+use crate::copy::gpu::CopiesInFlight;
+use crate::cuda::{Batch, EngineLoad, SourceOrder};
 
 /// How long the thread polls the GPU without progress before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(200);

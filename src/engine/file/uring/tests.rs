@@ -11,9 +11,7 @@ use super::super::planned::RequestSource;
 use super::super::work::{Ending, FileJob, SlotOutcomes, Work};
 use super::*;
 use crate::base::Result;
-use crate::run::Stop;
-use crate::run::completion::Completion;
-use crate::run::ticket::Ticket;
+use crate::run::{Completion, Stop, Ticket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

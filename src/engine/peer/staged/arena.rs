@@ -12,7 +12,7 @@ use super::staging_memory::StagingMemory;
 use crate::base::{
     Error, Leases, Mutex, PerProcess, Result, SharedObjects, Status, guarded, leak, log, thread,
 };
-use crate::copy::gpu::row_copier::RowCopier;
+use crate::copy::gpu::RowCopier;
 use crate::nixl::{self, Agent, Remote};
 use crate::region::{Region, Registration, RegistrationHold};
 

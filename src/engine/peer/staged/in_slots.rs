@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::arena::Slot;
 use super::slot_copy::{EndedCopy, SlotCopy};
 use crate::base::{Result, leak, log};
-use crate::copy::gpu::row_copier::RowCopier;
+use crate::copy::gpu::RowCopier;
 use crate::nixl::{AgentState, RequestId};
 
 /// Chunks of one run at a time: half of the slots of an arena, so that several runs can share it.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Result, ensure, lists};
-use crate::copy::gpu::row_copier::RowCopier;
+use crate::copy::gpu::RowCopier;
 use crate::copy::host;
 use crate::copy::host::poison::Poison;
 use crate::plan::{LinearPlan, Matrix};

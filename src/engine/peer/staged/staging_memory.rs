@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::base::Result;
-use crate::copy::gpu::row_copier::RowCopier;
+use crate::copy::gpu::RowCopier;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::region::{DeviceConfig, OwnedDevice, PinnedConfig, Region, SystemConfig};

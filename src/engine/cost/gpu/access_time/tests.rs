@@ -6,7 +6,7 @@ use super::super::model::CopyCase;
 use super::*;
 use crate::copy::gpu::launch::ctas;
 use crate::copy::gpu::rates::DEFAULT;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 use CopyDirection::{OnDevice, ToDevice, ToHost};
 
 /// Direction, bytes of the contiguous spans on each side, whether compute may run, and GB/s.

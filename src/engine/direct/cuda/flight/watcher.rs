@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use crate::base::{Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, log, thread};
-use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::device::resource::Resource;
+use crate::copy::gpu::{DeviceState, Resource};
 
 /// Resources that are in use, per device.
 pub type Exhausted = HashSet<(*const DeviceState, Resource)>;

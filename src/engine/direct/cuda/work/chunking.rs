@@ -9,8 +9,7 @@ use crate::base::{Result, lists};
 use crate::copy::gpu::gather::Gather;
 use crate::copy::gpu::launch::{add_runs, max_tile, typical_length};
 use crate::copy::gpu::staged_axes::{AxisKind, HOST, HostSpan, StagedAxes};
-use crate::cuda::copy::Copy;
-use crate::cuda::kernel::{Blocks, KernelRun};
+use crate::cuda::{Blocks, Copy, KernelRun};
 use crate::plan::{Move, Plan, PlanPart};
 
 /// The bytes that pass through a part of the staging memory at a time. Addresses in the part are offsets.

@@ -6,17 +6,14 @@ use std::sync::Arc;
 
 use super::staged::StagedCopy;
 use crate::base::{Result, error};
-use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
-use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::pool::Pooled;
 use crate::copy::gpu::device::resource::{Acquired, Resource};
-use crate::copy::gpu::device::run_resources::RunResources;
 use crate::copy::gpu::device::staging::Staging;
 use crate::copy::gpu::driver_copies::{DriverCopies, StreamKind};
 use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::copy::gpu::prepared_runs::PreparedRuns;
-use crate::cuda::kernel::CopyKernel;
-use crate::cuda::stream::{Active, CallerStream};
+use crate::copy::gpu::{DescriptorSlot, DeviceState, RunResources};
+use crate::cuda::{Active, CallerStream, CopyKernel};
 use crate::engine::cost::gpu::model::{QUICK_BATCH, QUICK_CALLS};
 
 pub enum CopyTask {

@@ -8,18 +8,15 @@ use super::division::Division;
 use super::sequence::TaskSequence;
 use super::staged::StagedCopy;
 use crate::base::{Result, fail};
-use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::staging;
-use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::driver_copies::DriverCopies;
-use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::copy::gpu::kernel_copies::KernelCopy;
-use crate::copy::gpu::launch;
 use crate::copy::gpu::rates::Rates;
+use crate::copy::gpu::{CopyDirection, CudaSides, DeviceState, launch};
 use crate::engine::cost::gpu::ctas::ctas_beside;
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
-use crate::run::method::TransferMethod;
+use crate::run::TransferMethod;
 
 /// Default size of staging memory: the bytes that the link transfers while kvmem's kernel waits for a large one.
 const STAGING: u64 = 128 << 20;

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use super::copy_task::CopyTask;
 use crate::base::{Error, Mutex, Result, ensure, error};
-use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
-use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::{Acquired, Resource};
 use crate::copy::gpu::device::run_resources::{LayerEvents, RunResources};
 use crate::copy::gpu::driver_copies::StreamKind;
+use crate::copy::gpu::{DescriptorSlot, DeviceState};
 use crate::cuda::ending::means_lost;
-use crate::cuda::stream::{Active, CallerStream};
+use crate::cuda::{Active, CallerStream};
 use crate::engine::cost::gpu::observed::CostObserver;
 
 /// The completion event could not be recorded on a stream of the caller.

@@ -7,16 +7,11 @@
 use super::chunking::{self, Chunk};
 use super::division::Division;
 use crate::base::{Mutex, Result};
-use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
-use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::pool::Pooled;
-use crate::copy::gpu::device::resource::Resource;
 use crate::copy::gpu::device::staging::Staging;
-use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::copy::gpu::prepared_runs::PreparedRuns;
-use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
-use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
-use crate::cuda::stream::{Active, Stream};
+use crate::copy::gpu::{CudaSides, DescriptorSlot, DeviceState, Resource};
+use crate::cuda::{Active, Batch, Blocks, Copy, CopyKernel, EngineLoad, KernelRun, SourceOrder, Stream};
 use crate::engine::cost::gpu::model::is_quick;
 use crate::layout::Layout;
 use crate::plan::Plan;

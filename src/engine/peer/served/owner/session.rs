@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::base::{Milliseconds, Pool, ProcessIdentity, Result, Status, ensure, fail};
-use crate::copy::gpu::row_copier::RowCopier;
+use crate::copy::gpu::RowCopier;
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{
     ChunkChecksums, GrantedSlots, SessionState, ensure_intact, seed,
