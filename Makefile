@@ -17,7 +17,7 @@ STARTED := $(shell date +%s)
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
-    gpu-bundle engine-bundle wheel header kernels clean
+    gpu-bundle engine-bundle wheel python-versions header kernels clean
 
 all: build
 
@@ -54,6 +54,8 @@ help:
 	@echo "make load-test"
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
 	@echo "make wheel    make the Python wheel in build/wheels"
+	@echo "make python-versions"
+	@echo "              run its tests in each Python that it supports, fetched once; writes c_tests/bindings/python/versions.txt"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute;"
@@ -255,6 +257,11 @@ wheel: setup configure
 	@cmake --build $(TREE) --target kvmem_package
 	@cmake --install $(TREE) --prefix build/wheel-prefix >/dev/null
 	@build/python-tools/bin/python scripts/wheel.py build/wheel-prefix build/wheels
+
+# Its tests in each Python that the package supports. Two of them are alone in a root: it needs the network once, and root or user namespaces.
+python-versions: wheel
+	@build/python-tools/bin/python scripts/python_versions.py fetch build/pythons
+	@build/python-tools/bin/python scripts/python_versions.py test build/pythons "$$(ls -t build/wheels/kvmem-*.whl | head -n 1)"
 
 # Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: setup build

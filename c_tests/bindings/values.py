@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""values.py INCLUDE BINDING: the constants and the fields of structs of the headers are in a binding for Go or Zig.
+"""values.py INCLUDE BINDING: the constants and the fields of structs of the headers are in a binding for Go, Zig or Python.
 
 Every constant has a counterpart of the same name and, if the binding repeats it, of the same value. Every field of a struct
 is used, or declared, where the binding converts that struct. What has none is listed in without-counterpart.txt of the
 binding, as KVMEM_NAME or kvmem_struct.field, with the reason."""
 
+import collections
 import copy
 import fnmatch
 import pathlib
@@ -115,6 +116,37 @@ class Zig:
         return bool(re.search(rf"\.{field}\b|\b{field}:", part))
 
 
+class Python:
+    """The constants are generated. Fields are set and read by their names, often as text, so the whole package is searched for one. Sizes and
+    offsets are compared by test_imports.py."""
+
+    def __init__(self, folder):
+        self.files = [path.read_text() for path in sorted((folder / "src/kvmem").glob("*.py")) if path.stem not in ("_constants", "_versions")]
+        self.parts = ["\n".join(self.files)]
+        self.generated = "".join((folder / f"src/kvmem/{stem}.py").read_text() for stem in ("_constants", "_versions"))
+
+    def constants(self, expected):
+        if re.search(r"^FOREVER = 2\*\*64 - 1$", self.parts[0], re.MULTILINE):
+            yield "KVMEM_TIMEOUT_FOREVER", None
+        for name, value in re.findall(r"^(\w+) = (\d+)$", self.generated, re.MULTILINE):
+            yield f"KVMEM_{name}", None if expected.get(f"KVMEM_{name}") == int(value) else f"is {value}"
+        for kind, body in re.findall(r"^class (\w+)\(.*?\):\n(.*?)(?=^class |\Z)", self.generated, re.MULTILINE | re.DOTALL):
+            words = {word.lstrip("_"): int(value) for word, value in re.findall(r"^    (\w+) = (-?\d+)$", body, re.MULTILINE)}
+            # The prefix of the type is the one that most of its words have as constants of these values.
+            prefixes = collections.Counter(name.removesuffix(word) for name in expected for word, value in words.items()
+                                           if name.endswith(f"_{word}") and expected[name] == value)
+            prefix = max(prefixes, default="",
+                         key=lambda prefix: (prefixes[prefix], plain(kind).startswith(plain(prefix)), -len(prefix)))
+            for word, value in words.items():
+                yield prefix + word, None if expected.get(prefix + word) == value else f"is {value} in {kind}"
+
+    def converts(self, part, struct):
+        return True
+
+    def has(self, part, field):
+        return bool(re.search(rf"\b{field}\b", part))
+
+
 def faults(headers, binding, listed):
     expected = constants(headers)
     found = {}
@@ -146,7 +178,7 @@ def check_the_check(headers, binding, listed):
         "kvmem_disk_options.colour has no": (headers.replace("} kvmem_disk_options;", "    int colour;\n} kvmem_disk_options;"), listed),
         "without-counterpart.txt lists KVMEM_TIER_DISK": (headers, [*listed, "KVMEM_TIER_DISK"]),
     }
-    if isinstance(binding, Zig):
+    if isinstance(binding, (Zig, Python)):
         samples["KVMEM_TIER_DISK is 2 in Tier, and 9"] = (re.sub(r"(#define KVMEM_TIER_DISK) 2", r"\1 9", headers), listed)
     else:
         samples["KVMEM_TIER_DISK is called TierSystem"] = (headers, listed)
@@ -160,7 +192,7 @@ def check_the_check(headers, binding, listed):
 def main():
     include, folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     headers = "\n".join(path.read_text() for path in sorted(include.rglob("*.h")))
-    binding = Zig(folder) if (folder / "build.zig").exists() else Go(folder)
+    binding = Zig(folder) if (folder / "build.zig").exists() else Python(folder) if (folder / "pyproject.toml").exists() else Go(folder)
     listed = LISTED.findall((folder / "without-counterpart.txt").read_text())
     check_the_check(headers, binding, listed)
     if found := list(faults(headers, binding, listed)):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -32,9 +33,8 @@ def everything_is_released():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
         gc.collect()
-    end = DEADLINE * 100
-    while _release.held() and end:
-        end -= 1
+    end = time.monotonic() + DEADLINE / 2
+    while _release.held() and time.monotonic() < end:
         os.sched_yield()
         gc.collect(0)
     assert not _release.held()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python.sh SOURCE PREFIX BUILD wheel|test|test_cuda|types|page: makes the wheel from an installed prefix, and tests what pip
+# python.sh SOURCE PREFIX BUILD wheel|test|test_cuda|types|notebook|conformance|page: makes the wheel from an installed prefix, and tests what pip
 # installs of it. KVMEM_LIBRARY is not set: the library is that of the wheel.
 set -euo pipefail
 source=$1 prefix=$2 build=$3 what=$4
@@ -9,7 +9,7 @@ here=$source/c_tests/bindings/python
 site=$build/site
 [[ -x $tools/python ]] || { echo "there is no Python at $tools: run scripts/setup.sh"; exit 1; }
 unset KVMEM_LIBRARY
-export PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 KVMEM_TEST_INCLUDE=$prefix/include
 
 tests() { "$tools/python" -X dev -m pytest -q -p no:cacheprovider --rootdir "$here" "$@"; }
 
@@ -23,8 +23,13 @@ wheel)
     "$tools/twine" check --strict "$wheel"
     "$tools/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$site" "$wheel"
     [[ -f $(echo "$site"/kvmem-*.dist-info/licenses/THIRD-PARTY-LICENSES) ]]
+    # The package needs cffi's backend and nothing else: no compiler, no other package, no variable.
+    rm -rf "$build/bare"
+    mkdir "$build/bare"
+    cp -r "$site/kvmem" "$("$tools/python" -c 'import _cffi_backend; print(_cffi_backend.__file__)')" "$build/bare"
+    env -i "$tools/python" -I -S "$here/bare.py" "$build/bare"
     ;;
-test) tests "$here"/test_{imports,regions,layouts,transfers,peers}.py ;;
+test) tests "$here"/test_{imports,regions,layouts,transfers,misuse,peers}.py ;;
 test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here/test_cuda.py" ;;
 types)
     cd "$site"
@@ -36,6 +41,8 @@ types)
     grep -x 'Type completeness score: 100%' "$build/types"
     ! grep -E '(Functions|Classes) without docstring: [^0]' "$build/types"
     ;;
+notebook) "$tools/python" "$here/notebook.py" "$source/examples/python/tour.py" ;;
+conformance) "$source/c_tests/conformance/run.sh" "$tools/python" -X dev "$source/c_tests/conformance/python/main.py" ;;
 page) "$tools/python" "$here/page.py" "$build/page" "$source"/{docs/python,README}.md ;;
 *) exit 2 ;;
 esac

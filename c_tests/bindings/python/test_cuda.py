@@ -66,6 +66,13 @@ def test_tensors_of_a_gpu_are_adopted_and_given_out():
         kvmem.Region.adopt(OnGpu(host, (2048,)))
 
 
+def test_tensors_on_several_devices_are_refused():
+    with kvmem.Region.device(16 * 64 * 2) as region:
+        tensors = [OnGpu(region, (16, 2, 4, 2, 4)), np.zeros((16, 2, 4, 2, 4), np.uint16)]
+        with pytest.raises(kvmem.InvalidArgument, match="tensor 1 has device -1, and tensor 0 has 0"):
+            kvmem.Layout.from_tensors(tensors, "L/BONHC")
+
+
 def test_elastic_memory_grows():
     with kvmem.Layout.allocate(shape(), "elastic") as layout, kvmem.Layout.allocate(shape(), "pinned") as host:
         with pytest.raises(kvmem.InvalidState):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The import of the package, and what it refuses."""
 
+import os
 import pathlib
 import re
 import shutil
+import subprocess
 
 import pytest
 
@@ -46,3 +48,25 @@ def test_a_library_of_another_version_is_refused(tmp_path):
 def test_python_without_the_gil_is_refused():
     message = run("import sys\nsys._is_gil_enabled = lambda: False\n" + REFUSED)
     assert "PYTHON_GIL=1" in message
+
+
+def test_structs_are_those_of_the_compiler(tmp_path):
+    """cffi computes sizes and offsets from the declarations; the compiler has them from the headers."""
+    include, compiler = os.environ.get("KVMEM_TEST_INCLUDE"), os.environ.get("CC")
+    if not include or not compiler:
+        pytest.skip("KVMEM_TEST_INCLUDE and CC are not set")
+    from kvmem._ffi import ffi
+
+    rows = {}
+    text = "".join(path.read_text() for path in pathlib.Path(include).rglob("*.h"))
+    for name in re.findall(r"^typedef struct (kvmem_\w+) \{$", text, re.MULTILINE):
+        described = ffi.typeof(name)
+        if described.kind == "struct" and described.fields:
+            rows[f"sizeof({name})"] = ffi.sizeof(name)
+            rows |= {f"offsetof({name}, {field})": ffi.offsetof(name, field) for field, _ in described.fields}
+    assert len(rows) > 400
+    headers = sorted(path.relative_to(include) for path in pathlib.Path(include).rglob("*.h"))
+    source = tmp_path / "structs.c"
+    checks = [f'_Static_assert({expression} == {value}, "{expression}");' for expression, value in rows.items()]
+    source.write_text("\n".join(["#include <stddef.h>", *(f"#include <{header}>" for header in headers), *checks, ""]))
+    subprocess.run([compiler, "-std=c11", f"-I{include}", "-fsyntax-only", source], check=True, timeout=60)

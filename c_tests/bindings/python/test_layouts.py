@@ -106,6 +106,32 @@ def test_requirements_and_regions():
         kvmem.Layout.of_regions(shape("L/BONHC"), [])
 
 
+def test_drawings_have_each_axis(cache):
+    from xml.etree import ElementTree
+
+    _, layout = cache
+    texts = [text.text for text in ElementTree.fromstring(layout.to_svg()).iter("{http://www.w3.org/2000/svg}text")]
+    for expected in ("L: 3 layers, a region each", "B: 16 blocks, every 128 bytes", "C: 4 elements, every 2 bytes"):
+        assert expected in texts
+    assert "15" in texts and "…" in texts and "14" not in texts  # of 16 blocks the first ones and the last
+    assert layout._repr_svg_() == layout.to_svg()
+    with kvmem.Layout.combine({"data": layout}) as both:
+        assert both._repr_svg_() is None
+        with pytest.raises(kvmem.Unsupported, match="choose one of data"):
+            both.to_svg()
+    whole = np.zeros((4, 2, 4, 2, 8), np.uint16)
+    with kvmem.Layout.from_tensors(whole[..., :4], "BONHC") as padded:
+        assert 'width="160.0"' in padded.to_svg()  # a head of 320 pixels, half of which is padding
+
+
+def test_addresses_follow_from_strides(cache):
+    _, layout = cache
+    s = layout.strides
+    assert len(s.bases) == 3 and s.layer_step == 1 and s.layer_stride == 0
+    found = s.bases[2 * s.layer_step] + 5 * s.block_stride + s.outer_stride + 3 * s.token_stride + s.head_stride
+    assert (found, s.row_size) == layout.row(5, 2, 1, 3, 1)
+
+
 def test_parts():
     with kvmem.Layout.allocate(shape(), "system") as data, kvmem.Layout.allocate(shape(inner_dim=2, num_heads=2), "system") as scales:
         with kvmem.Layout.combine({"data": data, "scales": scales}) as both:

@@ -3,14 +3,12 @@
 
 import asyncio
 import selectors
-import signal
-import threading
 
 import numpy as np
 import pytest
 
 import kvmem
-from conftest import arrays, run, shape
+from conftest import shape
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
 
@@ -277,87 +275,6 @@ def test_a_transfer_without_a_queue_cannot_be_awaited(cache, copy):
 
     asyncio.run(main())
     transfer.close()
-
-
-# ---- misuse ----------------------------------------------------------------------------------------------------------
-
-
-def test_threads_share_a_transfer_and_close_it():
-    """Each call succeeds, or says that the run is in flight or the object closed."""
-    with kvmem.Layout.from_tensors(arrays(), "L/BONHC") as layout, kvmem.Layout.allocate(shape("BLHNOC"), "system") as copy:
-        for _ in range(20):
-            transfer = kvmem.Transfer(layout, copy)
-            barrier = threading.Barrier(4)
-
-            def work(transfer=transfer, barrier=barrier):
-                barrier.wait()
-                try:
-                    for _ in range(20):
-                        try:
-                            transfer.submit(PAIRS)
-                        except kvmem.Busy:
-                            pass
-                        transfer.wait(60)
-                except kvmem.InvalidState:
-                    assert transfer.closed
-
-            threads = [threading.Thread(target=work) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            barrier.wait()
-            transfer.close()
-            for thread in threads:
-                thread.join()
-
-
-def test_objects_cannot_be_pickled_or_used_after_fork(cache):
-    import pickle
-
-    with pytest.raises(TypeError, match="belongs to its process"):
-        pickle.dumps(cache[1])
-    assert "before this process was forked" in run(
-        "import kvmem, os, sys\n"
-        "region = kvmem.Region.system(4096)\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    try: region.info\n"
-        "    except kvmem.InvalidState as error: print(error); sys.stdout.flush(); os._exit(0)\n"
-        "    os._exit(1)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
-        "region.info\n"
-    )
-
-
-def test_a_wait_is_interrupted_by_a_signal():
-    class Rung(Exception):
-        pass
-
-    def ring(*_):
-        raise Rung
-
-    previous = signal.signal(signal.SIGALRM, ring)
-    try:
-        with kvmem.Queue() as queue:
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(Rung):
-                queue.wait()
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-
-
-@pytest.mark.parametrize("timeout", [-1, float("nan")])
-def test_timeouts_that_are_none_are_refused(cache, copy, timeout):
-    with kvmem.Transfer(cache[1], copy) as transfer, pytest.raises(kvmem.InvalidArgument, match="timeout"):
-        transfer.submit(PAIRS).wait(timeout)
-
-
-def test_the_interpreter_ends_during_a_run():
-    run(
-        "import kvmem, numpy as np\n"
-        "shape = kvmem.Shape(num_blocks=256, num_layers=8, page_size=16, inner_dim=1024, dtype='uint16', order='BLONHC')\n"
-        "a, b = (kvmem.Layout.allocate(shape, 'system') for _ in range(2))\n"
-        "t = kvmem.Transfer(a, b).submit([(i, i) for i in range(256)])\n"
-    )
 
 
 def test_the_log_is_that_of_python(caplog):

@@ -40,7 +40,7 @@ _MODULES = {
     "_queue": "Completion Queue",
     "_region": "ElasticInfo Holders Region RegionInfo Residency",
     "_share": "Broker BrokerInfo Share ShareInfo",
-    "_shape": "LayoutInfo Requirements Shape",
+    "_shape": "LayoutInfo Requirements Shape Strides",
     "_tensor": "Tensor",
     "_transfer": "Range Table Transfer TransferInfo move",
 }

@@ -28,7 +28,7 @@ from kvmem._queue import Completion as Completion, Queue as Queue
 from kvmem._region import ElasticInfo as ElasticInfo, Holders as Holders, Region as Region, RegionInfo as RegionInfo
 from kvmem._region import Residency as Residency
 from kvmem._share import Broker as Broker, BrokerInfo as BrokerInfo, Share as Share, ShareInfo as ShareInfo
-from kvmem._shape import LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape
+from kvmem._shape import LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape, Strides as Strides
 from kvmem._tensor import Tensor as Tensor
 from kvmem._transfer import Range as Range, Table as Table, Transfer as Transfer, TransferInfo as TransferInfo
 from kvmem._transfer import move as move

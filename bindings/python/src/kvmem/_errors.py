@@ -223,5 +223,7 @@ def call(function: Any, *arguments: Any) -> int:
     error = ffi.new("kvmem_error **")
     status: int = function(*arguments, error)
     if status < 0:
+        # An error that is kept has this frame in its traceback, which must not keep handles from being destroyed.
+        del arguments
         raise taken(status, error)
     return status

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kvmem import _errors, _release
 from kvmem._constants import Status
@@ -16,10 +15,8 @@ from kvmem._time import interruptible
 
 T = TypeVar("T")
 
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since Python 3.11
 
 
 class Handle:
@@ -179,20 +176,29 @@ def c_string(value: str | os.PathLike[str]) -> Any:
 def create(function: Any, kind: str, *arguments: Any) -> Any:
     """Calls a function whose last parameter but one receives a handle, and returns the handle."""
     out = ffi.new(f"kvmem_{kind} **")
-    _errors.call(function, *arguments, out)
+    try:
+        _errors.call(function, *arguments, out)
+    finally:
+        del arguments  # as in _errors.call
     return out[0]
 
 
 def read(function: Any, struct: str, *arguments: Any) -> Any:
     """Calls a function whose last parameter but one receives a struct, and returns the struct."""
     out = ffi.new(f"kvmem_{struct} *")
-    _errors.call(function, *arguments, out)
+    try:
+        _errors.call(function, *arguments, out)
+    finally:
+        del arguments
     return out
 
 
 def blob(function: Any, *arguments: Any) -> Any:
     """Calls a function whose last parameter but one receives a blob, and returns the blob."""
-    return create(function, "blob", *arguments)
+    try:
+        return create(function, "blob", *arguments)
+    finally:
+        del arguments
 
 
 def take(handle: Any, function: Any, kind: str, items: Any, timeout: float | None, made: Callable[[Any], T]) -> list[T]:

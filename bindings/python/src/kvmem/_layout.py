@@ -15,7 +15,7 @@ from kvmem._handle import Handle, Options, c_string, create, read
 from kvmem._library import blob_bytes, blob_text, ffi, lib
 from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
-from kvmem._shape import LayoutInfo, Shape
+from kvmem._shape import LayoutInfo, Shape, Strides
 from kvmem._tensor import Tensor, unsigned, width_of
 from kvmem._time import nanoseconds
 
@@ -162,17 +162,20 @@ class Layout(Handle):
     @property
     def regions(self) -> list[Region]:
         """The regions, as new handles."""
-        count = self.info.num_regions
-        return [Region._owning(create(lib.kvmem_layout_get_region, "region", self._handle, index)) for index in range(count)]
+        return [self.region(index) for index in range(self.info.num_regions)]
+
+    def region(self, index: int) -> Region:
+        """A region by its index, as a new handle."""
+        return Region._owning(create(lib.kvmem_layout_get_region, "region", self._handle, index))
 
     @property
     def parts(self) -> dict[str, Layout]:
         """The parts of a layout that was combined, as new handles by name."""
-        found = {}
-        for index in range(self.info.num_parts):
-            name = blob_text(create(lib.kvmem_layout_get_part_name, "blob", self._handle, index))
-            found[name] = self.part(name)
-        return found
+        return {name: self.part(name) for name in map(self.part_name, range(self.info.num_parts))}
+
+    def part_name(self, index: int) -> str:
+        """The name of a part."""
+        return blob_text(create(lib.kvmem_layout_get_part_name, "blob", self._handle, index))
 
     def part(self, name: str) -> Layout:
         """A part of a layout that was combined."""
@@ -187,6 +190,13 @@ class Layout(Handle):
         """Address and size in bytes of one head of one token of a block."""
         c = read(lib.kvmem_layout_get_row, "block", self._handle, block, layer, outer, token, head)
         return c.address, c.size
+
+    @property
+    def strides(self) -> Strides:
+        """How addresses follow from indices."""
+        c = read(lib.kvmem_layout_get_strides, "layout_strides", self._handle)
+        bases = tuple(c.bases[0 : c.num_bases])
+        return Strides(bases, *(getattr(c, field) for field in Strides._fields[1:]))
 
     def resize(self, num_blocks: int) -> None:
         """Changes the number of blocks that have memory, of a layout in elastic memory."""
@@ -276,6 +286,26 @@ class Layout(Handle):
         if axis == "C":
             return info.inner_dim // max(info.num_heads, 1) if "H" in info.order else info.inner_dim
         return max(int(getattr(info, _AXES[axis])), 1)
+
+    def to_svg(self) -> str:
+        """A drawing of the memory: a bar per axis, from the outermost on, with its indices and strides. Notebooks show it."""
+        from kvmem._drawing import Axis, svg
+
+        info = self.info
+        if info.num_parts:
+            raise _errors.Unsupported(f"the layout has parts: choose one of {', '.join(self.parts)}")
+        axes: list[Axis] = []
+        size = info.dtype_width
+        separate, _, inner = info.order.rpartition("/")
+        for axis in reversed(inner):
+            length, stride = self._length(info, axis), int(getattr(info, f"{_STRIDES[axis]}_stride"))
+            axes.insert(0, Axis(axis, length, stride, size))
+            size += (length - 1) * stride
+        axes = [Axis(axis, self._length(info, axis), 0, size) for axis in separate] + axes
+        return svg(self._describe(), axes)
+
+    def _repr_svg_(self) -> str | None:
+        return None if self.closed or self.info.num_parts else self.to_svg()
 
     def _describe(self) -> str:
         info = self.info

@@ -149,6 +149,20 @@ class Agent(Handle):
         array = ffi.new("kvmem_parameter[]", strings) if strings else ffi.NULL
         _errors.call(lib.kvmem_agent_create_backend, self._handle, c_string(plugin), array, len(strings))
 
+    @property
+    def backends(self) -> dict[str, dict[str, str]]:
+        """The backends of the agent by name, with their parameters."""
+        listed = create(lib.kvmem_agent_get_backends, "plugins", self._handle)
+        try:
+            count = ffi.new("size_t *")
+            first = lib.kvmem_plugins_items(listed, count)
+            return {
+                text(c.name): {text(each.key): text(each.value) for each in (c.parameters[0 : c.parameter_count] if c.parameter_count else ())}
+                for c in (first[0 : count[0]] if count[0] else ())
+            }
+        finally:
+            lib.kvmem_plugins_destroy(listed)
+
     def register(self, region: Region) -> Registration:
         """Registers a region, so that peers can access it."""
         return Registration._owning(create(lib.kvmem_region_register, "registration", region._handle, self._handle))
@@ -172,6 +186,12 @@ class Agent(Handle):
     def invalidate(self, peer: str) -> None:
         """Forgets a peer: its transfers fail with Stale. Load its metadata again to reach a successor of its name."""
         _errors.call(lib.kvmem_agent_invalidate_remote_metadata, self._handle, c_string(peer))
+
+    def invalidate_all(self) -> int:
+        """Forgets all peers, and returns their number."""
+        count = ffi.new("size_t *")
+        _errors.call(lib.kvmem_agent_invalidate_all_remote_metadata, self._handle, count)
+        return int(count[0])
 
     def import_layout(self, descriptor: bytes) -> Layout:
         """The layout of a peer, from what its `Layout.export` returned. Only transfers can access it."""

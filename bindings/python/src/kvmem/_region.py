@@ -35,6 +35,12 @@ class RegionInfo(NamedTuple):
     """The open file, valid as long as the region; -1 for other tiers."""
     registration_count: int
     """Agents that the region is registered with."""
+    num_extents: int
+    """Extents of elastic memory; 0 for other tiers. The next two are 0 for them, too."""
+    num_committed: int
+    """Extents that have memory."""
+    generation: int
+    """Changes with each commit and decommit."""
 
 
 class Holders(NamedTuple):
@@ -259,6 +265,9 @@ class Region(Handle):
             c.numa_node,
             c.fd,
             c.registration_count,
+            c.num_extents,
+            c.num_committed,
+            c.generation,
         )
 
     def __len__(self) -> int:
@@ -284,8 +293,11 @@ class Region(Handle):
     @property
     def agents(self) -> list[str]:
         """Names of the agents that the region is registered with."""
-        count = self.info.registration_count
-        return [blob_text(create(lib.kvmem_region_get_agent, "blob", self._handle, index)) for index in range(count)]
+        return [self.agent(index) for index in range(self.info.registration_count)]
+
+    def agent(self, index: int) -> str:
+        """Name of an agent that the region is registered with. Raises NotFound after the last one."""
+        return blob_text(create(lib.kvmem_region_get_agent, "blob", self._handle, index))
 
     def check_owner(self) -> None:
         """Raises PeerLost if the process that an imported region belongs to has ended."""

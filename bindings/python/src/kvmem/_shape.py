@@ -103,3 +103,25 @@ class LayoutInfo(NamedTuple):
     head_stride: int
     element_stride: int
     identity: bytes
+
+
+class Strides(NamedTuple):
+    """How the address of each row follows from its indices, for a kernel or a loop of the caller: `bases[layer * layer_step +
+    outer * outer_step + token * token_step + head * head_step]`, plus each index times its stride, in bytes."""
+
+    bases: tuple[int, ...]
+    """Start of each region."""
+    block_stride: int
+    layer_stride: int
+    outer_stride: int
+    token_stride: int
+    head_stride: int
+    element_stride: int
+    layer_step: int
+    outer_step: int
+    token_step: int
+    head_step: int
+    size: int
+    """Bytes of a block in one layer and outer slot, if they are contiguous; else 0."""
+    row_size: int
+    """Contiguous bytes of one head of one token: all of its elements, or of one if others are in between."""

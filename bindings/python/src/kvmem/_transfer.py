@@ -51,6 +51,8 @@ class TransferInfo(NamedTuple):
     duration_ns: int
     """Nanoseconds of the last run that has ended."""
     method: k.Method
+    layers_moved: int
+    """Layers of the last run that have moved, with TransferFlags.BY_LAYER."""
 
 
 _ERROR = ffi.typeof("kvmem_error **")
@@ -333,9 +335,7 @@ class Transfer(Handle):
     @property
     def layers_moved(self) -> int:
         """How many layers of the last run have moved, with TransferFlags.BY_LAYER."""
-        out = ffi.new("kvmem_transfer_info *")
-        _errors.call(lib.kvmem_transfer_get_info, self._handle, out)
-        return int(out.layers_moved)
+        return self.info.layers_moved
 
     def wait_layers(self, num_layers: int = 0, timeout: float | None = None) -> None:
         """Waits until the first layers of the last run have moved; 0 for all."""
@@ -363,7 +363,7 @@ class Transfer(Handle):
     def info(self) -> TransferInfo:
         """Properties of the transfer with its last blocks."""
         c = read(lib.kvmem_transfer_get_info, "transfer_info", self._handle)
-        return TransferInfo(c.bytes, c.num_pieces, c.num_moves, c.num_requests, c.duration_ns, k.Method(c.method))
+        return TransferInfo(c.bytes, c.num_pieces, c.num_moves, c.num_requests, c.duration_ns, k.Method(c.method), c.layers_moved)
 
     def methods(self) -> list[ComparedMethod]:
         """The methods that were compared for the last blocks. The first is used."""

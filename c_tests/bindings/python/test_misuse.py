@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that are closed, freed, shared by threads, inherited by a fork, or alive when the interpreter ends."""
+
+import gc
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import kvmem
+from conftest import arrays, run, shape
+
+PAIRS = [(3, 7), (0, 15), (9, 1)]
+
+
+@pytest.fixture
+def copy():
+    """Another order of the same cache."""
+    with kvmem.Layout.allocate(shape("BLHNOC"), "system") as layout:
+        yield layout
+
+
+def test_threads_share_a_transfer_and_close_it():
+    """Each call succeeds, or says that the run is in flight or the object closed."""
+    with kvmem.Layout.from_tensors(arrays(), "L/BONHC") as layout, kvmem.Layout.allocate(shape("BLHNOC"), "system") as copy:
+        for _ in range(20):
+            transfer = kvmem.Transfer(layout, copy)
+            barrier = threading.Barrier(4)
+
+            def work(transfer=transfer, barrier=barrier):
+                barrier.wait()
+                try:
+                    for _ in range(20):
+                        try:
+                            transfer.submit(PAIRS)
+                        except kvmem.Busy:
+                            pass
+                        transfer.wait(60)
+                except kvmem.InvalidState:
+                    assert transfer.closed
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            barrier.wait()
+            transfer.close()
+            for thread in threads:
+                thread.join()
+
+
+def test_objects_cannot_be_pickled_or_used_after_fork(cache):
+    import pickle
+
+    with pytest.raises(TypeError, match="belongs to its process"):
+        pickle.dumps(cache[1])
+    assert "before this process was forked" in run(
+        "import kvmem, os, sys\n"
+        "region = kvmem.Region.system(4096)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: region.info\n"
+        "    except kvmem.InvalidState as error: print(error); sys.stdout.flush(); os._exit(0)\n"
+        "    os._exit(1)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        "region.info\n"
+    )
+
+
+def test_a_wait_is_interrupted_by_a_signal():
+    class Rung(Exception):
+        pass
+
+    def ring(*_):
+        raise Rung
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    try:
+        with kvmem.Queue() as queue:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Rung):
+                queue.wait()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_timeouts_that_are_none_are_refused(cache, copy, timeout):
+    with kvmem.Transfer(cache[1], copy) as transfer, pytest.raises(kvmem.InvalidArgument, match="timeout"):
+        transfer.submit(PAIRS).wait(timeout)
+
+
+BIG = (
+    "import kvmem, sys, threading, atexit\n"
+    "shape = kvmem.Shape(num_blocks=64, num_layers=8, page_size=16, inner_dim=1024, dtype='uint16', order='BLONHC')\n"
+    "a, b = (kvmem.Layout.allocate(shape, 'system') for _ in range(2))\n"
+    "pairs = [(i, i) for i in range(64)]\n"
+)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "t = kvmem.Transfer(a, b).submit(pairs)",
+        "queue = kvmem.Queue(); threading.Thread(target=queue.wait, daemon=True).start()",
+        "t, started = kvmem.Transfer(a, b), threading.Event()\n"
+        "def work():\n"
+        "    while True: t.submit(pairs); started.set(); t.wait()\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "started.wait()",
+        "t = kvmem.Transfer(a, b); atexit.register(lambda: (t.submit(pairs).wait(), print(t.info.bytes)))",
+        "import logging; logging.basicConfig(); kvmem.log_to(logging.getLogger('kvmem'), kvmem.LogLevel.TRACE); t = kvmem.Transfer(a, b).submit(pairs)",
+        "import asyncio\n"
+        "async def main(): kvmem.Transfer(a, b).submit(pairs)\n"
+        "asyncio.run(main())",
+        "class Late:\n"
+        "    def __del__(self): a.close(); a.closed\n"
+        "sys.late = Late()",
+    ],
+    ids=["run", "wait", "runs", "atexit", "log", "loop", "del"],
+)
+def test_the_interpreter_ends(code):
+    run(BIG + code)
+
+
+CLOSED = {
+    "region": lambda region, layout: (region, lambda: region.info),
+    "layout": lambda region, layout: (layout, lambda: layout.info),
+    "layout of a transfer": lambda region, layout: (layout, lambda: kvmem.Transfer(layout, layout)),
+    "region of a share": lambda region, layout: (region, lambda: kvmem.Share(region)),
+    "share": lambda region, layout: (share := kvmem.Share(region), lambda: share.info),
+    "queue": lambda region, layout: (queue := kvmem.Queue(), lambda: queue.poll()),
+    "queue of a transfer": lambda region, layout: (queue := kvmem.Queue(), lambda: kvmem.Transfer(layout, layout, queue=queue)),
+    "transfer": lambda region, layout: (transfer := kvmem.Transfer(layout, layout), lambda: transfer.submit([(0, 1)])),
+    "transfer that is awaited": lambda region, layout: (transfer := kvmem.Transfer(layout, layout), lambda: transfer.wait()),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_objects_are_refused(name):
+    with kvmem.Region.system(1 << 16, flags=kvmem.SystemFlags.SHAREABLE) as region, kvmem.Layout.allocate(shape(), "system") as layout:
+        closed, use = CLOSED[name](region, layout)
+        assert not closed.closed
+        closed.close()
+        closed.close()
+        with pytest.raises(kvmem.InvalidState, match="is closed"):
+            use()
+        with pytest.raises(kvmem.InvalidState, match="is closed"), closed:
+            pass
+        assert closed.closed and "closed" in repr(closed)
+
+
+def test_an_error_that_is_kept_keeps_no_object(tmp_path):
+    """Its traceback has the frames of the package. A file that stays open would be locked."""
+    kept, path = [], tmp_path / "cache"
+    with kvmem.Layout.allocate(shape(), "system") as memory, kvmem.Layout.allocate(shape(), "disk", path=path) as file:
+        uses = [lambda: kvmem.Transfer(memory, file, heads=kvmem.Range(9, 9, 9)), lambda: file.checksums([99]), lambda: file.block(99)]
+        for use in uses:
+            try:
+                use()
+            except kvmem.Error as error:
+                kept.append(error)
+        assert len(kept) == len(uses) and all(error.__traceback__ for error in kept)
+    kvmem.Region.disk(path=path, flags=kvmem.DiskFlags.OPEN_EXISTING).close()
+
+
+def test_tensors_that_are_freed_during_a_run_are_held(copy):
+    """Also their layout and the transfer: the run has what it needs."""
+    tensors = arrays(3)
+    layout = kvmem.Layout.from_tensors(tensors, "L/BONHC")
+    with kvmem.Queue() as queue:
+        transfer = kvmem.Transfer(layout, copy, queue=queue).submit([(block, 15 - block) for block in range(16)])
+        layout.close()
+        transfer.close()
+        del tensors, layout, transfer
+        gc.collect()
+        (completion,) = queue.wait(60)
+        assert completion.error is None
+    moved = np.from_dlpack(copy.tensor())
+    for layer, tensor in enumerate(arrays(3)):
+        assert (moved[::-1, layer] == tensor.transpose(0, 3, 2, 1, 4)).all()
+
+
+def test_a_fork_leaves_the_child_nothing_but_messages():
+    """Each object says so, closing does nothing, and new ones are made as before."""
+    assert run(
+        "import kvmem, os, sys\n"
+        "shape = kvmem.Shape(num_blocks=4, num_layers=1, page_size=4, inner_dim=8, dtype='uint16', order='BLONHC')\n"
+        "region, layout, queue = kvmem.Region.system(1 << 16, flags=kvmem.SystemFlags.SHAREABLE), kvmem.Layout.allocate(shape, 'system'), kvmem.Queue()\n"
+        "share, transfer = kvmem.Share(region), kvmem.Transfer(layout, layout)\n"
+        "transfer.submit([(0, 1)]).wait()\n"
+        "uses = [lambda: region.info, lambda: layout.info, queue.poll, lambda: share.info, lambda: transfer.submit([(0, 1)]), transfer.wait,\n"
+        "        lambda: kvmem.Transfer(layout, layout), lambda: kvmem.Share(region), lambda: layout.checksums([0])]\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    refused = 0\n"
+        "    for use in uses:\n"
+        "        try: use()\n"
+        "        except kvmem.InvalidState as error: refused += 'forked' in str(error)\n"
+        "    for each in (region, layout, queue, share, transfer): repr(each); each.close()\n"
+        "    print(refused, len(kvmem.Region.system(4096)), flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        "transfer.submit([(0, 1)]).wait()\n"
+    ) == "9 4096\n"
