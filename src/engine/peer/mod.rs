@@ -7,21 +7,18 @@
 //! With a peer, many short spans go through an arena instead, in few large ranges: one of this process, or one of the peer
 //! that serves the transfer.
 
-mod allowed;
 mod choice;
 mod flow;
 mod run_flow;
 mod extent_guard;
 mod object_transfers;
-mod plain;
 mod prepared_requests;
 mod peer_run;
+mod plain;
 pub mod served;
 mod staged;
 #[cfg(test)]
 mod tests;
-
-pub use allowed::ensure_possible;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +37,7 @@ use crate::engine::cost::outcome;
 use crate::engine::cost::requests::Rates;
 use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
-use crate::nixl::{Agent, Command, RemoteHold};
+use crate::nixl::{Agent, Command, MemoryType, RemoteHold};
 use crate::plan::Plan;
 use crate::run::{PartSequence, Run, RunPart, Start, Ticket, TransferMethod};
 
@@ -80,7 +77,8 @@ impl NixlMove {
             false => choose(preferences)?,
         };
         let build = |choice: Choice, flow_plan: Option<FlowPlan>| {
-            let is_verified = matches!(&flow_plan, Some(FlowPlan::Served(served)) if served.verifies());
+            let is_verified =
+                matches!(&flow_plan, Some(FlowPlan::Served(served)) if served.division.verifies);
             let notification = notification.filter(|_| is_verified || !verifies);
             let mut shared = prepare(sides, choice.method, plan, notification)?;
             shared.stall_timeout = preferences.stall_timeout.or(flow_plan.is_some().then_some(STALL_TIMEOUT));
@@ -145,7 +143,7 @@ impl NixlMove {
     /// Number of requests to an owner that serves it.
     fn sessions(&self) -> u64 {
         match &self.shared.flow_plan {
-            FlowPlan::Served(served) => served.sessions().len() as u64,
+            FlowPlan::Served(served) => served.division.sessions(),
             _ => 0,
         }
     }
@@ -236,9 +234,9 @@ impl Engine for PartSequence<NixlMove> {
     }
 
     fn verifies(&self) -> bool {
-        self.parts()
-            .iter()
-            .all(|part| matches!(&part.shared.flow_plan, FlowPlan::Served(served) if served.verifies()))
+        self.parts().iter().all(
+            |part| matches!(&part.shared.flow_plan, FlowPlan::Served(served) if served.division.verifies),
+        )
     }
 
     fn moves(&self) -> Result<u64> {
@@ -331,6 +329,34 @@ fn ensure_shares_backend(agent: &Agent, request_plan: &RequestPlan) -> Result<()
     let (memory_type, storage) = (local.memory_type(), remote.descriptors().to_vec());
     let used: Vec<_> = used.into_values().collect();
     agent.call(|reply| Command::EnsureSharesBackend(memory_type, used, storage, reply))
+}
+
+/// Fails if NIXL can move no blocks between the layouts.
+pub fn ensure_possible(sides: [&Arc<Layout>; 2], preferences: &Preferences) -> Result<()> {
+    if !sides.iter().any(|side| side.memory_type() == MemoryType::File) {
+        ensure_allowed(sides, preferences)?;
+    }
+    let (_, [local, remote]) = local_and_remote(sides);
+    shared_agent(local, remote).map(drop)
+}
+
+/// Fails if the caller's flags exclude NIXL, or if it is unknown whether they do.
+fn ensure_allowed(sides: [&Arc<Layout>; 2], preferences: &Preferences) -> Result<()> {
+    let is_excluded = preferences.zero_copy || preferences.no_host_bounce;
+    ensure!(
+        sides.iter().any(|side| side.memory().is_remote()) || !is_excluded,
+        Unsupported,
+        "NIXL's backend may copy the bytes of storage through its own memory without reporting it, so \
+         KVMEM_TRANSFER_ZERO_COPY and KVMEM_TRANSFER_NO_HOST_BOUNCE can't be guaranteed; omit these flags"
+    );
+    ensure!(
+        !is_excluded,
+        Unsupported,
+        "NIXL and UCX choose the method to a peer, and may copy through their own memory without reporting it, so \
+         KVMEM_TRANSFER_ZERO_COPY and KVMEM_TRANSFER_NO_HOST_BOUNCE can't be guaranteed; omit these flags, or share the \
+         memory if the peer runs on this machine"
+    );
+    Ok(())
 }
 
 /// The agent that knows both layouts.

@@ -63,9 +63,10 @@ impl SlotUser {
 /// Registered memory in slots. Transfers and layouts of the agent hold it.
 pub struct Arena {
     agent: Arc<Agent>,
-    kind: StagingMemory,
-    copier: Option<Arc<RowCopier>>,
-    slot_size: u64,
+    pub kind: StagingMemory,
+    /// What copies between it and a layout; `None` for the threads that copy host memory.
+    pub copier: Option<Arc<RowCopier>>,
+    pub slot_size: u64,
     slots: Mutex<Slots>,
 }
 
@@ -222,19 +223,6 @@ impl Arena {
             }
         };
     }
-
-    pub fn kind(&self) -> StagingMemory {
-        self.kind
-    }
-
-    pub fn slot_size(&self) -> u64 {
-        self.slot_size
-    }
-
-    /// What copies between it and a layout; `None` for the threads that copy host memory.
-    pub fn copier(&self) -> Option<&Arc<RowCopier>> {
-        self.copier.as_ref()
-    }
 }
 
 /// Memory that was allocated and registered, and its slots.
@@ -268,7 +256,7 @@ fn as_many<T>(count: u64, mut make: impl FnMut() -> Result<T>) -> Result<Vec<T>>
 
 /// A slot that is in use. It is free again once this is dropped.
 pub struct Slot {
-    arena: Arc<Arena>,
+    pub arena: Arc<Arena>,
     number: u64,
     /// Taken when this is dropped.
     place: Option<Place>,
@@ -277,10 +265,6 @@ pub struct Slot {
 impl Slot {
     pub fn address(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.address)
-    }
-
-    pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
     }
 
     pub fn region(&self) -> Option<&Region> {

@@ -19,7 +19,7 @@ const MAX_CHUNKS: usize = 4;
 pub struct InSlots<C> {
     chunks: Vec<InSlot<C>>,
     /// A request without a slot was not released: NIXL may use the layout for ever.
-    has_unreleased: bool,
+    pub has_unreleased: bool,
 }
 
 /// A chunk, and its slot.
@@ -55,11 +55,6 @@ impl<C> InSlots<C> {
         self.chunks.len() >= MAX_CHUNKS
     }
 
-    /// Whether NIXL may still use memory of the layout.
-    pub fn has_unreleased(&self) -> bool {
-        self.has_unreleased
-    }
-
     /// Begins the copy between a slot and local memory. After a failure the slot is free.
     pub fn copy(
         &mut self,
@@ -67,7 +62,7 @@ impl<C> InSlots<C> {
         slot: Option<Slot>,
         start: impl FnOnce(&mut C, Option<&Arc<RowCopier>>) -> Result<Arc<SlotCopy>>,
     ) -> Result<()> {
-        let copy = start(&mut content, slot.as_ref().and_then(|slot| slot.arena().copier()))?;
+        let copy = start(&mut content, slot.as_ref().and_then(|slot| slot.arena.copier.as_ref()))?;
         self.chunks.push(InSlot { state: State::Copying(copy), content, slot });
         Ok(())
     }

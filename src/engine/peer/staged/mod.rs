@@ -160,7 +160,7 @@ impl StagedPlan {
     fn request(&self, state: &mut AgentState, chunk: &Chunk, base: u64) -> Result<RequestId> {
         let remote = &self.division.remote;
         let side = remote.request_side();
-        let kind = self.arena.kind();
+        let kind = self.arena.kind;
         let here = chunk.ranges.iter().map(|range| Span {
             address: base + range.at,
             size: range.size,

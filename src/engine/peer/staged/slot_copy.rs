@@ -181,8 +181,7 @@ impl Slot {
     /// Fills ranges of the slot with poison. Nothing uses the slot meanwhile.
     pub fn poison(&self, ranges: impl Iterator<Item = Range<u64>>) -> Result<()> {
         let poison = Poison::new()?;
-        let (size, is_of_host) =
-            (self.arena().slot_size(), self.arena().kind().memory_type() == MemoryType::Dram);
+        let (size, is_of_host) = (self.arena.slot_size, self.arena.kind.memory_type() == MemoryType::Dram);
         for Range { start, end } in ranges {
             ensure!(
                 is_of_host && start <= end && end <= size,

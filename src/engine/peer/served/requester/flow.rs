@@ -92,7 +92,7 @@ impl ServedFlow {
     }
 
     pub fn sessions(&self) -> u64 {
-        self.plan.sessions().len() as u64
+        self.plan.division.sessions.len() as u64
     }
 
     fn has_more_sessions(&self) -> bool {
@@ -106,7 +106,7 @@ impl ServedFlow {
     }
 
     fn moves(&self) -> &SessionPlan {
-        &self.plan.sessions()[self.index]
+        &self.plan.division.sessions[self.index]
     }
 
     fn chunks(&self) -> u64 {
@@ -115,7 +115,7 @@ impl ServedFlow {
 
     /// Whether all chunks of the session are complete, and nothing is in flight.
     fn is_session_over(&self) -> bool {
-        let reads_control = self.session.as_ref().is_some_and(OpenSession::is_in_flight);
+        let reads_control = self.session.as_ref().is_some_and(|session| session.is_in_flight);
         self.active.is_empty() && !reads_control && !self.session_has_more()
     }
 
@@ -125,7 +125,7 @@ impl ServedFlow {
     }
 
     fn is_complete(&self) -> bool {
-        match self.plan.reads() {
+        match self.plan.division.reads {
             true => self.done == self.chunks() && self.is_confirmed,
             false => self.theirs == self.chunks(),
         }
@@ -138,7 +138,7 @@ impl ServedFlow {
     }
 
     fn request_session(&mut self, state: &mut AgentState) -> Result<()> {
-        self.say(state, Body::Open(self.moves().open().clone()))
+        self.say(state, Body::Open(self.moves().open.clone()))
     }
 
     fn report(&mut self, state: &mut AgentState) -> Result<()> {
@@ -164,7 +164,7 @@ impl ServedFlow {
             return Ok(None);
         }
         let slot = self.plan.take_slot();
-        if slot.is_none() && self.plan.arena().is_some() {
+        if slot.is_none() && self.plan.arena.is_some() {
             return Ok(None);
         }
         let chunk = self.begun;
@@ -181,7 +181,7 @@ impl ServedFlow {
             return Ok(None);
         }
         let Some(ready) = self.active.filled() else { return Ok(None) };
-        let (moves, chunk) = (&self.plan.sessions()[self.index], ready.content.chunk);
+        let (moves, chunk) = (&self.plan.division.sessions[self.index], ready.content.chunk);
         let request = self.plan.request(state, moves, chunk, self.slots.of_chunk(chunk), ready.address())?;
         // Creating it took time, in which the process may have been stopped.
         if !self.session.as_ref().is_some_and(OpenSession::has_lease) {
@@ -198,8 +198,8 @@ impl ServedFlow {
     /// The read of the control block, if the run waits for the owner.
     fn next_control_read(&mut self) -> Option<RequestId> {
         let chunks = self.chunks();
-        let reads_are_done = self.plan.reads() && self.mine == chunks;
-        let waits = match self.plan.reads() {
+        let reads_are_done = self.plan.division.reads && self.mine == chunks;
+        let waits = match self.plan.division.reads {
             _ if self.slots.is_empty() => true,
             false if !self.has_lease() => true,
             true => (self.begun == self.theirs && self.begun < chunks) || reads_are_done,
@@ -232,16 +232,17 @@ impl ServedFlow {
                 ensure!(
                     (self.theirs..=all).contains(&chunks)
                         && (self.slots.is_empty() || self.slots == slots)
-                        && chunks <= self.reported + if self.plan.reads() { slots.len() as u64 } else { 0 },
+                        && chunks
+                            <= self.reported + if self.plan.division.reads { slots.len() as u64 } else { 0 },
                     Corrupt,
                     "agent '{}' serves chunk {chunks} after chunk {}, which contradicts its earlier entries",
-                    self.plan.peer().name(),
+                    self.plan.division.peer.name(),
                     self.theirs
                 );
-                let is_new = self.slots.is_empty() || chunks > self.theirs || session.was_last_read();
-                self.is_confirmed |= session.was_last_read();
+                let is_new = self.slots.is_empty() || chunks > self.theirs || session.is_last;
+                self.is_confirmed |= session.is_last;
                 (self.slots, self.theirs) = (slots, chunks);
-                if self.plan.reads() {
+                if self.plan.division.reads {
                     self.checksums = ChunkChecksums(checksums);
                 }
                 Ok(is_new)
@@ -256,7 +257,7 @@ impl ServedFlow {
             return Ok(false);
         }
         let slot = self.plan.take_slot();
-        if slot.is_none() && self.plan.arena().is_some() {
+        if slot.is_none() && self.plan.arena.is_some() {
             return Ok(false);
         }
         let chunk = self.begun;
@@ -275,10 +276,10 @@ impl ServedFlow {
         let size = range.end - range.start;
         let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.chunks());
         let linear = LinearCopy {
-            plan: self.moves().linear().clone(),
+            plan: self.moves().linear.clone(),
             bytes: range,
             slot: slot.as_ref().map(Slot::address),
-            into_layout: self.plan.reads(),
+            into_layout: self.plan.division.reads,
             check: self.session.as_ref().and_then(|session| self.plan.check(session.seed(chunk))),
             _held: [None, None],
             _extents: None,
@@ -288,7 +289,7 @@ impl ServedFlow {
     }
 
     fn end_copies(&mut self) -> Result<bool> {
-        let (reads, is_checked) = (self.plan.reads(), self.plan.check(0).is_some());
+        let (reads, is_checked) = (self.plan.division.reads, self.plan.check(0).is_some());
         let fills = !reads && !self.is_stopped;
         let mut any = false;
         while self.active.end_copy(fills, |Active { chunk, checksum }, ended| {
@@ -311,7 +312,7 @@ impl ServedFlow {
     fn close_session(&mut self, state: &mut AgentState) {
         // If it is not sent, the owner ends the session after its timeout.
         if let Err(error) = self.say(state, Body::Close) {
-            log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.peer().name());
+            log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.division.peer.name());
         }
         if let Some(session) = self.session.take() {
             session.release(state);
@@ -337,7 +338,7 @@ impl RunFlow for ServedFlow {
         if self.is_stopped {
             return Ok(None);
         }
-        let next = if self.plan.reads() { self.next_read(state)? } else { self.next_write(state)? };
+        let next = if self.plan.division.reads { self.next_read(state)? } else { self.next_write(state)? };
         match next {
             Some(request) => Ok(Some(request)),
             None => Ok(self.next_control_read()),
@@ -358,11 +359,11 @@ impl RunFlow for ServedFlow {
         }
         self.repeat_report(state)?;
         let mut any = self.end_copies()?;
-        if !self.plan.reads() && self.begin_gathering()? {
+        if !self.plan.division.reads && self.begin_gathering()? {
             any = true;
         }
         // After the last chunk of a read there is nothing to report.
-        let has_news = self.mine > self.reported && (!self.plan.reads() || self.mine < self.chunks());
+        let has_news = self.mine > self.reported && (!self.plan.division.reads || self.mine < self.chunks());
         if has_news && !self.is_stopped {
             self.report(state)?;
             any = true;
@@ -383,7 +384,7 @@ impl RunFlow for ServedFlow {
         self.moved |= 1 << (chunk - self.mine);
         let first = self.moved.trailing_ones();
         (self.mine, self.moved) = (self.mine + u64::from(first), self.moved >> first);
-        match self.plan.reads() && (slot.is_some() || self.plan.check(0).is_some()) {
+        match self.plan.division.reads && (slot.is_some() || self.plan.check(0).is_some()) {
             true => self.copy(chunk, slot, checksum)?,
             false => self.done += 1,
         }
@@ -396,14 +397,14 @@ impl RunFlow for ServedFlow {
             return None;
         }
         if self.session.is_none() {
-            return Some(Awaited::Memory(self.plan.mailboxes()));
+            return Some(Awaited::Memory(&self.plan.mailboxes));
         }
         if self.slots.is_empty() {
             return Some(Awaited::Slots);
         }
-        let window = if self.plan.reads() { 0 } else { self.slots.len() as u64 };
+        let window = if self.plan.division.reads { 0 } else { self.slots.len() as u64 };
         let is_next = self.begun < (self.theirs + window).min(self.chunks());
-        let arena = self.plan.arena().filter(|_| self.active.is_empty() && is_next);
+        let arena = self.plan.arena.as_ref().filter(|_| self.active.is_empty() && is_next);
         arena.map(Awaited::Memory)
     }
 
@@ -420,7 +421,7 @@ impl RunFlow for ServedFlow {
 
     /// The last chunk of a session may be smaller than the others.
     fn moved(&self) -> u64 {
-        let of_session = match if self.plan.reads() { self.done } else { self.theirs } {
+        let of_session = match if self.plan.division.reads { self.done } else { self.theirs } {
             chunks if chunks == self.chunks() => self.moves().bytes(),
             chunks => self.moves().range(chunks.saturating_sub(1)).start,
         };
@@ -436,7 +437,7 @@ impl RunFlow for ServedFlow {
 
     fn close(&mut self, state: &mut AgentState) -> bool {
         self.close_session(state);
-        self.active.has_unreleased()
+        self.active.has_unreleased
     }
 }
 

@@ -24,9 +24,10 @@ pub(super) struct OpenSession {
     /// Reads the control block.
     request: RequestId,
     mailbox: Slot,
-    is_in_flight: bool,
+    /// It is being read.
+    pub is_in_flight: bool,
     /// Whether it was posted after the last chunk had been read.
-    is_last: bool,
+    pub is_last: bool,
     /// When it was posted the last time, by the clock of the lease.
     posted: Duration,
     /// When the last message was sent, and the last request for the session.
@@ -61,8 +62,8 @@ impl OpenSession {
         if let Body::Open(_) = body {
             self.requested = self.said;
         }
-        let message = Message { session: self.key, body }.write(&plan.served().id)?;
-        state.notify_remote(plan.peer(), &message)
+        let message = Message { session: self.key, body }.write(&plan.division.served.id)?;
+        state.notify_remote(&plan.division.peer, &message)
     }
 
     /// The checksum of what precedes the bytes of a chunk.
@@ -108,19 +109,9 @@ impl OpenSession {
         self.request == request
     }
 
-    /// Whether the control block is being read.
-    pub fn is_in_flight(&self) -> bool {
-        self.is_in_flight
-    }
-
-    /// Whether the control block was read after the last chunk.
-    pub fn was_last_read(&self) -> bool {
-        self.is_last
-    }
-
     /// The entry of the session in the control block that was read. An open one renews the lease.
     pub fn entry(&mut self, plan: &ServedPlan) -> Result<Entry> {
-        let served = plan.served();
+        let served = &plan.division.served;
         let bytes = match self.mailbox.region() {
             Some(region) => words::read(self.mailbox.address(), region),
             None => fail!(Panic, "a session has no copy of the control block"),
@@ -156,5 +147,5 @@ fn lease_clock() -> Duration {
 
 /// Adds to an error of the owner whose it is.
 pub(super) fn of_owner(plan: &ServedPlan, error: Error) -> Error {
-    error.context(format!("agent '{}' serves the transfer", plan.peer().name()))
+    error.context(format!("agent '{}' serves the transfer", plan.division.peer.name()))
 }

@@ -27,12 +27,12 @@ static ARENAS: LayoutCache<[Option<Arc<Arena>>; 2]> = LayoutCache::new();
 /// What a served transfer needs, without memory.
 pub struct ServedDivision {
     /// One after the other; at least one. A message has space for so many spans only.
-    sessions: Vec<SessionPlan>,
-    served: Served,
-    peer: Arc<Remote>,
-    reads: bool,
+    pub(super) sessions: Vec<SessionPlan>,
+    pub(super) served: Served,
+    pub(super) peer: Arc<Remote>,
+    pub(super) reads: bool,
     /// Chunks are compared where they come from and where they are.
-    verifies: bool,
+    pub verifies: bool,
     is_checked: bool,
     /// NIXL accesses the local layout, in few ranges.
     is_direct: bool,
@@ -127,11 +127,11 @@ impl ServedDivision {
 
 /// A prepared transfer with its memory.
 pub struct ServedPlan {
-    division: ServedDivision,
+    pub division: ServedDivision,
     /// For the rows of the local layout, unless NIXL accesses it.
-    arena: Option<Arc<Arena>>,
+    pub(super) arena: Option<Arc<Arena>>,
     /// For copies of the owner's control block.
-    mailboxes: Arc<Arena>,
+    pub(super) mailboxes: Arc<Arena>,
 }
 
 impl ServedPlan {
@@ -150,45 +150,14 @@ impl ServedPlan {
         self.division.chunks()
     }
 
-    /// The sessions of a run, one after the other.
-    pub fn sessions(&self) -> &[SessionPlan] {
-        &self.division.sessions
-    }
-
-    pub(super) fn reads(&self) -> bool {
-        self.division.reads
-    }
-
-    pub(super) fn peer(&self) -> &Arc<Remote> {
-        &self.division.peer
-    }
-
-    pub(super) fn served(&self) -> &Served {
-        &self.division.served
-    }
-
-    /// The arena of this process that chunks pass through, if they do.
-    pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
-        self.arena.as_ref()
-    }
-
-    /// The memory for copies of control blocks.
-    pub(super) fn mailboxes(&self) -> &Arc<Arena> {
-        &self.mailboxes
-    }
-
     /// Both.
     pub(super) fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
-        self.arena().into_iter().chain([self.mailboxes()])
+        self.arena.iter().chain([&self.mailboxes])
     }
 
     /// A free slot for a chunk, if there is one for the owner.
     pub(super) fn take_slot(&self) -> Option<Slot> {
-        self.arena.as_ref()?.take(SlotUser::peer(self.peer()))
-    }
-
-    pub fn verifies(&self) -> bool {
-        self.division.verifies
+        self.arena.as_ref()?.take(SlotUser::peer(&self.division.peer))
     }
 
     /// How checksums of chunks are computed, after their seeds; `None` if they have none.
@@ -199,7 +168,7 @@ impl ServedPlan {
 
     /// Free memory for a copy of a control block, if there is any for the owner.
     pub(super) fn take_mailbox(&self) -> Option<Slot> {
-        self.mailboxes.take(SlotUser::peer(self.peer()))
+        self.mailboxes.take(SlotUser::peer(&self.division.peer))
     }
 
     /// The request between a chunk of a session in the owner's slot and memory of this process: the slot at `local`, or the layout.
@@ -211,9 +180,9 @@ impl ServedPlan {
         slot: u32,
         local: Option<u64>,
     ) -> Result<RequestId> {
-        let there = self.served().slot(slot);
+        let there = self.division.served.slot(slot);
         let range = session.range(chunk);
-        let operation = if self.reads() { Operation::Read } else { Operation::Write };
+        let operation = if self.division.reads { Operation::Read } else { Operation::Write };
         match local {
             Some(address) => {
                 let here = || [(address, range.end - range.start, 0)].into_iter();
@@ -221,7 +190,7 @@ impl ServedPlan {
                     state,
                     operation,
                     (self.division.memory.device_id(), here),
-                    (self.served().memory(), there),
+                    (self.division.served.memory(), there),
                 )
             }
             None => {
@@ -230,7 +199,7 @@ impl ServedPlan {
                     state,
                     operation,
                     (self.division.device_id, here),
-                    (self.served().memory(), there),
+                    (self.division.served.memory(), there),
                 )
             }
         }
@@ -239,7 +208,7 @@ impl ServedPlan {
     /// The request that reads the control block to `local`.
     pub(super) fn control_request(&self, state: &mut AgentState, local: u64) -> Result<RequestId> {
         let ranges = || [(local, session_control::SIZE as u64, 0)].into_iter();
-        let arena = &self.served().arena;
+        let arena = &self.division.served.arena;
         self.create(state, Operation::Read, (0, ranges), (arena, arena.address))
     }
 
@@ -255,7 +224,7 @@ impl ServedPlan {
         let &Descriptor { device_id, memory_type, .. } = memory;
         let here = ranges().map(|(address, size, _)| Span { address, size, device_id: own_device });
         let remote = ranges().map(|(_, size, at)| Span { address: there + at, size, device_id });
-        let side = RequestSide::Peer(self.peer().clone());
+        let side = RequestSide::Peer(self.division.peer.clone());
         state.create_request(operation, (memory_type, here), (&side, memory_type, remote))
     }
 }

@@ -16,9 +16,9 @@ const MIN_CHUNK: u64 = 256 << 10;
 /// A slice of the plan, in the terms of both sides.
 pub struct SessionPlan {
     /// From the local layout to the bytes in a row.
-    linear: Arc<LinearPlan>,
+    pub linear: Arc<LinearPlan>,
     /// Begins the session. Messages share it, because it may be large.
-    open: Arc<Open>,
+    pub open: Arc<Open>,
 }
 
 impl SessionPlan {
@@ -42,16 +42,6 @@ impl SessionPlan {
             terms: slice.terms(1 - side)?,
         };
         Ok(Self { linear, open: Arc::new(open) })
-    }
-
-    /// The message that begins the session, without its key.
-    pub fn open(&self) -> &Arc<Open> {
-        &self.open
-    }
-
-    /// From the local layout to the bytes in a row.
-    pub fn linear(&self) -> &Arc<LinearPlan> {
-        &self.linear
     }
 
     pub fn bytes(&self) -> u64 {
