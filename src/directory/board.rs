@@ -4,7 +4,7 @@
 //! A caller that does not take its events must not cost memory: only the last state per agent is kept, and an event is the
 //! difference between that and the state that was reported last. So an agent that was restarted twice since is one event.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::store::{Report, State};
 use crate::base::{Error, Status, log};
@@ -50,8 +50,9 @@ pub struct Event {
 #[derive(Default)]
 pub struct Board {
     agents: HashMap<String, Agent>,
-    /// The agents with a difference, in the order in which it arose.
-    changed: VecDeque<String>,
+    /// The agents with a difference, in the order in which it arose, by its number.
+    changed: BTreeMap<u64, String>,
+    last_change: u64,
     superseded: BTreeSet<String>,
     restored: BTreeSet<String>,
     /// Why the directory cannot be reached.
@@ -69,7 +70,8 @@ pub struct Board {
 struct Agent {
     known: State,
     reported: State,
-    is_listed: bool,
+    /// The number of the difference.
+    change: Option<u64>,
 }
 
 impl Board {
@@ -122,7 +124,7 @@ impl Board {
     /// Forgets the agents that are not watched any more.
     pub fn retain(&mut self, is_watched: impl Fn(&str) -> bool) {
         self.agents.retain(|name, _| is_watched(name));
-        self.changed.retain(|name| is_watched(name));
+        self.changed.retain(|_, name| is_watched(name));
         (self.is_full, self.is_full_reported) = (false, false);
     }
 
@@ -138,15 +140,15 @@ impl Board {
                 return;
             }
         }
-        let fresh = || Agent { known: State::Absent, reported: State::Absent, is_listed: false };
+        let fresh = || Agent { known: State::Absent, reported: State::Absent, change: None };
         let agent = self.agents.entry(name.clone()).or_insert_with(fresh);
         agent.known = state;
-        if agent.known != agent.reported && !agent.is_listed {
-            agent.is_listed = true;
-            self.changed.push_back(name.clone());
-        } else if agent.known == agent.reported && agent.is_listed {
-            agent.is_listed = false;
-            self.changed.retain(|listed| *listed != name);
+        if agent.known == agent.reported {
+            agent.change.take().and_then(|change| self.changed.remove(&change));
+        } else if agent.change.is_none() {
+            self.last_change += 1;
+            agent.change = Some(self.last_change);
+            self.changed.insert(self.last_change, name.clone());
         }
         self.forget_if_absent(&name);
     }
@@ -182,9 +184,9 @@ impl Board {
         events.extend(
             std::mem::take(&mut self.superseded).into_iter().map(|name| of_own(name, Change::Superseded)),
         );
-        for name in std::mem::take(&mut self.changed) {
+        for name in std::mem::take(&mut self.changed).into_values() {
             if let Some(agent) = self.agents.get_mut(&name) {
-                agent.is_listed = false;
+                agent.change = None;
                 events.extend(difference(&name, &agent.reported, &agent.known));
                 agent.reported = agent.known.clone();
             }
@@ -253,6 +255,21 @@ mod tests {
         set(&mut board, "b", State::Absent);
         assert!(!board.has_events());
         assert_eq!(changes(&mut board), [""; 0]);
+    }
+
+    #[test]
+    fn events_are_in_the_order_of_the_differences_that_are_left() {
+        let mut board = Board::default();
+        for name in ["c", "a", "b", "d"] {
+            set(&mut board, name, present(name, 1, 1));
+        }
+        for state in [State::Absent, present("c", 1, 1), State::Absent] {
+            set(&mut board, "a", state.clone());
+            set(&mut board, "c", state);
+        }
+        set(&mut board, "a", present("a", 1, 1));
+        assert_eq!(board.changed.len(), 3);
+        assert_eq!(changes(&mut board), ["b Published", "d Published", "a Published"]);
     }
 
     #[test]

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of a folder. A file that another process has put there is opened so that it cannot block, and read so that it
 //! cannot grow beyond the limit.
+//!
+//! Nothing is locked to look at a file and then remove or replace it: a process that is stopped meanwhile would hold the lock. The file
+//! is moved aside and looked at again there, where no process changes it, and moved back if it is another one. If this process ends in
+//! between, the process of that entry writes it again.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::base::folder_lock::FolderLock;
 use crate::base::paths::missing_directory;
-use crate::base::{Error, LocalFd, Result, Status, ensure, lists, log, process, random, retried};
+use crate::base::{Error, LocalFd, Result, Status, ensure, fail, lists, log, process, random, retried};
 use crate::directory::board::MAX_AGENTS;
 use crate::directory::entry::{Entry, MAX_BYTES, decode, encode};
 use crate::region::file_lock::{FileLock, is_locked};
 
 /// The end of the file name of an entry.
 const SUFFIX: &str = ".agent";
-/// The end of the file name of an entry that is being written.
+/// The end of the file name of an entry that is being written or removed.
 const UNFINISHED: &str = ".new";
 /// The byte of an entry that its process locks.
 const OWNER: u64 = 0;
@@ -35,16 +38,8 @@ const READABLE: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// An unfinished entry this old has no writer any more, unless it is locked.
 const ABANDONED: Duration = Duration::from_secs(60);
-
-/// How long a change waits for those of other processes, which take less than a millisecond unless the process is stopped.
-const TURN_LIMIT: Duration = Duration::from_millis(100);
-
-/// The right to look at an entry and to remove or replace it then: other processes do so before or after.
-pub struct Turn {
-    /// `None` if another process has not ended its turn in time, or if the file system has no locks. An entry that is removed
-    /// nevertheless although it is new is written again by its process.
-    _lock: Option<FolderLock>,
-}
+/// How often an entry is written again while other processes change the file under its name.
+const MAX_ATTEMPTS: usize = 8;
 
 pub struct Folder {
     pub path: PathBuf,
@@ -107,36 +102,37 @@ impl Folder {
     /// What is stored under a name. Removes the file of an entry whose process has ended. Fails if this process lacks the file
     /// descriptors or the memory to find out.
     pub fn find(&self, name: &str) -> Result<Found> {
-        let file = match self.open_entry(name)? {
+        let (found, file) = self.look_at(&file_name(name), name)?;
+        if let (Found::Ended, Some(file)) = (&found, file) {
+            self.remove_ended(name, &file);
+        }
+        Ok(found)
+    }
+
+    /// What is stored in a file that is the entry of a name, and that file.
+    fn look_at(&self, path: &str, name: &str) -> Result<(Found, Option<OwnedFd>)> {
+        let file = match self.open_entry(path)? {
             Opened::File(file) => file,
-            Opened::Nothing => return Ok(Found::Nothing),
-            Opened::Invalid(reason) => return Ok(Found::Invalid(reason)),
+            Opened::Nothing => return Ok((Found::Nothing, None)),
+            Opened::Invalid(reason) => return Ok((Found::Invalid(reason), None)),
         };
         // Before the bytes are read: an entry that is unlocked now never comes alive again.
-        let is_alive = match is_locked(file.as_fd(), OWNER) {
-            Ok(is_alive) => is_alive,
-            Err(error) => return Ok(Found::Invalid(error)),
-        };
-        let entry = read(&file).and_then(|bytes| Entry::read(name, &bytes));
-        Ok(match entry {
-            Ok(entry) if is_alive => Found::Entry(Box::new(entry)),
-            Ok(_) => {
-                self.remove_ended(name, &file);
-                Found::Ended
-            }
-            Err(error) => Found::Invalid(error),
-        })
+        let found = is_locked(file.as_fd(), OWNER).and_then(|is_alive| {
+            let entry = read(&file).and_then(|bytes| Entry::read(name, &bytes))?;
+            Ok(if is_alive { Found::Entry(Box::new(entry)) } else { Found::Ended })
+        });
+        Ok((found.unwrap_or_else(Found::Invalid), Some(file)))
     }
 
     /// Whether the process of an entry is alive.
     pub fn is_alive(&self, name: &str) -> bool {
-        let Ok(Opened::File(file)) = self.open_entry(name) else { return false };
+        let Ok(Opened::File(file)) = self.open_entry(&file_name(name)) else { return false };
         is_locked(file.as_fd(), OWNER).unwrap_or(false)
     }
 
     /// Opens the file of an entry. Fails as [`Self::find`] does.
-    fn open_entry(&self, name: &str) -> Result<Opened> {
-        let file = match retried::openat(&self.folder, &file_name(name), IN_FOLDER, Mode::empty()) {
+    fn open_entry(&self, path: &str) -> Result<Opened> {
+        let file = match retried::openat(&self.folder, path, IN_FOLDER, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(Opened::Nothing),
             Err(Errno::LOOP) => {
@@ -155,22 +151,8 @@ impl Folder {
         })
     }
 
-    /// Waits until no other process changes entries.
-    pub fn turn(&self) -> Turn {
-        let lock = FolderLock::take(&self.folder, TURN_LIMIT);
-        let lock = lock.inspect_err(|errno| {
-            log!(Debug, "folder {} is not locked, and is changed nevertheless: {errno}", self.path.display());
-        });
-        Turn { _lock: lock.ok() }
-    }
-
-    /// Removes the file of an entry whose process has ended, unless another process changes entries just now: it may publish
-    /// the name. Then a later look removes the file.
+    /// Removes the file of an entry whose process has ended.
     fn remove_ended(&self, name: &str, file: &OwnedFd) {
-        let _turn = match FolderLock::take(&self.folder, Duration::ZERO) {
-            Err(Errno::WOULDBLOCK) => return,
-            lock => Turn { _lock: lock.ok() },
-        };
         let Ok(ended) = retried::fstat(file).map(identity) else { return };
         match self.remove_inode(name, ended) {
             Ok(true) => log!(Debug, "the process of agent '{name}' has ended; its entry is removed"),
@@ -179,19 +161,70 @@ impl Folder {
         }
     }
 
-    /// Removes the file under a name, unless it is another one. The caller has a turn. Returns whether it is not there any more.
+    /// Removes the file under a name, unless it is another one. Returns whether it is not there any more.
     fn remove_inode(&self, name: &str, inode: (u64, u64)) -> Result<bool> {
-        let path = file_name(name);
-        let there = match retried::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(true),
-            stat => stat.map(identity).map_err(|errno| Error::errno("examine its file", errno))?,
-        };
-        if there != inode {
-            return Ok(false);
+        let there = self.inode(&file_name(name))?;
+        if there != Some(inode) {
+            return Ok(there.is_none());
         }
-        match retried::unlinkat(&self.folder, &path, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
+        let Some(aside) = self.take_aside(name)? else { return Ok(true) };
+        let is_it = self.inode(&aside).map(|there| there == Some(inode));
+        if !matches!(is_it, Ok(true)) {
+            self.put_back(&aside, name);
+            return is_it;
+        }
+        self.unlink(&aside).map(|()| true)
+    }
+
+    /// The inode of a file, if there is one.
+    fn inode(&self, path: &str) -> Result<Option<(u64, u64)>> {
+        match retried::statat(&self.folder, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            stat => {
+                stat.map(|stat| Some(identity(stat))).map_err(|errno| Error::errno("examine its file", errno))
+            }
+        }
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        match retried::unlinkat(&self.folder, path, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(Error::errno("remove its file", errno)),
+        }
+    }
+
+    /// Moves the file under a name to a name that no other process uses. Returns that, unless there is no file.
+    fn take_aside(&self, name: &str) -> Result<Option<String>> {
+        let aside = unfinished()?;
+        match retried::renameat(&self.folder, &file_name(name), &self.folder, &aside) {
+            Ok(()) => Ok(Some(aside)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::errno("move its file aside", errno)),
+        }
+    }
+
+    /// Moves a file back, unless there is a newer one.
+    fn put_back(&self, aside: &str, name: &str) {
+        let replaced = match self.place(aside, name) {
+            Ok(true) => return,
+            Ok(false) => self.unlink(aside),
+            Err(errno) => Err(Error::errno("move its file back", errno)),
+        };
+        if let Err(error) = replaced {
+            log!(Warn, "the entry of agent '{name}': {error}; its process writes it again");
+        }
+    }
+
+    /// Gives a file the name of an entry. Returns whether it did, because the name has no file.
+    fn place(&self, path: &str, name: &str) -> std::result::Result<bool, Errno> {
+        let (folder, to) = (&self.folder, file_name(name));
+        match retried::renameat_with(folder, path, folder, &to, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => Ok(false),
+            // The file system has no such call. The process of an entry that is replaced writes it again.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                retried::renameat(folder, path, folder, &to).map(|()| true)
+            }
+            placed => placed.map(|()| true),
         }
     }
 
@@ -213,17 +246,55 @@ impl Folder {
     }
 
     /// Writes an entry, and replaces the one under its name.
-    pub fn write(&self, _turn: &Turn, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
-        let unfinished = format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random()?));
-        let result = self.write_aside(&unfinished, bytes).and_then(|own| {
-            retried::renameat(&self.folder, &unfinished, &self.folder, &file_name(name))
-                .map_err(|errno| Error::errno(format!("rename a file to {}", file_name(name)), errno))?;
-            Ok(own)
-        });
-        if result.is_err() {
-            let _ = retried::unlinkat(&self.folder, &unfinished, AtFlags::empty());
+    pub fn write(&self, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
+        let replaced = self.write_by(name, bytes, |unfinished| {
+            retried::renameat(&self.folder, unfinished, &self.folder, &file_name(name)).map(|()| true)
+        })?;
+        replaced.map_err(|_| Error::errno(format!("rename a file to {}", file_name(name)), Errno::EXIST))
+    }
+
+    /// Writes an entry again whose file is missing or damaged. Returns `None` if another process has published the name since.
+    pub fn write_again(&self, name: &str, mut bytes: Vec<u8>, incarnation: u64) -> Result<Option<OwnFile>> {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(aside) = self.take_aside(name)? {
+                let found = self.look_at(&aside, name);
+                let is_other = |entry: &Entry| entry.presence.incarnation != incarnation;
+                match found {
+                    Ok((Found::Entry(entry), _)) if is_other(&entry) => {
+                        self.put_back(&aside, name);
+                        return Ok(None);
+                    }
+                    Ok(_) => self.unlink(&aside)?,
+                    Err(error) => {
+                        self.put_back(&aside, name);
+                        return Err(error);
+                    }
+                }
+            }
+            match self.write_by(name, bytes, |unfinished| self.place(unfinished, name))? {
+                Ok(own) => return Ok(Some(own)),
+                Err(not_written) => bytes = not_written,
+            }
         }
-        result
+        fail!(Busy, "other processes replace the file again and again")
+    }
+
+    /// Writes an entry under another name, which `place` changes. If it does not, returns the bytes.
+    fn write_by(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        place: impl FnOnce(&str) -> std::result::Result<bool, Errno>,
+    ) -> Result<std::result::Result<OwnFile, Vec<u8>>> {
+        let unfinished = unfinished()?;
+        let placed = self.write_aside(&unfinished, bytes).and_then(|own| {
+            let failed = |errno| Error::errno(format!("rename a file to {}", file_name(name)), errno);
+            Ok(if place(&unfinished).map_err(failed)? { Ok(own) } else { Err(own.bytes) })
+        });
+        if !matches!(placed, Ok(Ok(_))) {
+            let _ = self.unlink(&unfinished);
+        }
+        placed
     }
 
     fn write_aside(&self, unfinished: &str, bytes: Vec<u8>) -> Result<OwnFile> {
@@ -261,14 +332,13 @@ impl Folder {
 
     /// Whether the name still leads to this file, with these bytes. Fails as [`Self::find`] does.
     pub fn is_own(&self, name: &str, own: &OwnFile) -> Result<bool> {
-        let Opened::File(file) = self.open_entry(name)? else { return Ok(false) };
+        let Opened::File(file) = self.open_entry(&file_name(name))? else { return Ok(false) };
         let inode = retried::fstat(&file).map(identity);
         Ok(inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes))
     }
 
     /// Removes the file of an entry of this process. Fails if the name leads to another file.
     pub fn remove(&self, name: &str, own: &OwnFile) -> Result<()> {
-        let _turn = self.turn();
         let is_removed = self.remove_inode(name, own.inode)?;
         ensure!(is_removed, Stale, "another process has published an agent of that name since");
         Ok(())
@@ -354,57 +424,15 @@ pub fn name_of(file_name: &[u8]) -> Option<String> {
     decode(std::str::from_utf8(file_name).ok()?.strip_suffix(SUFFIX)?)
 }
 
+/// A name for a file that is not an entry, which no other process uses.
+fn unfinished() -> Result<String> {
+    Ok(format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random()?)))
+}
+
 fn is_unfinished(name: &[u8]) -> bool {
     let hex = name.strip_prefix(b".").and_then(|name| name.strip_suffix(UNFINISHED.as_bytes()));
     hex.is_some_and(|hex| hex.len() == 16 && hex.iter().all(u8::is_ascii_hexdigit))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use serde_bytes::ByteBuf;
-
-    use super::*;
-    use crate::directory::entry::Presence;
-
-    fn mode_of(path: &Path) -> u32 {
-        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
-    }
-
-    #[test]
-    fn other_users_can_read_an_entry_only_once_it_is_locked() {
-        let path = std::env::temp_dir().join(format!("kvmem-files-{}", std::process::id()));
-        let folder = Folder::open(&path).unwrap();
-        let lock = folder.create_locked(".new").unwrap();
-        assert_eq!(mode_of(&path.join(".new")), 0o600);
-        assert!(is_locked(lock.file(), OWNER).is_ok(), "its own lock does not count");
-        let read = std::fs::File::open(path.join(".new")).unwrap();
-        assert!(is_locked(read.as_fd(), OWNER).unwrap());
-        // The entry has the permissions that an ordinary file gets.
-        let own = folder.write(&folder.turn(), "a", vec![7]).unwrap();
-        std::fs::write(path.join("ordinary"), []).unwrap();
-        assert_eq!(mode_of(&path.join("a.agent")), mode_of(&path.join("ordinary")) & 0o644);
-        folder.remove("a", &own).unwrap();
-        std::fs::remove_dir_all(&path).unwrap();
-    }
-
-    #[test]
-    fn an_ended_entry_is_removed_when_no_other_process_changes_entries() {
-        let path = std::env::temp_dir().join(format!("kvmem-files-turn-{}", std::process::id()));
-        let folder = Folder::open(&path).unwrap();
-        let presence = Presence { name: "a".to_string(), incarnation: 1, version: 1 };
-        let bytes = Entry { presence, metadata: ByteBuf::new(), layouts: Vec::new() }.write().unwrap();
-        let own = folder.write(&folder.turn(), "a", bytes).unwrap();
-        assert!(matches!(folder.find("a").unwrap(), Found::Entry(_)));
-        drop(own);
-        // A process that has found the ended entry, too, or is about to publish the name.
-        let turn = folder.turn();
-        assert!(matches!(folder.find("a").unwrap(), Found::Ended));
-        assert!(path.join("a.agent").exists());
-        drop(turn);
-        assert!(matches!(folder.find("a").unwrap(), Found::Ended));
-        assert!(matches!(folder.find("a").unwrap(), Found::Nothing));
-        std::fs::remove_dir_all(&path).unwrap();
-    }
-}
+mod tests;

@@ -299,16 +299,17 @@ impl Worker {
         if own.is_superseded || self.folder.is_own(name, &own.file)? {
             return Ok(());
         }
-        // Another process may publish the name just now: its entry is found, or replaces this one.
-        let turn = self.folder.turn();
-        if let Found::Entry(other) = self.folder.find(name)?
-            && other.presence.incarnation != own.presence.incarnation
-        {
+        let is_other = |entry: &Entry| entry.presence.incarnation != own.presence.incarnation;
+        let written = match self.folder.find(name)? {
+            Found::Entry(entry) if is_other(&entry) => None,
+            _ => self.folder.write_again(name, own.file.bytes.clone(), own.presence.incarnation)?,
+        };
+        let Some(file) = written else {
             own.is_superseded = true;
             (self.sink)(Report::Superseded(name.to_string()));
             return Ok(());
-        }
-        own.file = self.folder.write(&turn, name, own.file.bytes.clone())?;
+        };
+        own.file = file;
         (self.sink)(Report::Restored(name.to_string()));
         log!(
             Warn,
@@ -375,7 +376,7 @@ impl Worker {
     fn publish(&mut self, entry: Entry) -> Result<()> {
         let presence = entry.presence.clone();
         let bytes = entry.write()?;
-        let file = self.folder.write(&self.folder.turn(), &presence.name, bytes)?;
+        let file = self.folder.write(&presence.name, bytes)?;
         let name = presence.name.clone();
         self.published.insert(name, Own { presence, file, is_superseded: false });
         Ok(())

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What processes see of each other's changes of a folder.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_bytes::ByteBuf;
+
+use super::*;
+use crate::base::folder_lock::FolderLock;
+use crate::directory::entry::Presence;
+
+fn mode_of(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn other_users_can_read_an_entry_only_once_it_is_locked() {
+    let path = std::env::temp_dir().join(format!("kvmem-files-{}", std::process::id()));
+    let folder = Folder::open(&path).unwrap();
+    let lock = folder.create_locked(".new").unwrap();
+    assert_eq!(mode_of(&path.join(".new")), 0o600);
+    assert!(is_locked(lock.file(), OWNER).is_ok(), "its own lock does not count");
+    let read = std::fs::File::open(path.join(".new")).unwrap();
+    assert!(is_locked(read.as_fd(), OWNER).unwrap());
+    // The entry has the permissions that an ordinary file gets.
+    let own = folder.write("a", vec![7]).unwrap();
+    std::fs::write(path.join("ordinary"), []).unwrap();
+    assert_eq!(mode_of(&path.join("a.agent")), mode_of(&path.join("ordinary")) & 0o644);
+    folder.remove("a", &own).unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+fn bytes(incarnation: u64) -> Vec<u8> {
+    let presence = Presence { name: "a".to_string(), incarnation, version: 1 };
+    Entry { presence, metadata: ByteBuf::new(), layouts: Vec::new() }.write().unwrap()
+}
+
+/// The incarnation of the entry, if its process is alive.
+fn incarnation(folder: &Folder) -> Option<u64> {
+    match folder.find("a").unwrap() {
+        Found::Entry(entry) => Some(entry.presence.incarnation),
+        _ => None,
+    }
+}
+
+fn files(path: &Path) -> usize {
+    std::fs::read_dir(path).unwrap().count()
+}
+
+/// It may be stopped, or only read.
+#[test]
+fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
+    let path = std::env::temp_dir().join(format!("kvmem-files-locked-{}", std::process::id()));
+    let folder = Folder::open(&path).unwrap();
+    let _lock = FolderLock::take(&folder.folder, Duration::ZERO).unwrap();
+    let own = folder.write("a", bytes(1)).unwrap();
+    assert_eq!(incarnation(&folder), Some(1));
+    drop(own);
+    assert!(matches!(folder.find("a").unwrap(), Found::Ended));
+    assert!(matches!(folder.find("a").unwrap(), Found::Nothing), "it was removed");
+    let own = folder.write("a", bytes(2)).unwrap();
+    folder.remove("a", &own).unwrap();
+    assert_eq!(files(&path), 0);
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
+    let path = std::env::temp_dir().join(format!("kvmem-files-since-{}", std::process::id()));
+    let folder = Folder::open(&path).unwrap();
+    let first = folder.write("a", bytes(1)).unwrap();
+    // Moved aside by a process that had looked at an earlier one.
+    let aside = folder.take_aside("a").unwrap().unwrap();
+    folder.put_back(&aside, "a");
+    assert_eq!(incarnation(&folder), Some(1));
+    // A newer one is published before it is moved back.
+    let aside = folder.take_aside("a").unwrap().unwrap();
+    let second = folder.write("a", bytes(2)).unwrap();
+    folder.put_back(&aside, "a");
+    assert_eq!((incarnation(&folder), files(&path)), (Some(2), 1));
+    assert!(!folder.remove_inode("a", first.inode).unwrap());
+    assert!(folder.write_again("a", bytes(1), 1).unwrap().is_none());
+    assert_eq!((incarnation(&folder), files(&path)), (Some(2), 1));
+    drop((first, second));
+    // Missing, damaged, and of a process that has ended.
+    for before in [None, Some(vec![1, 2]), Some(bytes(2))] {
+        let _ = std::fs::remove_file(path.join("a.agent"));
+        if let Some(before) = before {
+            std::fs::write(path.join("a.agent"), before).unwrap();
+        }
+        let own = folder.write_again("a", bytes(1), 1).unwrap().unwrap();
+        assert!(folder.is_own("a", &own).unwrap());
+        assert_eq!((incarnation(&folder), files(&path)), (Some(1), 1));
+    }
+    std::fs::remove_dir_all(&path).unwrap();
+}
