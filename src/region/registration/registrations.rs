@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Registration;
-use crate::base::{Condvar, Error, Mutex, MutexGuard, Result, Status};
+use crate::base::{Condvar, Error, LogId, Mutex, MutexGuard, Result, Status};
 use crate::nixl::{self, Agent};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.
@@ -29,8 +29,8 @@ struct State {
 }
 
 struct AgentRegistration {
-    /// The agent's address. It is only compared: the registration and the agent may have been destroyed.
-    agent: usize,
+    /// Not the address: the agent may have been destroyed, and another one be there while NIXL still deregisters the memory.
+    agent: LogId,
     agent_name: String,
     call_timeout: Option<Duration>,
     /// `Weak::new()` before the agent has registered the memory. It has no holders while the agent deregisters the memory
@@ -50,7 +50,7 @@ pub enum Found<'a> {
 /// is dropped.
 pub struct Changing<'a> {
     all: &'a Registrations,
-    agent: usize,
+    agent: LogId,
     is_ending: bool,
 }
 
@@ -73,13 +73,13 @@ impl Registrations {
 
     fn begin_new(&self, state: &mut State, agent: &Arc<Agent>) -> Changing<'_> {
         state.entries.push(AgentRegistration {
-            agent: address(agent),
+            agent: agent.log_id(),
             agent_name: agent.name().to_string(),
             call_timeout: agent.call_timeout(),
             registration: Weak::new(),
             is_changing: true,
         });
-        Changing { all: self, agent: address(agent), is_ending: false }
+        Changing { all: self, agent: agent.log_id(), is_ending: false }
     }
 
     /// The right to deregister a registration; `None` if it has ended.
@@ -177,7 +177,7 @@ impl Registrations {
 
 impl State {
     fn entry(&self, agent: &Arc<Agent>) -> Option<&AgentRegistration> {
-        self.entries.iter().find(|entry| entry.agent == address(agent))
+        self.entries.iter().find(|entry| entry.agent == agent.log_id())
     }
 
     fn registered(&self) -> impl Iterator<Item = &AgentRegistration> {
@@ -238,10 +238,6 @@ impl Drop for Resizing<'_> {
     }
 }
 
-fn address(agent: &Arc<Agent>) -> usize {
-    Arc::as_ptr(agent).addr()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
@@ -275,6 +271,22 @@ mod tests {
         drop(change);
         drop(begin(&all, &agent));
         now(|| all.resize().map(drop)).unwrap();
+    }
+
+    /// NIXL does not return from a call of the destroyed one.
+    #[test]
+    fn an_agent_does_not_wait_for_a_destroyed_one_at_the_same_address() {
+        for _ in 0..1000 {
+            let (all, (destroyed, _commands)) = (Registrations::default(), Agent::unattended());
+            let (_change, address) = (begin(&all, &destroyed), Arc::as_ptr(&destroyed));
+            drop(destroyed);
+            let (agent, _commands) = Agent::unattended();
+            drop(begin(&all, &agent));
+            if Arc::as_ptr(&agent) == address {
+                return;
+            }
+        }
+        panic!("no address was used again");
     }
 
     #[test]
