@@ -20,7 +20,7 @@ use self::flight::watcher::{Reservation, Watcher};
 use self::graphs::{CapturedCopy, GraphMethod};
 use self::work::method_limits::MethodLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
-use crate::base::{Mutex, MutexGuard, Result, ensure, fail};
+use crate::base::{Mutex, MutexGuard, Result, ensure, fail, guarded};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::{CudaSides, executor};
 use crate::cuda::quiet::Capture;
@@ -270,17 +270,21 @@ impl OnStreams for CudaCopy {
         let run = CudaRun::new(&self.tasks, &self.device, ticket.start());
         // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended. The stream is
         // valid, by contract.
-        let outcome = unsafe { self.tasks.start_on(&self.device, stream, &resources) };
-        match outcome {
-            Ok(outcome) => {
+        let started = guarded(|| unsafe { self.tasks.start_on(&self.device, stream, &resources) });
+        let undetected = match started {
+            Ok(Ok(outcome)) => {
                 let run = run.started(resources, outcome);
                 self.watch(reservation, InFlight::started(&self.spares, run));
+                return Ok(());
             }
-            Err(EndNotRecorded(error)) => {
-                let run = run.started(resources, Ok(()));
-                *self.current() = Some(InFlight::without_event(&self.spares, run, error));
+            Ok(Err(EndNotRecorded(error))) => {
+                error.context("the completion event could not be recorded on the stream")
             }
-        }
+            // The driver may have a part of the copies.
+            Err(panic) => panic,
+        };
+        let run = run.started(resources, Ok(()));
+        *self.current() = Some(InFlight::undetected(&self.spares, run, undetected));
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::work::sequence::TaskSequence;
+use super::run_cell::Abandon;
 use crate::base::{Error, Result, disposal, guarded, leak};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
@@ -184,10 +185,12 @@ impl CudaRun {
             (tasks, device, _) => disposal::dispose_of_then((tasks, device), move || run.end(outcome)),
         }
     }
+}
 
+impl Abandon for CudaRun {
     /// Ends a run that the driver may still execute, with no way to detect its end. Its resources are
     /// intentionally leaked.
-    pub fn abandon(mut self, error: Error) {
+    fn abandon(mut self, error: Error) {
         self.wait_for(None);
         let Self { tasks, device, run, resources, .. } = self;
         device.retire();

@@ -7,46 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::cuda_run::CudaRun;
+use super::run_cell::{Abandon, RunCell, State};
 use super::watcher::{Exhausted, Watched};
-use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, fail, guarded, log};
+use crate::base::{Error, MutexGuard, Pool, Result, Shared, fail, guarded, log};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
 use crate::cuda::stream::CallerStream;
 use crate::run::spares::Spares;
 
 /// A run and its state.
+#[derive(Default)]
 pub struct InFlight {
-    state: Mutex<State>,
-    /// Signalled when the state is no longer `Locked`.
-    settled: Condvar,
+    cell: RunCell<CudaRun>,
     /// Starting it takes a thread little time. Otherwise a thread of the pool starts it.
     is_quick: bool,
     waiters: AtomicUsize,
-}
-
-/// Not boxed: a box would be allocated for each run.
-enum State {
-    /// Waits for resources that other runs use.
-    Waiting(CudaRun),
-    /// Has all its resources, and waits for a thread that starts it.
-    Queued(CudaRun),
-    /// A thread starts it, or makes a stream wait for it. Both may block in the driver.
-    Locked,
-    /// Started, or failed to start.
-    Started(CudaRun),
-    Over(Result<()>),
-}
-
-impl Default for InFlight {
-    /// No run.
-    fn default() -> Self {
-        Self {
-            state: Mutex::new(State::Over(Ok(()))),
-            settled: Condvar::new(),
-            is_quick: false,
-            waiters: AtomicUsize::new(0),
-        }
-    }
 }
 
 /// Counts a polling thread until it stops, even by a panic: the watcher leaves the run to counted threads.
@@ -98,22 +73,19 @@ impl InFlight {
         Self::with(spares, State::Started(run), true)
     }
 
-    /// A run on a stream of the caller whose completion event could not be recorded. Its end can't be
-    /// detected, because the stream may be destroyed before it is queried. So the run ends now, and its
-    /// resources are intentionally leaked.
-    pub fn without_event(spares: &Spares<Self>, run: CudaRun, error: Error) -> Arc<Self> {
-        let error = error.context(
-            "the completion event could not be recorded on the stream: the transfer may still move blocks until the stream has passed it",
-        );
+    /// A run on a stream of the caller whose end can't be detected, for this reason: the stream may be destroyed before it is
+    /// queried. So the run ends now, and its resources are intentionally leaked.
+    pub fn undetected(spares: &Spares<Self>, run: CudaRun, error: Error) -> Arc<Self> {
+        let error = error.context("the transfer may still move blocks until the stream has passed it");
         log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
         let in_flight = Self::with(spares, State::Over(Err(error.clone())), true);
         run.abandon(error);
         in_flight
     }
 
-    fn with(spares: &Spares<Self>, state: State, is_quick: bool) -> Arc<Self> {
+    fn with(spares: &Spares<Self>, state: State<CudaRun>, is_quick: bool) -> Arc<Self> {
         spares.take(|in_flight| {
-            *in_flight.state.get_mut() = state;
+            in_flight.cell.set(state);
             in_flight.is_quick = is_quick;
         })
     }
@@ -124,23 +96,23 @@ impl InFlight {
         self: &Arc<Self>,
         pass: impl FnOnce(&Arc<Pool>, &Arc<dyn Shared>) -> Result<()>,
     ) -> std::result::Result<bool, Resource> {
-        let is_waiting = |state: &State| matches!(state, State::Waiting(_));
-        let Some(mut run) = self.take_if(is_waiting) else { return Ok(false) };
+        let is_waiting = |state: &State<CudaRun>| matches!(state, State::Waiting(_));
+        let Some(mut run) = self.cell.take_if(is_waiting) else { return Ok(false) };
         if let Some(cancelled) = run.cancelled() {
             self.end(run, Err(cancelled));
             return Ok(true);
         }
         if let Err(resource) = run.take(false) {
-            self.settle(State::Waiting(run));
+            self.cell.settle(State::Waiting(run));
             return Err(resource);
         }
         if self.is_quick {
-            let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
+            let _ = self.begin(run).map(|run| self.cell.settle(State::Started(run)));
         } else {
             let starts = Pool::starts(run.device().context().device().ordinal());
-            self.settle(State::Queued(run));
+            self.cell.settle(State::Queued(run));
             if let Err(error) = pass(&starts, &(self.clone() as Arc<dyn Shared>))
-                && let Some(run) = self.take_if(is_queued)
+                && let Some(run) = self.cell.take_if(State::is_queued)
             {
                 self.end(run, Err(error));
             }
@@ -159,36 +131,19 @@ impl InFlight {
     }
 
     fn end(&self, run: CudaRun, outcome: Result<()>) {
-        self.settle(State::Over(outcome.clone()));
+        self.cell.settle(State::Over(outcome.clone()));
         run.end(outcome);
-    }
-
-    /// Takes the run out of a state, and sets `Locked`.
-    fn take_if(&self, is_expected: impl FnOnce(&State) -> bool) -> Option<CudaRun> {
-        let mut state = self.lock();
-        if !is_expected(&state) {
-            return None;
-        }
-        match lock_run(&mut state) {
-            State::Waiting(run) | State::Queued(run) | State::Started(run) => Some(run),
-            State::Locked | State::Over(_) => None,
-        }
-    }
-
-    fn settle(&self, state: State) {
-        *self.lock() = state;
-        self.settled.notify_all();
     }
 
     /// Checks whether the run has ended, and reports its end. Returns whether it has.
     pub fn check(&self) -> bool {
-        self.check_locked(self.lock())
+        self.check_locked(self.cell.lock())
     }
 
-    fn check_locked(&self, mut state: MutexGuard<'_, State>) -> bool {
+    fn check_locked(&self, mut state: MutexGuard<'_, State<CudaRun>>) -> bool {
         let outcome = match &mut *state {
             State::Waiting(run) | State::Queued(run) => run.cancelled().map(Err),
-            State::Locked => None,
+            State::Locked | State::Abandoned(_) => None,
             State::Started(run) => run.ended(),
             State::Over(_) => return true,
         };
@@ -213,22 +168,22 @@ impl InFlight {
     /// that has not begun is started now: otherwise it could wait for a resource that is freed only after the
     /// stream's wait, and both would deadlock.
     pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        self.check_locked(self.settled());
-        let taken = lock_run(&mut self.settled());
+        self.check_locked(self.cell.settled());
+        let taken = self.cell.settled().take();
         let run = match taken {
             State::Waiting(run) => self.start_urgently(run)?,
             State::Queued(run) => self.begin(run)?,
             State::Started(run) => run,
-            State::Locked | State::Over(_) => return self.outcome(),
+            State::Locked | State::Abandoned(_) | State::Over(_) => return self.outcome(),
         };
         let delayed = guarded(|| run.delay(stream, layers)).and_then(|outcome| outcome);
-        self.settle(State::Started(run));
+        self.cell.settle(State::Started(run));
         delayed
     }
 
     fn start_urgently(&self, mut run: CudaRun) -> Result<CudaRun> {
         if run.take(true).is_err() {
-            self.settle(State::Waiting(run));
+            self.cell.settle(State::Waiting(run));
             fail!(Busy, "the run has not begun: it waits for staging memory that other transfers use");
         }
         self.begin(run)
@@ -236,7 +191,7 @@ impl InFlight {
 
     /// The outcome of a run that has ended.
     fn outcome(&self) -> Result<()> {
-        match &*self.lock() {
+        match &*self.cell.lock() {
             State::Over(outcome) => outcome.clone(),
             _ => fail!(Panic, "a run that had ended is in flight"),
         }
@@ -244,20 +199,11 @@ impl InFlight {
 
     /// The device of a run that waits, unless one of its resources is exhausted there.
     fn may_start(&self, full: &Exhausted) -> Option<*const DeviceState> {
-        let state = self.lock();
+        let state = self.cell.lock();
         let State::Waiting(run) = &*state else { return None };
         let device = Arc::as_ptr(run.device());
         let is_behind = run.resources_needed().any(|resource| full.contains(&(device, resource)));
         (!is_behind).then_some(device)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
-    /// Waits until no thread has locked the run.
-    fn settled(&self) -> MutexGuard<'_, State> {
-        self.settled.wait_while(self.lock(), |state| matches!(state, State::Locked))
     }
 }
 
@@ -275,41 +221,24 @@ impl Watched for InFlight {
         match self.waiters.load(Ordering::Acquire) {
             0 => self.check(),
             // The polling threads report its end.
-            _ => matches!(*self.lock(), State::Over(_)),
+            _ => matches!(*self.cell.lock(), State::Over(_)),
         }
     }
 
     fn is_known_over(&self) -> bool {
-        self.state.try_lock().is_some_and(|state| matches!(*state, State::Over(_)))
+        self.cell.try_lock().is_some_and(|state| matches!(*state, State::Over(_)))
     }
 
     fn abandon(&self, error: &Error) {
-        let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
-        self.settled.notify_all();
-        if let State::Waiting(run) | State::Queued(run) | State::Started(run) = left {
-            run.abandon(error.clone());
-        }
-    }
-}
-
-fn is_queued(state: &State) -> bool {
-    matches!(state, State::Queued(_))
-}
-
-/// Sets `Locked` and returns the state before. A run that is locked or has ended is unchanged.
-fn lock_run(state: &mut State) -> State {
-    match state {
-        State::Locked => State::Locked,
-        State::Over(outcome) => State::Over(outcome.clone()),
-        _ => std::mem::replace(state, State::Locked),
+        self.cell.abandon(error);
     }
 }
 
 /// Starts the run on a thread of the pool, because the driver may block.
 impl Shared for InFlight {
     fn run(&self) {
-        if let Some(run) = self.take_if(is_queued) {
-            let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
+        if let Some(run) = self.cell.take_if(State::is_queued) {
+            let _ = self.begin(run).map(|run| self.cell.settle(State::Started(run)));
         }
     }
 }

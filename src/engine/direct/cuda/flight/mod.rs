@@ -3,4 +3,5 @@
 
 pub mod in_flight;
 pub mod cuda_run;
+mod run_cell;
 pub mod watcher;
