@@ -45,7 +45,8 @@ impl Differences {
         fail!(
             Corrupt,
             "{number} of {} moved {all} are corrupt: the first is {entry} {first}, source block {source} and destination block \
-             {destination}, with CRC32C {found:#010x}; expected {expected:#010x}",
+             {destination}, with CRC32C {found:#010x}; expected {expected:#010x}. kvmem_transfer_get_mismatches lists them; \
+             move them again, and do not write to blocks of either side during a run",
             list.len()
         )
     }

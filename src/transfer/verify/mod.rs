@@ -27,6 +27,10 @@ use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::{Plan, Selection};
 use crate::run::{Findings, Outcome, Stop, Verify};
 
+/// The blocks differed, but not when they were compared one by one.
+const NONE_LEFT: &str = "When they were compared one by one after that, none differed, so none is listed: something writes to the \
+                         blocks during the run. Move them again without that";
+
 /// What is done with the moved blocks.
 pub struct Verification {
     moved: Moved,
@@ -179,6 +183,7 @@ impl Verify for Verification {
             (Err(error), Err(other)) if other.status() != Status::Corrupt => {
                 Err(error.followed_by(format!("the blocks that differ were not found: {other}")))
             }
+            (Err(error), Ok(())) if compares => Err(error.followed_by(NONE_LEFT)),
             (damaged, _) => damaged,
         }
     }
