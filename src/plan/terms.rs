@@ -2,6 +2,7 @@
 //! A plan in the terms of one of its sides: tokens, heads, layers and parts, without addresses. A process that has only that
 //! side finds the same bytes in the same order. Pure.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -103,6 +104,12 @@ impl<'a> SpanPlaces<'a> {
             Unsupported,
             "each token of the peer's layout has a region of its own"
         );
+        ensure!(
+            geometry.count(Axis::Token) <= u64::from(u32::MAX),
+            Unsupported,
+            "the blocks of the peer's layout have {} tokens, which 32 bits do not number",
+            geometry.count(Axis::Token)
+        );
         let token_stride = geometry.stride(Axis::Token).max(1);
         Ok(Self {
             geometry,
@@ -143,10 +150,7 @@ impl Terms {
 
     /// Compares the terms with these parts of a layout, and lists nothing. They may be anything: what the parts do not have is
     /// refused.
-    pub fn checked_in<'a>(
-        &'a self,
-        parts: impl Iterator<Item = LayoutPart<'a>> + Clone,
-    ) -> Result<CheckedTerms<'a>> {
+    pub fn checked_in<'a>(&'a self, parts: impl Iterator<Item = LayoutPart<'a>>) -> Result<CheckedTerms<'a>> {
         let count = self.sections.len();
         ensure!(
             (1..=MAX_SECTIONS).contains(&count),
@@ -154,8 +158,10 @@ impl Terms {
             "the request has {count} sections; it has 1 to {MAX_SECTIONS}"
         );
         let (mut checked, mut spans, mut bytes) = (Vec::new(), 0, 0u64);
+        // Both lists may have a thousand entries.
+        let parts: HashMap<_, _> = parts.map(|part| (part.name, part)).collect();
         for section in &self.sections {
-            let Some(part) = parts.clone().find(|part| part.name == section.part) else {
+            let Some(part) = parts.get(section.part.as_str()).copied() else {
                 let name = section.part.escape_debug();
                 let message = format!("the request is for part '{name}', which the layout does not have");
                 return Err(Error::new(Status::NotFound, message));
