@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rate at which this machine copies host memory, measured once per process when it is first needed.
+//! The rates at which this machine copies host memory, measured once per process when they are first needed: of bytes that the
+//! caches have, and of others.
 
 use std::time::Instant;
 
@@ -7,37 +8,63 @@ use once_cell::sync::OnceCell;
 
 use crate::base::{PerProcess, Pool, Result, lists, thread};
 
-/// Bytes that each thread copies. Together they exceed the caches of a core.
-const BYTES: usize = 4 << 20;
+/// Bytes that a thread copies to measure copies within the caches. With the destination they exceed those of a core.
+const NEAR: usize = 4 << 20;
+/// The maximum size of all memory that is used to measure, unless there are so many threads that each copies [`NEAR`] bytes.
+const MAX_MEMORY: usize = 64 << 20;
+/// The size of the last cache, if the kernel does not report it.
+const USUAL_CACHE: usize = 32 << 20;
 const ROUNDS: usize = 3;
 
-/// Size of a short row, whose bytes cost little beside the row itself, and the number of rows that are interleaved in the
-/// source: heads of a token.
-const ROW: usize = 8;
+/// Size of a short row, whose bytes cost little beside the row itself. Several are in one cache line.
+const SHORT: usize = 8;
+/// Size of a row that consists of cache lines.
+const LINES: usize = 128;
+/// The number of rows that are interleaved in the source: heads of a token.
 const HEADS: usize = 16;
 
-/// Bytes per second of one thread, and of all.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
+    near: Rates,
+    far: Rates,
+    /// Bytes of the last cache.
+    cache: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rates {
+    /// Bytes per second of one thread, and of all.
     one: f64,
     all: f64,
-    /// Seconds of one thread per row, in addition to its bytes.
+    /// Seconds of one thread per row, in addition to its bytes: of rows that share cache lines, and of others.
+    short_row: f64,
     row: f64,
 }
+
+/// A source and a destination.
+type Buffers = (Vec<u8>, Vec<u8>);
 
 /// Seconds in which so many threads copy `bytes` bytes in `rows` rows. Fails if there is no memory to measure that; the next
 /// call tries again.
 pub fn seconds(bytes: u64, rows: u64, threads: usize) -> Result<f64> {
     static RATES: PerProcess<OnceCell<Measured>> = PerProcess::new();
     let measured = RATES.get(OnceCell::new).get_or_try_init(measure)?;
-    Ok(measured.seconds(bytes, rows, threads))
+    Ok(measured.rates(bytes).seconds(bytes, rows, threads))
 }
 
 impl Measured {
+    /// Source and destination of few bytes may be in the caches.
+    fn rates(&self, bytes: u64) -> &Rates {
+        if bytes.saturating_mul(2) <= self.cache { &self.near } else { &self.far }
+    }
+}
+
+impl Rates {
     fn seconds(&self, bytes: u64, rows: u64, threads: usize) -> f64 {
         let rate = between(self.one, self.all, threads);
+        let row = if bytes / rows.max(1) < LINES as u64 { self.short_row } else { self.row };
         // As many threads as the memory keeps busy share the rows.
-        bytes as f64 / rate + rows as f64 * self.row * self.one / rate
+        bytes as f64 / rate + rows as f64 * row * self.one / rate
     }
 }
 
@@ -47,65 +74,96 @@ fn between(one: f64, all: f64, threads: usize) -> f64 {
 }
 
 fn measure() -> Result<Measured> {
-    let one = rate(1)?;
-    Ok(Measured { one, all: rate(Pool::parallelism())?, row: row(one)? })
+    let (threads, cache) = (Pool::parallelism(), last_cache());
+    let size = ((2 * cache).min(MAX_MEMORY) / (2 * threads)).max(NEAR);
+    let mut all =
+        (0..threads).map(|_| Ok((buffer(size, 1)?, buffer(size, 2)?))).collect::<Result<Vec<_>>>()?;
+    let one = rate(best(|| copy_each(&mut all[..1], NEAR)), NEAR);
+    let short_row = row::<SHORT>(&mut all[..1], NEAR, one);
+    let near = Rates {
+        one,
+        all: rate(best(|| copy_all(&mut all, NEAR)), threads * NEAR),
+        short_row,
+        row: row::<LINES>(&mut all[..1], NEAR, one),
+    };
+    let one = rate(best(|| copy_each(&mut all, size)), threads * size);
+    let far = Rates {
+        one,
+        all: rate(best(|| copy_all(&mut all, size)), threads * size),
+        // Those of a line are copied soon after each other.
+        short_row,
+        row: row::<LINES>(&mut all, size, one),
+    };
+    Ok(Measured { near, far, cache: cache as u64 })
 }
 
-/// A source and a destination.
-fn buffers() -> Result<(Vec<u8>, Vec<u8>)> {
-    Ok((buffer(1)?, buffer(2)?))
+/// The size of the largest cache of a processor.
+fn last_cache() -> usize {
+    let size = |index| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let text = std::fs::read_to_string(path).ok()?;
+        text.trim().strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1 << 10)
+    };
+    (0..8).filter_map(size).max().filter(|size| *size > 0).unwrap_or(USUAL_CACHE)
 }
 
-fn buffer(value: u8) -> Result<Vec<u8>> {
+fn buffer(size: usize, value: u8) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    lists::reserve(&mut bytes, BYTES)?;
-    bytes.resize(BYTES, value);
+    lists::reserve(&mut bytes, size)?;
+    bytes.resize(size, value);
     Ok(bytes)
 }
 
-/// Seconds per row, beyond those of its bytes: short rows are gathered.
-fn row(rate: f64) -> Result<f64> {
-    let (from, mut to) = buffers()?;
-    let rows = BYTES / ROW;
-    // As in a transfer, the compiler does not know the size: it would replace the call by a move of a register.
-    let size = std::hint::black_box(ROW);
-    let gather = |to: &mut [u8]| {
-        let started = Instant::now();
-        for (index, row) in to.chunks_exact_mut(ROW).enumerate() {
-            let (head, token) = (index / (rows / HEADS), index % (rows / HEADS));
-            let at = (token * HEADS + head) * ROW;
-            row[..size].copy_from_slice(&from[at..at + size]);
-        }
-        started.elapsed().as_secs_f64()
-    };
-    let best = (0..ROUNDS).map(|_| gather(&mut to)).fold(f64::INFINITY, f64::min);
-    Ok(((best - BYTES as f64 / rate) / rows as f64).max(0.0))
+fn rate(seconds: f64, bytes: usize) -> f64 {
+    bytes as f64 / seconds.max(1e-9)
 }
 
-/// The best of a few rounds.
-fn rate(threads: usize) -> Result<f64> {
-    let mut buffers = (0..threads).map(|_| buffers()).collect::<Result<Vec<_>>>()?;
-    let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
-        best = best.min(copy_all(&mut buffers));
-    }
-    Ok((threads * BYTES) as f64 / best.max(1e-9))
+/// The duration of the shortest of a few rounds.
+fn best(round: impl FnMut() -> f64) -> f64 {
+    std::iter::repeat_with(round).take(ROUNDS).fold(f64::INFINITY, f64::min)
 }
 
-/// Duration of the slowest thread in seconds.
-fn copy_all(buffers: &mut [(Vec<u8>, Vec<u8>)]) -> f64 {
-    let copy = |(from, to): &mut (Vec<u8>, Vec<u8>)| {
-        let started = Instant::now();
-        to.copy_from_slice(from);
-        started.elapsed().as_secs_f64()
-    };
+fn copy((from, to): &mut Buffers, size: usize) -> f64 {
+    let started = Instant::now();
+    to[..size].copy_from_slice(&from[..size]);
+    started.elapsed().as_secs_f64()
+}
+
+/// Duration of one thread for all of them.
+fn copy_each(buffers: &mut [Buffers], size: usize) -> f64 {
+    buffers.iter_mut().map(|pair| copy(pair, size)).sum()
+}
+
+/// Duration of the slowest of as many threads.
+fn copy_all(buffers: &mut [Buffers], size: usize) -> f64 {
     let Some((own, others)) = buffers.split_first_mut() else { return f64::INFINITY };
     std::thread::scope(|scope| {
-        let spawn = |pair| thread::spawn_scoped(scope, "kvmem-rate", move || copy(pair)).ok();
+        let spawn = |pair| thread::spawn_scoped(scope, "kvmem-rate", move || copy(pair, size)).ok();
         let started: Vec<_> = others.iter_mut().filter_map(spawn).collect();
-        let slowest = copy(own);
+        let slowest = copy(own, size);
         started.into_iter().filter_map(|thread| thread.join().ok()).fold(slowest, f64::max)
     })
+}
+
+/// Seconds per row of `SIZE` bytes, beyond those of its bytes: rows of the first `size` bytes are gathered by one thread.
+fn row<const SIZE: usize>(buffers: &mut [Buffers], size: usize, rate: f64) -> f64 {
+    // As in a transfer, the compiler does not know the size: it would replace the call by a move of a register.
+    let row_size = std::hint::black_box(SIZE);
+    let of_buffer = size / SIZE / HEADS * HEADS;
+    let gather = |(from, to): &mut Buffers| {
+        for (index, row) in to.chunks_exact_mut(SIZE).take(of_buffer).enumerate() {
+            let (head, token) = (index / (of_buffer / HEADS), index % (of_buffer / HEADS));
+            let at = (token * HEADS + head) * SIZE;
+            row[..row_size].copy_from_slice(&from[at..at + row_size]);
+        }
+    };
+    let rows = buffers.len() * of_buffer;
+    let seconds = best(|| {
+        let started = Instant::now();
+        buffers.iter_mut().for_each(gather);
+        started.elapsed().as_secs_f64()
+    });
+    ((seconds - (rows * SIZE) as f64 / rate) / rows as f64).max(0.0)
 }
 
 #[cfg(test)]
@@ -122,17 +180,27 @@ mod tests {
 
     #[test]
     fn short_rows_take_longer_than_their_bytes() {
-        let rates = Measured { one: 10e9, all: 20e9, row: 5e-9 };
+        let rates = Rates { one: 10e9, all: 20e9, short_row: 5e-9, row: 10e-9 };
         let rate =
             |size: u64, threads| 1e6 * size as f64 / rates.seconds(1_000_000 * size, 1_000_000, threads);
         assert!((rate(64, 1) / (64.0 / 11.4e-9) - 1.0).abs() < 1e-9);
         assert!((rate(64, 2) / rate(64, 1) - 2.0).abs() < 1e-9);
+        assert!((rate(128, 1) / (128.0 / 22.8e-9) - 1.0).abs() < 1e-9, "no line has two");
         assert!(rate(1 << 20, 1) > 0.999 * 10e9, "long rows cost nothing");
+    }
+
+    #[test]
+    fn what_the_caches_cannot_have_is_copied_at_the_rates_of_memory() {
+        let rates = |one| Rates { one, all: one, short_row: 0.0, row: 0.0 };
+        let measured = Measured { near: rates(40e9), far: rates(10e9), cache: 32 << 20 };
+        let rate = |bytes: u64| bytes as f64 / measured.rates(bytes).seconds(bytes, 1, 1);
+        assert!(rate(16 << 20) > 39e9 && rate((16 << 20) + 1) < 11e9);
     }
 
     #[test]
     fn a_machine_copies_something() {
         let (plain, rows) = (seconds(1 << 20, 1, 1).unwrap(), seconds(1 << 20, 1 << 14, 1).unwrap());
         assert!(plain > 0.0 && rows.is_finite() && plain <= rows);
+        assert!(last_cache() >= 1 << 20);
     }
 }
