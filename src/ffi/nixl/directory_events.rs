@@ -61,8 +61,8 @@ pub struct kvmem_directory_event {
     pub incarnation: u64,
     /// Version of the entry; as incarnation.
     pub version: u64,
-    /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
-    /// reported; empty for other kinds.
+    /// The cause, and what to do, for KVMEM_DIRECTORY_INVALID, KVMEM_DIRECTORY_SUPERSEDED,
+    /// KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESTORED and KVMEM_DIRECTORY_FULL; empty for other kinds.
     pub message: *const c_char,
 }
 
@@ -71,6 +71,13 @@ pub(in crate::ffi) fn value(events: Vec<Event>) -> Events {
     let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
     let message = |change: &Change| match change {
         Change::Invalid(reason) => text(reason),
+        Change::Superseded => text(
+            "another process has published an agent of this name, and peers find that one; give each agent a name of its own, or \
+             publish again to replace the entry",
+        ),
+        Change::Restored => text(
+            "the entry was missing or damaged, and is published again; peers that watch may have seen the agent withdrawn",
+        ),
         Change::Interrupted(error) | Change::Full(error) => text(error.message()),
         _ => CString::default(),
     };
