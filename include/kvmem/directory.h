@@ -358,8 +358,8 @@ typedef struct kvmem_directory_event {
     uint64_t incarnation;
     /// Version of the entry; as incarnation.
     uint64_t version;
-    /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
-    /// reported; empty for other kinds.
+    /// The cause, and what to do, for KVMEM_DIRECTORY_INVALID, KVMEM_DIRECTORY_SUPERSEDED,
+    /// KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESTORED and KVMEM_DIRECTORY_FULL; empty for other kinds.
     const char *message;
 } kvmem_directory_event;
 
