@@ -373,6 +373,10 @@ GROUPS = [
          session("to host memory", "offload", "memory"), session("from host memory", "restore", "memory"),
          session("to a file", "offload", "file"), session("from a file", "restore", "file"),
      ]),
+    ("24. The Python package above C", "Pairs as an array of NumPy, others in every step. Measured beside other work.", ["cpu-2-cores/24-python"], ["result"], [
+        (f"`Transfer.submit`, {pairs} pairs", "3 µs" if pairs == 64 else "–", q("cpu-2-cores/24-python", "us above", call=f"submit, {pairs} pairs"))
+        for pairs in (1, 64, 256)
+    ] + [("`Transfer.poll`", "1 µs", q("cpu-2-cores/24-python", "us above", call="poll"))]),
     ("Footprint", "", ["cpu-2-cores/footprint"], ["result"], [
         ("size of the stripped library", "5 MB", q("cpu-2-cores/footprint", "MB", name="footprint-size")),
         ("loading it", "10 ms", q("cpu-2-cores/footprint", "ms", name="footprint-load")),

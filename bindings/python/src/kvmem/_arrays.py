@@ -36,14 +36,16 @@ def results(out: Any, item: str) -> Any:
 
 def block_pairs(pairs: Pairs) -> tuple[Any, int]:
     """An array of kvmem_block_pair for C, and its length."""
-    if type(pairs).__module__ == "numpy" or hasattr(pairs, "__array_interface__"):
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise _errors.InvalidArgument(f"pairs have the shape {pairs.shape}; expected (n, 2)")
-        kind = pairs.dtype
-        if kind.kind == "u" and kind.itemsize == 4 and kind.isnative:
-            if not pairs.flags.c_contiguous:
-                pairs = pairs.copy()
-            return ffi.from_buffer(_PAIRS, pairs), len(pairs)
+    kind = getattr(pairs, "dtype", None)
+    if kind is not None and (kind is _uint32 or hasattr(pairs, "__array_interface__")):
+        shape = pairs.shape
+        if len(shape) != 2 or shape[1] != 2:
+            raise _errors.InvalidArgument(f"pairs have the shape {shape}; expected (n, 2)")
+        if kind is _uint32 or _is_uint32(kind):
+            try:
+                return ffi.from_buffer(_PAIRS, pairs), shape[0]
+            except (ValueError, BufferError):  # not contiguous
+                return ffi.from_buffer(_PAIRS, pairs.copy()), shape[0]
         pairs = pairs.tolist()
     try:
         made = [(int(source), int(destination)) for source, destination in pairs]
@@ -52,3 +54,15 @@ def block_pairs(pairs: Pairs) -> tuple[Any, int]:
         raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
     except (TypeError, ValueError) as error:
         raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None
+
+
+_uint32: Any = None
+"""The element type of the last array of uint32. NumPy has one object for it, and each look at its properties takes time."""
+
+
+def _is_uint32(kind: Any) -> bool:
+    global _uint32
+    if kind.kind == "u" and kind.itemsize == 4 and kind.isnative:
+        _uint32 = kind
+        return True
+    return False

@@ -107,11 +107,11 @@ class Options:
     __slots__ = ("c", "kept")
 
     def __init__(self, struct: str, /, **fields: Any) -> None:
-        pointer, size, kinds = _struct(struct)
-        self.c = ffi.new(pointer)
+        pointer, size, kinds = _structs.get(struct) or _struct(struct)
+        self.c = c = ffi.new(pointer)
         self.kept: list[Any] = []
         if size:
-            self.c.struct_size = size
+            c.struct_size = size
         for field, value in fields.items():
             if value is not None:
                 self.set(field, kinds[field], value)

@@ -56,6 +56,7 @@ class TransferInfo(NamedTuple):
 
 
 _ERROR = ffi.typeof("kvmem_error **")
+_NO_FLAGS = k.SubmitFlags(0)
 
 class Transfer(Handle):
     """Moves blocks between two layouts, run by run. A run is in flight from `submit` to its end, which `wait`, `await` and the queue
@@ -127,7 +128,7 @@ class Transfer(Handle):
         source_table: Table | None = None,
         destination_table: Table | None = None,
         num_tokens: int = 0,
-        flags: k.SubmitFlags = k.SubmitFlags(0),
+        flags: k.SubmitFlags = _NO_FLAGS,
         checksums: Any = None,
         notification: bytes | None = None,
         timeout: float | None = None,
@@ -177,7 +178,7 @@ class Transfer(Handle):
         source_table: Table | None = None,
         destination_table: Table | None = None,
         num_tokens: int = 0,
-        flags: k.SubmitFlags = k.SubmitFlags(0),
+        flags: k.SubmitFlags = _NO_FLAGS,
         checksums: Any = None,
         notification: bytes | None = None,
         timeout: float | None = None,
@@ -214,15 +215,13 @@ class Transfer(Handle):
             c.pairs, c.num_pairs = array, count
         elif checksums is not None:
             raise _errors.InvalidArgument("checksums are of pairs, and there are none")
-        for field, table in (("source_table", source_table), ("destination_table", destination_table)):
-            if table is not None:
-                ids = block_ids(table.blocks)
-                made = ffi.new("kvmem_block_table *", (ids, len(ids), table.first_token, table.token_step))
-                options.kept += [ids, made]
-                setattr(c, field, made)
+        if source_table is not None:
+            c.source_table = _block_table(source_table, options)
+        if destination_table is not None:
+            c.destination_table = _block_table(destination_table, options)
         if num_tokens:
             c.num_tokens = num_tokens
-        if flags:
+        if flags is not _NO_FLAGS:  # the default; a look at flags takes as long as the rest
             c.flags = flags
         if checksums is not None:
             sums = block_ids(checksums)
@@ -384,6 +383,13 @@ class Transfer(Handle):
     def _describe(self) -> str:
         status = lib.kvmem_transfer_poll(self._handle, ffi.NULL)
         return {0: "ended", 1: "in flight", int(k.Status.INVALID_STATE): "not submitted"}.get(status) or "failed"
+
+
+def _block_table(table: Table, options: Options) -> Any:
+    ids = block_ids(table.blocks)
+    made = ffi.new("kvmem_block_table *", (ids, len(ids), table.first_token, table.token_step))
+    options.kept += [ids, made]
+    return made
 
 
 def move(
