@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares moved heads or tokens with their source, in host memory, in place.
 
-use super::NONE_LEFT;
-use super::differences::Differences;
+use super::differences::{Differences, NONE_LEFT};
 use super::host::canonical_checksums;
 use super::moved_list::MovedList;
 use crate::base::{Result, fail};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::checksum::in_part;
-use self::differences::Differences;
+use self::differences::{Differences, NONE_LEFT};
 use self::elements::Elements;
 use self::moved_list::MovedList;
 use self::tokens::Tokens;
@@ -26,10 +26,6 @@ use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::{Plan, Selection};
 use crate::run::{Findings, Outcome, Stop, Verify};
-
-/// The blocks differed, but not when they were compared one by one.
-const NONE_LEFT: &str = "When they were compared one by one after that, none differed, so none is listed: something writes to the \
-                         blocks during the run. Move them again without that";
 
 /// What is done with the moved blocks.
 pub struct Verification {

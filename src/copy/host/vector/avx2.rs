@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! x86-64 processors with AVX2.
 #![allow(unsafe_code)]
+// The contract of each function is that of portable.rs.
+#![allow(clippy::missing_safety_doc)]
 
 use std::arch::x86_64::{
     __m256i, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_loadu2_m128i,
@@ -44,8 +46,6 @@ pub fn prefetch_into_first_level(address: *const u8) {
 }
 
 impl Vector {
-    /// # Safety
-    /// All bytes are readable.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub unsafe fn load(from: *const u8) -> Self {
@@ -53,10 +53,6 @@ impl Vector {
         Self(unsafe { _mm256_loadu_si256(from.cast()) })
     }
 
-    /// Loads the low and the high lane.
-    ///
-    /// # Safety
-    /// All bytes of both are readable.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub unsafe fn load_lanes([low, high]: [*const u8; 2]) -> Self {
@@ -64,8 +60,6 @@ impl Vector {
         Self(unsafe { _mm256_loadu2_m128i(high.cast(), low.cast()) })
     }
 
-    /// # Safety
-    /// All bytes are writable.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub unsafe fn store(self, to: *mut u8) {
@@ -73,10 +67,6 @@ impl Vector {
         unsafe { _mm256_storeu_si256(to.cast(), self.0) };
     }
 
-    /// Stores the low and the high lane.
-    ///
-    /// # Safety
-    /// All bytes of both are writable.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub unsafe fn store_lanes(self, [low, high]: [*mut u8; 2]) {
@@ -85,9 +75,6 @@ impl Vector {
     }
 
     /// Stores past the caches.
-    ///
-    /// # Safety
-    /// All bytes are writable, and the address is a multiple of the size of a vector.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub unsafe fn stream(self, to: *mut u8) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! 64-bit Arm processors, all of which have NEON.
 #![allow(unsafe_code)]
+// The contract of each function is that of portable.rs.
+#![allow(clippy::missing_safety_doc)]
 
 use std::arch::aarch64::{
     uint8x16_t, vld1q_u8, vreinterpretq_u8_u16, vreinterpretq_u8_u32, vreinterpretq_u8_u64,
@@ -43,36 +45,24 @@ pub fn prefetch_into_first_level(address: *const u8) {
 }
 
 impl Vector {
-    /// # Safety
-    /// All bytes are readable.
     #[inline]
     pub unsafe fn load(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::load_lanes([from, from.add(LANE)]) }
     }
 
-    /// Loads the low and the high lane.
-    ///
-    /// # Safety
-    /// All bytes of both are readable.
     #[inline]
     pub unsafe fn load_lanes(lanes: [*const u8; 2]) -> Self {
         // SAFETY: the caller's promise.
         Self(lanes.map(|lane| unsafe { vld1q_u8(lane) }))
     }
 
-    /// # Safety
-    /// All bytes are writable.
     #[inline]
     pub unsafe fn store(self, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { self.store_lanes([to, to.add(LANE)]) };
     }
 
-    /// Stores the low and the high lane.
-    ///
-    /// # Safety
-    /// All bytes of both are writable.
     #[inline]
     pub unsafe fn store_lanes(self, [low, high]: [*mut u8; 2]) {
         // SAFETY: the caller's promise.
@@ -84,9 +74,6 @@ impl Vector {
 
     /// Stores with the hint that the bytes are not read soon. Processors that detect writes of whole lines do not read the lines
     /// first either way; the hint says that the lines are not worth a place in the caches.
-    ///
-    /// # Safety
-    /// All bytes are writable.
     #[inline]
     pub unsafe fn stream(self, to: *mut u8) {
         let [low, high] = self.0;

@@ -71,7 +71,7 @@ impl Vector {
     /// The same as [`Self::store`].
     ///
     /// # Safety
-    /// All bytes are writable.
+    /// All bytes are writable, and the address is a multiple of the size of a vector.
     #[inline]
     pub unsafe fn stream(self, to: *mut u8) {
         // SAFETY: the caller's promise.

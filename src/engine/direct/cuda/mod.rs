@@ -21,10 +21,9 @@ use self::graphs::{CapturedCopy, GraphMethod};
 use self::work::method_limits::MethodLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
 use crate::base::{Mutex, MutexGuard, Result, ensure, fail, guarded};
-use crate::copy::gpu::device::device_state::DeviceState;
+use crate::copy::gpu::DeviceState;
 use crate::copy::gpu::gpu_sides::{CudaSides, executor};
-use crate::cuda::quiet::Capture;
-use crate::cuda::stream::CallerStream;
+use crate::cuda::{CallerStream, Capture};
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::outcome;
 use crate::engine::preferences::Preferences;
@@ -32,9 +31,7 @@ use crate::engine::{Candidate, Engine, OnStreams};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::region::Contexts;
-use crate::run::method::TransferMethod;
-use crate::run::spares::Spares;
-use crate::run::ticket::Ticket;
+use crate::run::{Spares, Ticket, TransferMethod};
 
 /// How long a waiting thread polls before it sleeps: most runs end sooner.
 const SPIN: Duration = Duration::from_millis(20);

@@ -10,10 +10,9 @@ use super::cuda_run::CudaRun;
 use super::run_cell::{Abandon, RunCell, State};
 use super::watcher::{Exhausted, Watched};
 use crate::base::{Error, MutexGuard, Pool, Result, Shared, fail, guarded, log};
-use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::device::resource::Resource;
-use crate::cuda::stream::CallerStream;
-use crate::run::spares::Spares;
+use crate::copy::gpu::{DeviceState, Resource};
+use crate::cuda::CallerStream;
+use crate::run::Spares;
 
 /// A run and its state.
 #[derive(Default)]
