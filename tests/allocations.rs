@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use kvmem::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
+use kvmem::layout::{AllocationConfig, Arrangement, Dimensions, Geometry, Layout, LayoutSource};
 use kvmem::region::SystemConfig;
 use kvmem::transfer::{BlockPair, BlockTable, Preferences, Step, TokenTables, Transfer, TransferRequest};
 
@@ -85,6 +85,11 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+fn built(dimensions: Dimensions, kind: Arrangement) -> Arc<Layout> {
+    let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
+    Layout::build(Geometry::new(dimensions, kind).unwrap(), memory, None).unwrap()
+}
+
 /// Blocks of eight pieces of `piece` bytes.
 fn layout(kind: Arrangement, piece: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
@@ -96,8 +101,7 @@ fn layout(kind: Arrangement, piece: u64) -> Arc<Layout> {
         dtype_width: 1,
         ..Dimensions::ONE
     };
-    let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::allocate(dimensions, kind, memory).unwrap()
+    built(dimensions, kind)
 }
 
 /// Returns scattered blocks, different ones in each round.
@@ -199,8 +203,7 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
         num_heads: Some(8),
         ..Dimensions::ONE
     };
-    let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
+    built(dimensions, Arrangement::FULLY_CONTIGUOUS)
 }
 
 /// Cases: whole blocks; blocks of different sizes, starting and ending inside a block; every second token.

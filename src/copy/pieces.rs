@@ -109,8 +109,7 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Order};
-    use crate::region::SystemConfig;
+    use crate::layout::{Arrangement, Dimensions, Order};
 
     fn pieces(layers: &[u64], outers: u64, outer_stride: u64) -> Pieces {
         let mut pieces =
@@ -147,8 +146,7 @@ mod tests {
         let dimensions = Dimensions { page_size: 16, inner_dim: 64, num_heads: None, ..Dimensions::small() };
         let order = Order::parse("L/OCBN").unwrap();
         let kind = Arrangement::tight(order);
-        let memory = AllocationConfig::System(SystemConfig::default());
-        let layout = Layout::allocate(dimensions, kind, memory).unwrap();
+        let layout = Layout::in_host(dimensions, kind);
         let pieces = Pieces::new(&layout, &Slots::all(layout.geometry()));
         assert_eq!((pieces.layers.len(), pieces.outers, pieces.size), (2 * 2 * 16, 64, 2));
         let mut expected = Vec::new();

@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use super::arrangement::Arrangement;
-use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
 use super::placement::Placement;
@@ -49,11 +47,19 @@ impl Layout {
             LayoutSource::Registrations(registrations) => adopt(geometry, registrations, agent),
         }
     }
+}
+
+#[cfg(test)]
+impl Layout {
+    /// A layout in host memory.
+    pub fn in_host(dimensions: super::Dimensions, arrangement: super::Arrangement) -> Arc<Self> {
+        Self::allocate(dimensions, arrangement, AllocationConfig::System(SystemConfig::default())).unwrap()
+    }
 
     /// A local layout in one new allocation.
     pub fn allocate(
-        dimensions: Dimensions,
-        arrangement: Arrangement,
+        dimensions: super::Dimensions,
+        arrangement: super::Arrangement,
         allocation: AllocationConfig,
     ) -> Result<Arc<Self>> {
         Self::build(Geometry::new(dimensions, arrangement)?, LayoutSource::Allocate(allocation), None)
@@ -61,8 +67,8 @@ impl Layout {
 
     /// A local layout in regions of the caller.
     pub fn place(
-        dimensions: Dimensions,
-        arrangement: Arrangement,
+        dimensions: super::Dimensions,
+        arrangement: super::Arrangement,
         regions: Vec<Arc<Region>>,
     ) -> Result<Arc<Self>> {
         Self::build(Geometry::new(dimensions, arrangement)?, LayoutSource::Regions(regions), None)

@@ -58,17 +58,13 @@ impl<T: Send + Sync> Forget for LayoutCache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
-    use crate::region::SystemConfig;
+    use crate::layout::{Arrangement, Dimensions};
 
     static NUMBERS: LayoutCache<u8> = LayoutCache::new();
 
     #[test]
     fn a_value_is_dropped_when_it_is_replaced_or_with_its_layout() {
-        let layout = || {
-            let memory = AllocationConfig::System(SystemConfig::default());
-            Layout::allocate(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
-        };
+        let layout = || Layout::in_host(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS);
         let (first, second) = (layout(), layout());
         assert!(NUMBERS.get(&first).is_none());
         let [one, two, other] = [1, 2, 3].map(Arc::new);

@@ -126,14 +126,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Order};
+    use crate::layout::{Arrangement, Dimensions, Order};
     use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{Region, SystemConfig};
 
     fn layout() -> std::sync::Arc<Layout> {
-        let memory = AllocationConfig::System(SystemConfig::default());
         let dimensions = Dimensions { num_blocks: 12, num_layers: 2, ..Dimensions::small() };
-        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
+        Layout::in_host(dimensions, Arrangement::FULLY_CONTIGUOUS)
     }
 
     fn plan(layout: &Layout, pairs: &[BlockPair], layers: Option<PairedRange>) -> Plan {

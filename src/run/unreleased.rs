@@ -139,9 +139,9 @@ fn still_written(transfer: LogId, address: u64, is_abandoned: bool) -> Error {
 mod tests {
     use super::*;
     use crate::base::Status;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
+    use crate::layout::{Arrangement, Dimensions, Layout};
     use crate::plan::{BlockPair, PairedRange, Wanted};
-    use crate::region::{DiskConfig, Region, SystemConfig};
+    use crate::region::{DiskConfig, Region};
 
     const SIZE: u64 = 1 << 20;
 
@@ -150,8 +150,7 @@ mod tests {
     }
 
     fn memory() -> Arc<Layout> {
-        let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
+        Layout::in_host(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS)
     }
 
     fn heads(first: u64) -> Wanted {

@@ -127,14 +127,12 @@ mod tests {
 
     use super::*;
     use crate::engine::preferences::Preferences;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
+    use crate::layout::{Arrangement, Dimensions};
     use crate::plan::{PairedRange, Wanted};
-    use crate::region::SystemConfig;
 
     fn layout(num_layers: u64) -> Arc<Layout> {
         let dimensions = Dimensions { num_blocks: 12, num_layers, ..Dimensions::small() };
-        let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
+        Layout::in_host(dimensions, Arrangement::FULLY_CONTIGUOUS)
     }
 
     fn pair(source: &Layout, destination: &Layout, request: TransferRequest<'_>) -> Arc<LayoutPair> {

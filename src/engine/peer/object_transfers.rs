@@ -182,9 +182,9 @@ impl<'a> ObjectParts<'a> {
 mod tests {
     use super::*;
     use crate::base::Status;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
+    use crate::layout::{Arrangement, Dimensions};
     use crate::plan::{BlockPair, PairedRange, Wanted};
-    use crate::region::{ObjectConfig, Region, SystemConfig};
+    use crate::region::{ObjectConfig, Region};
 
     /// A block has 3 layers of 2 outer slots of 64 bytes.
     const BLOCK: u64 = 384;
@@ -207,8 +207,7 @@ mod tests {
     }
 
     fn host(kind: Arrangement) -> Arc<Layout> {
-        let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions(), kind, memory).unwrap()
+        Layout::in_host(dimensions(), kind)
     }
 
     const SEPARATE: Arrangement = Arrangement::LAYER_SEPARATE_OUTER_FIRST;

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use super::peer_run::NixlRun;
 use super::*;
 use crate::base::Mutex;
-use crate::layout::{AllocationConfig, Arrangement, Dimensions};
+use crate::layout::{Arrangement, Dimensions};
 use crate::nixl::panic_in_step;
 use crate::plan::{BlockPair, Wanted};
-use crate::region::SystemConfig;
 use crate::run::queue::Queue;
 use crate::run::{Account, Completion, PartSequence, RunHolds, Steps, Ticket};
 
@@ -20,8 +19,7 @@ fn account() -> Account {
 
 fn layout() -> Arc<Layout> {
     let dimensions = Dimensions { inner_dim: 64, ..Dimensions::ONE };
-    let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
+    Layout::in_host(dimensions, Arrangement::FULLY_CONTIGUOUS)
 }
 
 /// A transfer of one block.

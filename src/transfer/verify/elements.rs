@@ -58,18 +58,14 @@ impl Elements {
 mod tests {
     use super::*;
     use crate::base::Status;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
+    use crate::layout::{Arrangement, Dimensions, Layout};
     use crate::plan::{BlockPair, PairedRange, Wanted};
-    use crate::region::SystemConfig;
     use crate::transfer::transfer_request::Step;
 
     /// Another thread writes to the blocks between the two comparisons.
     #[test]
     fn blocks_that_differed_once_are_corrupt_though_none_differs_afterwards() {
-        let memory = || {
-            let memory = AllocationConfig::System(SystemConfig::default());
-            Layout::allocate(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
-        };
+        let memory = || Layout::in_host(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS);
         let (from, to) = (memory(), memory());
         let pairs = [BlockPair { source: 0, destination: 1 }, BlockPair { source: 1, destination: 0 }];
         let heads = Some(PairedRange { source: 0, destination: 0, count: 4 });

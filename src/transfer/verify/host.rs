@@ -197,9 +197,8 @@ mod tests {
     use super::*;
     use crate::base::Status;
     use crate::base::file_systems::FileSystems;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
+    use crate::layout::{Arrangement, Dimensions};
     use crate::plan::{BlockPair, Slots};
-    use crate::region::SystemConfig;
     use crate::transfer::{Step, Transfer, TransferRequest};
 
     /// Work that occupies a thread until the sender is dropped.
@@ -212,8 +211,7 @@ mod tests {
     }
 
     fn layout(dimensions: Dimensions) -> Arc<Layout> {
-        let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
+        Layout::in_host(dimensions, Arrangement::FULLY_CONTIGUOUS)
     }
 
     #[test]

@@ -6,9 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::Status;
 use crate::copy::host::copy_rows;
-use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, Order, Placement};
+use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Layout, Order, Placement};
 use crate::plan::{BlockPair, Outline, PairedRange, Wanted};
-use crate::region::SystemConfig;
 use crate::run::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.
@@ -21,8 +20,7 @@ fn layout(kind: Arrangement) -> Arc<Layout> {
         dtype_width: 2,
         ..Dimensions::ONE
     };
-    let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::allocate(dimensions, kind, memory).unwrap()
+    Layout::in_host(dimensions, kind)
 }
 
 fn plan(source: &Layout, destination: &Layout, by_layer: bool) -> Plan {

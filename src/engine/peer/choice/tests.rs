@@ -3,9 +3,8 @@
 
 use super::*;
 use crate::engine::cost::requests::RequestRates;
-use crate::layout::{AllocationConfig, Arrangement, Dimensions};
+use crate::layout::{Arrangement, Dimensions};
 use crate::plan::{BlockPair, Wanted};
-use crate::region::SystemConfig;
 
 const LAYERS: u64 = 4;
 const OUTERS: u64 = 2;
@@ -28,8 +27,7 @@ fn choice([remote, local]: [Arrangement; 2], piece: u64) -> Choice {
             ..Dimensions::ONE
         };
         // No page is touched.
-        let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions, kind, memory).unwrap()
+        Layout::in_host(dimensions, kind)
     };
     let (local, remote) = (layout(local), layout(remote));
     let pair = |index: u64| BlockPair {

@@ -290,9 +290,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
+    use crate::layout::{Arrangement, Dimensions};
     use crate::plan::{BlockPair, Wanted};
-    use crate::region::SystemConfig;
 
     const BLOCKS: u32 = 12;
 
@@ -305,8 +304,7 @@ mod tests {
             num_heads: None,
             ..Dimensions::small()
         };
-        let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions, kind, memory).unwrap()
+        Layout::in_host(dimensions, kind)
     }
 
     /// From the layout of one kind to that of another, with requests of few bytes and descriptors.

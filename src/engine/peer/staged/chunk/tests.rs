@@ -7,9 +7,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, Order};
+use crate::layout::{Arrangement, Dimensions, Layout, Order};
 use crate::plan::{BlockPair, LoopOrder, PairedRange, Wanted};
-use crate::region::SystemConfig;
 
 const BLOCKS: u64 = 6;
 /// Where the simulated slot is.
@@ -27,7 +26,7 @@ fn layout(order: &str) -> Arc<Layout> {
         ..Dimensions::ONE
     };
     let kind = Arrangement::tight(Order::parse(order).unwrap());
-    Layout::allocate(dimensions, kind, AllocationConfig::System(SystemConfig::default())).unwrap()
+    Layout::in_host(dimensions, kind)
 }
 
 fn orders() -> impl Strategy<Value = &'static str> {
