@@ -16,7 +16,7 @@ STARTED := $(shell date +%s)
 .NOTPARALLEL:
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls demo \
-    demo-llama llama-package bench bench-llama \
+    demo-llama demo-vllm llama-package bench bench-llama \
     gpu-bundle engine-bundle wheel python-versions header kernels clean
 
 all: build
@@ -34,6 +34,9 @@ help:
 	@echo "make demo-llama"
 	@echo "              the same with llama.cpp, which it builds first: a model continues in another process"
 	@echo "              (DEMO_ARGS='--tokens=2048 --model=gqa' passes options to the program)"
+	@echo "make demo-vllm"
+	@echo "              an unmodified vLLM for the CPU keeps blocks by kvmem, also after a restart; installs it once, 2.2 GiB"
+	@echo "              (DEMO_ARGS=--small: fewer cases; make test runs them if vLLM is already installed)"
 	@echo "make engines-test"
 	@echo "              the same program as tests of label engines: seven models, small; make test runs them too if"
 	@echo "              llama.cpp is already built"
@@ -239,6 +242,12 @@ demo-llama: llama-package
 	@$(call BUILD_WITH_LLAMA,examples/cpp/05_llama_cpp,$(LLAMA_DEMO)/build)
 	@echo
 	@$(WITH_NIXL) $(LLAMA_DEMO)/build/llama_handover $(DEMO_ARGS)
+
+# vLLM with the wheel, as a user has it.
+demo-vllm: wheel
+	@python=$$(scripts/vllm-env.sh) && rm -rf build/vllm/site && \
+	    "$$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target build/vllm/site build/wheels/kvmem-*.whl && \
+	    PYTHONPATH="$(CURDIR)/build/vllm/site" examples/python/vllm/demo.py "$$python" $(DEMO_ARGS)
 
 # Row 20 of the benches.
 bench-llama: llama-package

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python.sh SOURCE PREFIX BUILD wheel|test|test_cuda|types|notebook|conformance|page: makes the wheel from an installed prefix, and tests what pip
+# python.sh SOURCE PREFIX BUILD wheel|test|vllm_logic|vllm|test_cuda|types|notebook|conformance|page: makes the wheel from an installed prefix, and tests what pip
 # installs of it. KVMEM_LIBRARY is not set: the library is that of the wheel.
 set -euo pipefail
 source=$1 prefix=$2 build=$3 what=$4
@@ -30,6 +30,8 @@ wheel)
     env -i "$tools/python" -I -S "$here/bare.py" "$build/bare"
     ;;
 test) tests "$here"/test_{imports,regions,layouts,transfers,misuse,peers}.py ;;
+vllm_logic) tests "$here/test_vllm.py" ;;
+vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
 test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here/test_cuda.py" ;;
 types)
     cd "$site"

@@ -70,3 +70,17 @@ def test_structs_are_those_of_the_compiler(tmp_path):
     checks = [f'_Static_assert({expression} == {value}, "{expression}");' for expression, value in rows.items()]
     source.write_text("\n".join(["#include <stddef.h>", *(f"#include <{header}>" for header in headers), *checks, ""]))
     subprocess.run([compiler, "-std=c11", f"-I{include}", "-fsyntax-only", source], check=True, timeout=60)
+
+
+def test_tools_can_read_all_objects_in_modules():
+    """vLLM reads the __dict__ of each object in each module."""
+    import importlib
+    import pkgutil
+    import sys
+
+    for module in pkgutil.iter_modules(kvmem.__path__):
+        if module.name.startswith("_"):  # kvmem.torch needs PyTorch
+            importlib.import_module(f"kvmem.{module.name}")
+    for name in [name for name in sys.modules if name.split(".")[0] == "kvmem"]:
+        for value in list(vars(sys.modules[name]).values()):
+            hasattr(value, "__dict__")

@@ -14,7 +14,13 @@ from typing import Any
 
 from kvmem._library import ffi
 
-_libc: Any = ffi.dlopen(None)
+
+class _Process:
+    """Not in the module itself: tools that read the `__dict__` of all objects in modules, such as vLLM, find that cffi raises for it."""
+
+    libc: Any = ffi.dlopen(None)
+
+
 _SEMAPHORE_SIZE = 64  # at least sizeof(sem_t) of each libc
 _LOOKING = 1.0  # seconds after the last close in which a thread looks
 
@@ -26,13 +32,13 @@ _look_until = 0.0
 
 def callback() -> Any:
     """The release callback."""
-    return ffi.cast("kvmem_release_callback", ffi.addressof(_libc, "sem_post"))
+    return ffi.cast("kvmem_release_callback", ffi.addressof(_Process.libc, "sem_post"))
 
 
 def hold(kept: object) -> Any:
     """Keeps an object until the callback was called with the returned user_data."""
     semaphore = ffi.new("uint64_t[]", _SEMAPHORE_SIZE // 8)
-    _libc.sem_init(semaphore, 0, 0)
+    _Process.libc.sem_init(semaphore, 0, 0)
     with _lock:
         _held[int(ffi.cast("uintptr_t", semaphore))] = (semaphore, kept)
     _drop_released()
@@ -54,7 +60,7 @@ def held() -> int:
 def _drop_released() -> bool:
     """Drops what was released. Returns whether objects are still kept."""
     with _lock:
-        ended = [key for key, (semaphore, _) in _held.items() if _libc.sem_trywait(semaphore) == 0]
+        ended = [key for key, (semaphore, _) in _held.items() if _Process.libc.sem_trywait(semaphore) == 0]
         dropped = [_held.pop(key) for key in ended]
         left = bool(_held)
     # Outside of the lock: freeing an object may close handles.

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="import-not-found, unused-ignore"
+# pyright: reportMissingImports=false
+"""vLLM's cache groups as kvmem's layouts: a group's layers have pages of one size, and share block ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import kvmem
+
+
+@dataclass(frozen=True)
+class Group:
+    """A cache group: layers that share block ids."""
+
+    number: int
+    layers: tuple[str, ...]
+    page: int
+    """Bytes of a block in one layer."""
+    block_size: int
+    """Tokens."""
+    kind: str
+    """Which blocks of a prefix a load needs: of "full" attention all, of a "window" or a "chunk" those that it covers, of a "state"
+    the last."""
+    window: int
+    """Tokens of the window or chunk."""
+    capacity: int
+    """Blocks in the store."""
+
+    def key(self, block_hash: bytes) -> bytes:
+        """The key of a block, as vLLM makes it."""
+        return bytes(block_hash) + self.number.to_bytes(4, "big")
+
+    def first_block(self, num_tokens: int) -> int:
+        """The first block that the token after the first `num_tokens` needs."""
+        if self.kind == "window":
+            return max(0, num_tokens - self.window + 1) // self.block_size
+        if self.kind == "chunk":
+            return num_tokens // self.window * self.window // self.block_size
+        if self.kind == "state":
+            return max(0, num_tokens // self.block_size - 1)
+        return 0
+
+
+def groups_of(cache: Any, capacity_bytes: int, hash_block_size: int) -> list[Group]:
+    """The groups of a KVCacheConfig, which share `capacity_bytes` of a worker."""
+    found = []
+    for number, group in enumerate(cache.kv_cache_groups):
+        spec = group.kv_cache_spec
+        inner = getattr(spec, "kv_cache_specs", None)
+        specs = list(inner.values()) if inner else [spec]
+        pages = {each.page_size_bytes for each in specs}
+        if len(pages) > 1:
+            raise ValueError(f"kvmem: the layers of cache group {number} have pages of {sorted(pages)} bytes, and one size is supported: start without the connector")
+        if spec.block_size != hash_block_size:
+            raise ValueError(
+                f"kvmem: cache group {number} has blocks of {spec.block_size} tokens, and vLLM hashes blocks of {hash_block_size}: "
+                f"set --block-size so that both are equal, or start without the connector"
+            )
+        kind, window = _kind(specs[0])
+        page = pages.pop()
+        capacity = capacity_bytes // len(cache.kv_cache_groups) // (page * len(group.layer_names))
+        if capacity < 1:
+            raise ValueError(
+                f"kvmem: capacity_gib has {capacity_bytes:,} bytes, and a block of group {number} needs {page * len(group.layer_names):,}: set more"
+            )
+        found.append(Group(number, tuple(group.layer_names), page, spec.block_size, kind, window, capacity))
+    return found
+
+
+def _kind(spec: Any) -> tuple[str, int]:
+    name = type(spec).__name__
+    if name.startswith("SlidingWindow"):
+        return "window", int(spec.sliding_window)
+    if name == "ChunkedLocalAttentionSpec":
+        return "chunk", int(spec.attention_chunk_size)
+    if name == "MambaSpec":
+        return "state", 0
+    return "full", 0
+
+
+def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int, identity: bytes) -> kvmem.Layout:
+    """The blocks of a group in vLLM's memory, as bytes, from the strides of its tensors."""
+    tensors = [_first(caches[name]) for name in group.layers]
+    strides = {_block_stride(tensor, num_blocks) for tensor in tensors}
+    if len(strides) > 1:
+        raise ValueError(f"kvmem: the layers of cache group {group.number} have block strides of {sorted(strides)} bytes, and one is supported")
+    shape = _shape(group, num_blocks, "L/BC", identity)._replace(block_stride=strides.pop())
+    regions: list[kvmem.Region] = []
+    try:
+        for tensor in tensors:
+            regions.append(_region(tensor, (num_blocks - 1) * shape.block_stride + group.page))
+        return kvmem.Layout.of_regions(shape, regions)
+    finally:
+        for region in regions:
+            region.close()
+
+
+def store_layout(group: Group, identity: bytes, path: str | None, pinned: bool) -> kvmem.Layout:
+    """The store of a group: in a file, or in host memory."""
+    shape = _shape(group, group.capacity, "BLC", identity)
+    if path is not None:
+        flags = kvmem.DiskFlags.OPEN_OR_CREATE | kvmem.DiskFlags.BUFFERED
+        return kvmem.Layout.allocate(shape, "disk", path=path, flags=flags)
+    return kvmem.Layout.allocate(shape, "pinned" if pinned else "system")
+
+
+def _shape(group: Group, num_blocks: int, order: str, identity: bytes) -> kvmem.Shape:
+    return kvmem.Shape(
+        num_blocks=num_blocks, num_layers=len(group.layers), page_size=1, inner_dim=group.page, dtype="uint8", outer_dim=1, order=order, identity=identity
+    )
+
+
+def _first(cache: Any) -> Any:
+    """A layer's tensor; of a state's tensors the first, because they share its page."""
+    return cache[0] if isinstance(cache, (list, tuple)) else cache
+
+
+def _block_stride(tensor: Any, num_blocks: int) -> int:
+    """Bytes between two blocks, of which the kernels may see each as several."""
+    size, width = tensor.shape[0], tensor.element_size()
+    if size % num_blocks:
+        raise ValueError(f"kvmem: a layer's cache has the shape {tuple(tensor.shape)}, which is not that of {num_blocks} blocks")
+    inner = sorted((stride, length) for stride, length in zip(tensor.stride()[1:], tensor.shape[1:]) if length > 1)
+    expected = 1
+    for stride, length in inner:
+        if stride != expected:
+            raise ValueError(
+                f"kvmem: the bytes of a block are not contiguous in a layer's cache of shape {tuple(tensor.shape)} and strides {tensor.stride()}: "
+                "set VLLM_KV_CACHE_LAYOUT to a layout in which blocks are outside of heads, such as LBNHC"
+            )
+        expected *= length
+    return int(tensor.stride(0) * width * (size // num_blocks))
+
+
+def _region(tensor: Any, size: int) -> kvmem.Region:
+    """The bytes of a tensor's memory from its first element on."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    offset = tensor.data_ptr() - storage.data_ptr()
+    return kvmem.Region.adopt(flat[offset : offset + size])
+
+

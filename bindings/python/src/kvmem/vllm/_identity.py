@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="import-not-found, unused-ignore"
+# pyright: reportMissingImports=false
+"""What the bytes of a block depend on. Only engines with an equal identity may use a store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvmem.vllm._groups import Group
+
+
+def identity_of(config: Any, cache: Any, groups: Sequence[Group], extra: str) -> dict[str, str]:
+    """The properties of an engine by name, from vLLM's configuration."""
+    model, parallel = config.model_config, config.parallel_config
+    return {
+        "model": str(model.model),
+        "revision": str(model.revision),
+        "configuration": str(model.compute_hash())[:16],
+        "dtype": str(model.dtype),
+        "cache dtype": str(config.cache_config.cache_dtype),
+        "tensor parallelism": str(parallel.tensor_parallel_size),
+        "pipeline parallelism": str(parallel.pipeline_parallel_size),
+        "block size": ", ".join(str(group.block_size) for group in groups),
+        "pages": ", ".join(f"{len(group.layers)}x{group.page} {group.kind}" for group in groups),
+        "capacity": ", ".join(str(group.capacity) for group in groups) + " blocks",
+        "layout": str(cache.kv_cache_layout),
+        "packing": _packing(config, cache),
+        "hashes": _hashes(config),
+        "identity": extra or "none",
+    }
+
+
+def _packing(config: Any, cache: Any) -> str:
+    """How the CPU backend packs blocks, which depends on the instruction set. Packing and layout are the same on all GPUs."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return "none"
+    from vllm.v1.attention.backends import cpu_attn
+
+    spec = cache.kv_cache_groups[0].kv_cache_spec
+    return str(cpu_attn._get_attn_isa(config.model_config.dtype, spec.block_size, getattr(spec, "head_size", None)))
+
+
+def _hashes(config: Any) -> str:
+    """The function of block hashes, and their seed."""
+    name = config.cache_config.prefix_caching_hash_algo
+    seed = os.environ.get("PYTHONHASHSEED")
+    if not str(name).startswith("sha256") and seed is None:
+        raise ValueError(f"kvmem: hashes of {name} differ in each process: set PYTHONHASHSEED to a number, or --prefix-caching-hash-algo=sha256")
+    return f"{name}, seed {seed}"
+
+
+def digest(identity: Mapping[str, str], rank: int) -> bytes:
+    """The identity of kvmem's layouts of a worker."""
+    text = json.dumps([dict(identity), rank], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32].encode()

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""demo.py PYTHON [--small]: an unmodified vLLM with kvmem, case by case, and a table of the results. PYTHON is one that has vLLM and
+kvmem; scripts/vllm-env.sh makes it. Ends with 1 if a case fails.
+
+Each case compares its tokens with those of vLLM without kvmem. One case must differ: it loads damaged blocks without a check."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+DEADLINE = 900
+"""Seconds of one process, against hangs. A busy machine needs minutes."""
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}  # fmt: skip
+
+
+def process(python, run, folder):
+    """Runs an engine in a process of its own, and returns what it did."""
+    with open(folder / "log", "a+") as log:
+        done = subprocess.run(
+            [python, HERE / "engine.py", json.dumps(run)], stdout=subprocess.PIPE, stderr=log, text=True, timeout=DEADLINE,
+            env=os.environ | ENVIRONMENT,
+        )  # fmt: skip
+        if done.returncode:
+            log.seek(0)
+            sys.exit(f"{run['name']}: the engine ended with {done.returncode}:\n{log.read()[-4000:]}\n{done.stdout[-2000:]}")
+    return next(json.loads(line[len("RESULT ") :]) for line in done.stdout.splitlines() if line.startswith("RESULT "))
+
+
+def report(name, result, expected, prompts):
+    """Prints a row, and returns whether the case went as it must."""
+    if "error" in result:
+        sentence = next((line for line in result["error"].splitlines() if "kvmem: " in line), result["error"])
+        print(f"{name:30} refused: {sentence[sentence.find('kvmem: ') :]}", flush=True)
+        return name == "another block size" and "block size 32, not 64" in sentence
+    counters, same = result["counters"], result["tokens"] == expected
+    loaded = int(counters.get("loaded_blocks", 0)) * 32
+    total = sum(len(prompt) for prompt in prompts)
+    whole = sum((len(prompt) - 1) // 32 * 32 for prompt in prompts)  # all full blocks but that of the last token
+    stored, damaged = counters.get("stored_blocks", 0), counters.get("damaged_blocks", 0)
+    print(
+        f"{name:30} {'same' if same else 'differ':>8} {f'{loaded} of {total}':>14} {counters.get('stored_bytes', 0):12,.0f} "
+        f"{counters.get('loaded_bytes', 0):12,.0f} {damaged:8.0f} {result['seconds']:8.2f}",
+        flush=True,
+    )
+    return {
+        "without kvmem": not loaded,
+        "disk, first engine": same and not loaded and stored > 0,
+        "disk, after a restart": same and loaded == whole,
+        "damaged": same and damaged > 0 and loaded < whole,
+        "damaged, again": same and loaded == whole and not damaged,
+        "control: damaged, unchecked": not same and loaded == whole,
+        "host memory, second round": same and loaded == whole,
+        "chunked prefill, few blocks": same and loaded > 0,
+    }.get(name, False)
+
+
+def main():
+    python, small = sys.argv[1], "--small" in sys.argv[2:]
+    source = random.Random(1)
+    prompts = [[source.randrange(2048) for _ in range(length)] for length in ((97, 200) if small else (200, 333, 97))]
+    with tempfile.TemporaryDirectory(prefix="kvmem-vllm-") as scratch:
+        folder = pathlib.Path(scratch)
+        model = str(folder / "model")
+
+        def case(name, extra, **more):
+            return {"name": name, "model": model, "prompts": prompts, "extra": extra, **more}
+
+        def disk(name, store="store", **more):
+            extra = {"path": str(folder / store), "capacity_gib": 0.05}
+            settings = more.pop("extra", {})
+            return case(name, extra | settings, **more)
+
+        store, spoiled, unchecked = (str(folder / name) for name in ("store", "spoiled", "unchecked"))
+        runs = [
+            case("without kvmem", None, make=True),
+            disk("disk, first engine"),
+            disk("disk, after a restart"),
+            disk("damaged", "spoiled", copy=[store, spoiled], damage=spoiled),
+            disk("damaged, again", "spoiled"),
+            disk("control: damaged, unchecked", "unchecked", copy=[store, unchecked], damage=unchecked, extra={"verify": False}),
+            disk("another block size", engine={"block_size": 64}),
+        ]
+        if not small:
+            runs += [
+                case("host memory, second round", {"capacity_gib": 0.05}, rounds=2),
+                disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3}),
+            ]
+        print(f"{'case':30} {'tokens':>8} {'loaded tokens':>14} {'stored':>12} {'loaded':>12} {'damaged':>8} {'seconds':>8}")
+        expected, failures = None, []
+        for run in runs:
+            result = process(python, run, folder)
+            if not report(run["name"], result, expected or result["tokens"], prompts):
+                failures.append(run["name"])
+            expected = expected or result["tokens"]
+    if failures:
+        sys.exit(f"failed: {', '.join(failures)}")
+    print("all cases as expected; one of them must differ")
+
+
+if __name__ == "__main__":
+    main()
