@@ -45,7 +45,7 @@ class ReportData:
     failed: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     """(group, slot): ranks that could not write it."""
     damaged: set[tuple[int, int]] = field(default_factory=set)
-    """Slots whose content is not what was stored."""
+    """Slots that cannot be loaded, such as those whose content is not what was stored."""
 
     def merge(self, other: ReportData) -> None:
         """Adds what another rank has reported."""
@@ -66,6 +66,7 @@ COUNTERS = {
     "loaded_bytes": "Bytes loaded.",
     "load_seconds": "Seconds of loads, summed.",
     "damaged_blocks": "Blocks whose stored bytes were damaged, and that were recomputed.",
+    "failed_loads": "Blocks that could not be loaded for another reason, and that were recomputed.",
     "failed_stores": "Blocks that could not be stored.",
 }
 """Statistics, which are counted from one report to the next."""

@@ -148,13 +148,15 @@ class OffloadWorker:
             return
         waiting = self._waiting[run.request]
         waiting.runs -= 1
-        damaged = self._damaged(run.copies) if isinstance(error, kvmem.Corrupt) else run.copies
+        is_damaged = isinstance(error, kvmem.Corrupt)
+        lost = self._damaged(run.copies) if is_damaged else run.copies
         # After any error the store's blocks are not asked for again: vLLM asks at once, and would wait for ever.
-        self._report.damaged |= {(copy.group, copy.slot) for copy in damaged}
-        good = len(run.copies) - len(damaged)
+        self._report.damaged |= {(copy.group, copy.slot) for copy in lost}
+        good = len(run.copies) - len(lost)
         size = run.transfer.info.bytes // len(run.copies) if good else 0
-        add(self.counters, {"damaged_blocks": len(damaged), "loaded_blocks": good, "loaded_bytes": good * size})
-        self._failed(waiting, [copy.block for copy in damaged])
+        counter = "damaged_blocks" if is_damaged else "failed_loads"
+        add(self.counters, {counter: len(lost), "loaded_blocks": good, "loaded_bytes": good * size})
+        self._failed(waiting, [copy.block for copy in lost])
 
     def _damaged(self, copies: list[Copy]) -> list[Copy]:
         """Those whose bytes are not what was stored; all if that cannot be found out."""
