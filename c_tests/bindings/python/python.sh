@@ -29,7 +29,7 @@ wheel)
     cp -r "$site/kvmem" "$("$tools/python" -c 'import _cffi_backend; print(_cffi_backend.__file__)')" "$build/bare"
     env -i "$tools/python" -I -S "$here/bare.py" "$build/bare"
     ;;
-test) tests "$here"/test_{imports,regions,layouts,transfers,misuse,peers}.py ;;
+test) tests "$here"/test_{imports,regions,layouts,transfers,misuse,peers,nixl}.py ;;
 vllm_logic) tests "$here/test_vllm.py" ;;
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
 test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here/test_cuda.py" ;;

@@ -45,14 +45,14 @@ _MODULES = {
     "_transfer": "Range Table Transfer TransferInfo move",
 }
 _module_of = {name: module for module, names in _MODULES.items() for name in names.split()}
-__all__ = sorted([*_module_of, "cuda", "library_path"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_module_of, "cuda", "library_path", "nixl"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name == "cuda":
-        return importlib.import_module("kvmem.cuda")
+    if name in ("cuda", "nixl"):
+        return importlib.import_module(f"kvmem.{name}")
     if name not in _module_of:
         raise AttributeError(f"module 'kvmem' has no attribute {name!r}")
     found: object = getattr(importlib.import_module(f"kvmem.{_module_of[name]}"), name)

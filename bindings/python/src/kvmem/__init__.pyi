@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The names of the package, for tools that check types.
-from kvmem import cuda as cuda
+from kvmem import cuda as cuda, nixl as nixl
 from kvmem._constants import AdoptFlags as AdoptFlags, AgentFlags as AgentFlags, Choice as Choice
 from kvmem._constants import CompletionKind as CompletionKind, Compute as Compute, CudaCapabilities as CudaCapabilities
 from kvmem._constants import DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain

@@ -55,6 +55,11 @@ def _installed() -> str | None:
     return found[max(usable) if usable else min(found)]
 
 
+def parameters_of(c: Any) -> dict[str, str]:
+    """The parameters of a struct that has `parameters` and `parameter_count`."""
+    return {text(each.key): text(each.value) for each in (c.parameters[index] for index in range(c.parameter_count))}
+
+
 class Notification(NamedTuple):
     """A message of a peer."""
 
@@ -156,10 +161,7 @@ class Agent(Handle):
         try:
             count = ffi.new("size_t *")
             first = lib.kvmem_plugins_items(listed, count)
-            return {
-                text(c.name): {text(each.key): text(each.value) for each in (c.parameters[0 : c.parameter_count] if c.parameter_count else ())}
-                for c in (first[0 : count[0]] if count[0] else ())
-            }
+            return {text(first[index].name): parameters_of(first[index]) for index in range(count[0])}
         finally:
             lib.kvmem_plugins_destroy(listed)
 
