@@ -73,10 +73,10 @@ struct constant_geometry {
     static constexpr uint64_t size = page * inner * width;
 };
 
-kvmem_layout_strides strides_of(const kv::layout &layout)
+kvmem_layout_info strides_of(const kv::layout &layout)
 {
-    kvmem_layout_strides strides{};
-    kv::call(kvmem_layout_get_strides, layout.get(), &strides);
+    kvmem_layout_info strides{};
+    kv::call(kvmem_layout_get_info, layout.get(), &strides);
     return strides;
 }
 
@@ -108,17 +108,17 @@ template <typename Geometry> struct separate_formula {
 
 // The formula of the header for a layout of any kind.
 struct any_strides {
-    kvmem_layout_strides strides;
+    kvmem_layout_info strides;
     uint64_t operator()(const place &wanted) const
     {
-        return strides.bases[strides.num_bases > 1 ? wanted.layer : 0] + wanted.block * strides.block_stride +
+        return strides.bases[strides.num_regions > 1 ? wanted.layer : 0] + wanted.block * strides.block_stride +
                wanted.layer * strides.layer_stride + wanted.outer * strides.outer_stride;
     }
 };
 
 // The formula for a caller that knows the kind of its layout.
 struct contiguous_strides {
-    kvmem_layout_strides strides;
+    kvmem_layout_info strides;
     uint64_t base = strides.bases[0];
     uint64_t operator()(const place &wanted) const
     {
@@ -128,7 +128,7 @@ struct contiguous_strides {
 };
 
 struct separate_strides {
-    kvmem_layout_strides strides;
+    kvmem_layout_info strides;
     uint64_t operator()(const place &wanted) const
     {
         return strides.bases[wanted.layer] + wanted.block * strides.block_stride +
@@ -151,7 +151,7 @@ void measure_kind(const options &chosen, const char *name, const kv::layout &lay
                   results &found)
 {
     const std::vector<place> places = random_places();
-    const kvmem_layout_strides strides = strides_of(layout);
+    const kvmem_layout_info strides = strides_of(layout);
     const uint64_t sum = sum_addresses(places, by_call{layout.get()});
     const std::vector<samples> taken = alternate(chosen.rounds(51), {
         per_address(places, sum, Strides{strides}),

@@ -91,11 +91,11 @@ void fill(const kv::layout &layout, uint64_t blocks, uint64_t heads)
 void add_memory(nixl::agent &reference, const kv::layout &layout, const kvmem_layout_config &config,
                 const std::vector<uint64_t> &plain)
 {
-    kvmem_layout_strides strides;
-    kv::call(kvmem_layout_get_strides, layout.get(), &strides);
+    kvmem_layout_info strides;
+    kv::call(kvmem_layout_get_info, layout.get(), &strides);
     kvmem_layout_requirements needs;
     kv::call(kvmem_layout_get_requirements, &config, &needs);
-    for (uint64_t region = 0; region < strides.num_bases; ++region)
+    for (uint64_t region = 0; region < strides.num_regions; ++region)
         reference.add_memory({static_cast<uintptr_t>(strides.bases[region]), needs.region_size});
     reference.add_memory({reinterpret_cast<uintptr_t>(plain.data()), plain.size() * 8});
 }

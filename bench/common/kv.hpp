@@ -68,7 +68,7 @@ inline agent make_agent(const std::string &name, bool progress_thread = true, ui
     kvmem_agent_options options{};
     options.struct_size = sizeof options;
     options.flags = progress_thread ? 0 : KVMEM_AGENT_NO_PROGRESS_THREAD;
-    options.progress_delay_us = progress_delay_us;
+    options.progress_delay_ns = 1000 * progress_delay_us;
     agent made = make<agent>(kvmem_agent_create, name.c_str(), &options);
     call(kvmem_agent_create_backend, made.get(), "UCX", nullptr, size_t{0});
     return made;

@@ -47,13 +47,13 @@ void wipe_memory(unsigned char *first, uint64_t size)
 host_view::host_view(const kv::layout &layout, uint64_t shift, unsigned threads)
     : shift_(shift), threads_(threads)
 {
-    kv::call(kvmem_layout_get_strides, layout.get(), &strides_);
+    kv::call(kvmem_layout_get_info, layout.get(), &strides_);
     kv::call(kvmem_layout_get_info, layout.get(), &info_);
 }
 
 unsigned char *host_view::piece(uint64_t block, uint64_t layer, uint64_t outer) const
 {
-    const uint64_t base = strides_.bases[strides_.num_bases > 1 ? layer : 0];
+    const uint64_t base = strides_.bases[strides_.num_regions > 1 ? layer : 0];
     return reinterpret_cast<unsigned char *>(base + shift_ + block * strides_.block_stride +
                                              layer * strides_.layer_stride + outer * strides_.outer_stride);
 }
@@ -72,7 +72,7 @@ void host_view::fill_block(uint64_t block) const
         for (uint64_t outer = 0; outer < info_.outer_dim; ++outer) {
             auto *words = reinterpret_cast<uint64_t *>(piece(block, layer, outer));
             const uint64_t first = first_word(block, layer, outer);
-            for (uint64_t index = 0; index < strides_.size / sizeof *words; ++index)
+            for (uint64_t index = 0; index < strides_.piece_size / sizeof *words; ++index)
                 words[index] = first + index * step;
         }
 }
@@ -89,7 +89,7 @@ void host_view::wipe_block(uint64_t block) const
 {
     for (uint64_t layer = 0; layer < info_.num_layers; ++layer)
         for (uint64_t outer = 0; outer < info_.outer_dim; ++outer)
-            wipe_memory(piece(block, layer, outer), strides_.size);
+            wipe_memory(piece(block, layer, outer), strides_.piece_size);
 }
 
 void host_view::verify(const kv::pairs &moved) const
@@ -106,7 +106,7 @@ void host_view::verify_pair(const kvmem_block_pair &pair) const
         for (uint64_t outer = 0; outer < info_.outer_dim; ++outer) {
             const uint64_t first = first_word(pair.source, layer, outer);
             const auto *words = reinterpret_cast<uint64_t *>(piece(pair.destination, layer, outer));
-            if (difference(words, strides_.size / sizeof *words, first) != 0)
+            if (difference(words, strides_.piece_size / sizeof *words, first) != 0)
                 throw std::runtime_error("block " + std::to_string(pair.destination) +
                                          " differs from its source block " + std::to_string(pair.source));
         }

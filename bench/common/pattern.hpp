@@ -21,7 +21,7 @@ class host_view {
     host_view(const kv::layout &layout, uint64_t shift, unsigned threads);
 
     unsigned char *piece(uint64_t block, uint64_t layer, uint64_t outer) const;
-    uint64_t piece_size() const { return strides_.size; }
+    uint64_t piece_size() const { return strides_.piece_size; }
     uint64_t block_stride() const { return strides_.block_stride; }
     uint64_t num_layers() const { return info_.num_layers; }
     uint64_t outer_dim() const { return info_.outer_dim; }
@@ -37,7 +37,7 @@ class host_view {
     void wipe_block(uint64_t block) const;
     void verify_pair(const kvmem_block_pair &pair) const;
 
-    kvmem_layout_strides strides_{};
+    kvmem_layout_info strides_{};
     kvmem_layout_info info_{};
     uint64_t shift_;
     unsigned threads_;

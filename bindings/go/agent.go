@@ -57,11 +57,6 @@ type AgentOptions struct {
 	CallTimeout time.Duration
 }
 
-// microseconds converts a duration that is not negative. It rounds up, because 0 is the default.
-func microseconds(d time.Duration) C.uint64_t {
-	return (C.uint64_t(d) + 999) / 1000
-}
-
 // NewAgent creates an agent. Peers know it by its name.
 func NewAgent(name string, options AgentOptions) (*Agent, error) {
 	var a arena
@@ -71,8 +66,8 @@ func NewAgent(name string, options AgentOptions) (*Agent, error) {
 	if options.ProgressDelay < 0 || options.ListenDelay < 0 {
 		return nil, invalid("a delay of an agent is negative; give 0 for the default")
 	}
-	o.progress_delay_us = microseconds(options.ProgressDelay)
-	o.listen_delay_us = microseconds(options.ListenDelay)
+	o.progress_delay_ns = C.uint64_t(options.ProgressDelay)
+	o.listen_delay_ns = C.uint64_t(options.ListenDelay)
 	o.listen_port = C.uint32_t(options.ListenPort)
 	o.sync_mode = C.uint32_t(options.SyncMode)
 	o.call_timeout_ns = nanoseconds(options.CallTimeout)
@@ -185,7 +180,7 @@ func (g *Agent) CheckPeer(name string) error {
 // InvalidatePeer removes the metadata of a peer. Layouts that were imported from it fail with ErrStale from now on.
 func (g *Agent) InvalidatePeer(name string) error {
 	return g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_invalidate_remote_metadata(p, text(name), failure)
+		return C.kvmem_agent_invalidate_remote_metadata(p, text(name), nil, failure)
 	}, name)
 }
 
@@ -204,7 +199,7 @@ func (g *Agent) FetchPeer(ctx context.Context, name, address string, port uint32
 func (g *Agent) InvalidateAllPeers() (int, error) {
 	var count C.size_t
 	err := g.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_invalidate_all_remote_metadata((*C.kvmem_agent)(p), &count, failure)
+		return C.kvmem_agent_invalidate_remote_metadata((*C.kvmem_agent)(p), nil, &count, failure)
 	})
 	return int(count), err
 }

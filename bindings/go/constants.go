@@ -445,7 +445,7 @@ const (
 type AgentFlags uint64
 
 const (
-	// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
+	// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
 	AgentNoProgressThread AgentFlags = C.KVMEM_AGENT_NO_PROGRESS_THREAD
 	// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
 	// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any

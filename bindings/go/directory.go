@@ -197,7 +197,7 @@ func (d *Directory) LookUp(ctx context.Context, agent string) (*DirectoryEntry, 
 func (d *Directory) WaitFor(ctx context.Context, agent string) (*DirectoryEntry, error) {
 	return d.entry(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
 		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_directory_wait_for(p, name, timeout, entry, failure)
+		return C.kvmem_directory_connect(p, nil, name, timeout, entry, failure)
 	})
 }
 
@@ -410,24 +410,6 @@ func (e *DirectoryEntry) Load(agent *Agent) error {
 	return e.with(agent, func(p *C.kvmem_directory_entry, to *C.kvmem_agent, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_directory_entry_load(p, to, failure)
 	})
-}
-
-// ImportLayout creates a remote layout from a layout of the entry, whose metadata must be loaded.
-func (e *DirectoryEntry) ImportLayout(agent *Agent, name string) (*Layout, error) {
-	var a arena
-	defer a.free()
-	text := a.text(name)
-	if err := a.check(); err != nil {
-		return nil, err
-	}
-	var layout *C.kvmem_layout
-	err := e.with(agent, func(p *C.kvmem_directory_entry, to *C.kvmem_agent, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_directory_entry_import_layout(p, to, text, &layout, failure)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return newLayout(layout, agent), nil
 }
 
 // OpenLayout opens a layout of the entry: maps it if it is on this machine and was published with a broker, and otherwise accesses

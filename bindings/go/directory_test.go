@@ -76,9 +76,10 @@ func TestDirectory(t *testing.T) {
 		t.Fatalf("%+v", info)
 	}
 	succeeds(t, entry.Load(reader))
-	remote := need(entry.ImportLayout(reader, "cache"))(t)
+	opening := kvmem.OpenOptions{Flags: kvmem.OpenRemote, Agent: reader}
+	remote := need(entry.OpenLayout(ctx, "cache", opening))(t)
 	defer remote.Close()
-	_, err = entry.ImportLayout(reader, "other")
+	_, err = entry.OpenLayout(ctx, "other", opening)
 	fails(t, err, kvmem.ErrNotFound, "cache")
 	local := need(kvmem.NewLayout(kvmem.LayoutOptions{Config: config(), Agent: reader, Memory: kvmem.SystemOptions{}}))(t)
 	defer local.Close()

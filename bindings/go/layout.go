@@ -234,13 +234,6 @@ func (l *Layout) Region(index int) (*Region, error) {
 	return newRegion(region, l), nil
 }
 
-// AgentName returns the name of the agent of the layout: the one that it was built with, or the peer.
-func (l *Layout) AgentName() (string, error) {
-	return l.text(func(p *C.kvmem_layout, text **C.kvmem_blob, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_layout_get_agent(p, text, failure)
-	})
-}
-
 // Export serializes the layout for a peer, which also needs the metadata of the agent.
 func (l *Layout) Export() ([]byte, error) {
 	descriptor, err := l.text(func(p *C.kvmem_layout, text **C.kvmem_blob, failure **C.kvmem_error) C.kvmem_status {

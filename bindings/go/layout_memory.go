@@ -72,45 +72,6 @@ func (l *Layout) inHostMemory() error {
 	return nil
 }
 
-// Strides are the numbers to compute addresses with: Bases[layer·LayerStep + outer·OuterStep + token·TokenStep +
-// head·HeadStep] + block·BlockStride + layer·LayerStride + outer·OuterStride + token·TokenStride + head·HeadStride +
-// element·ElementStride.
-type Strides struct {
-	// Bases are the starts of the regions.
-	Bases []uint64
-	// Strides in bytes; 0 for axes that have separate regions.
-	BlockStride, LayerStride, OuterStride, TokenStride, HeadStride, ElementStride uint64
-	// Steps in bases; 0 for axes that share regions.
-	LayerStep, OuterStep, TokenStep, HeadStep uint64
-	// Size in bytes of one block in one layer and outer slot, if they are contiguous; otherwise 0.
-	Size uint64
-	// RowSize is the number of contiguous bytes of one head of one token.
-	RowSize uint64
-}
-
-// Strides returns the numbers to compute addresses with.
-func (l *Layout) Strides() (Strides, error) {
-	var bases []uint64
-	var s C.kvmem_layout_strides
-	err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		status := C.kvmem_layout_get_strides((*C.kvmem_layout)(p), &s, failure)
-		if status == C.KVMEM_STATUS_OK {
-			// Copied while the layout exists.
-			bases = append(bases, unsafe.Slice((*uint64)(unsafe.Pointer(s.bases)), uint64(s.num_bases))...)
-		}
-		return status
-	})
-	if err != nil {
-		return Strides{}, err
-	}
-	return Strides{
-		Bases: bases, BlockStride: uint64(s.block_stride), LayerStride: uint64(s.layer_stride),
-		OuterStride: uint64(s.outer_stride), TokenStride: uint64(s.token_stride), HeadStride: uint64(s.head_stride),
-		ElementStride: uint64(s.element_stride), LayerStep: uint64(s.layer_step), OuterStep: uint64(s.outer_step),
-		TokenStep: uint64(s.token_step), HeadStep: uint64(s.head_step), Size: uint64(s.size), RowSize: uint64(s.row_size),
-	}, nil
-}
-
 // LayoutInfo has the properties of a layout.
 type LayoutInfo struct {
 	// Config with the defaults filled in. Kind is a kind if the order and strides give the same addresses.
@@ -122,34 +83,66 @@ type LayoutInfo struct {
 	Tier       Tier
 	Locality   Locality
 	MemoryType MemoryType
-	// NumParts that the layout was combined from; 0 if it was not combined.
-	NumParts uint32
+	// PartNames of the parts that the layout was combined from, in their order.
+	PartNames []string
+	// Agent that the layout was built with, or the peer; "" for none.
+	Agent string
+	// Bases are the starts of the regions. An element is at Bases[layer·LayerStep + outer·OuterStep + token·TokenStep +
+	// head·HeadStep] + block·BlockStride + layer·LayerStride + outer·OuterStride + token·TokenStride + head·HeadStride +
+	// element·ElementStride; the strides are in Config. A layout with parts has none of these numbers.
+	Bases []uint64
+	// Steps in bases; 0 for axes that share regions.
+	LayerStep, OuterStep, TokenStep, HeadStep uint64
+	// PieceSize in bytes of one block in one layer and outer slot, if they are contiguous; otherwise 0.
+	PieceSize uint64
+	// RowSize is the number of contiguous bytes of one head of one token.
+	RowSize uint64
 }
 
 // Info returns the properties of the layout.
 func (l *Layout) Info() (LayoutInfo, error) {
 	var i C.kvmem_layout_info
-	var identity []byte
+	var info LayoutInfo
 	err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		status := C.kvmem_layout_get_info((*C.kvmem_layout)(p), &i, failure)
-		if status == C.KVMEM_STATUS_OK && i.identity != nil {
-			// Copied while the layout exists.
-			identity = C.GoBytes(i.identity, C.int(i.identity_size))
+		if status == C.KVMEM_STATUS_OK {
+			info.copyMemory(&i)
 		}
 		return status
 	})
 	if err != nil {
 		return LayoutInfo{}, err
 	}
-	return LayoutInfo{
-		Config: LayoutConfig{
-			NumBlocks: uint64(i.num_blocks), NumLayers: uint64(i.num_layers), OuterDim: uint64(i.outer_dim),
-			PageSize: uint64(i.page_size), InnerDim: uint64(i.inner_dim), DtypeWidth: uint64(i.dtype_width),
-			Alignment: uint64(i.alignment), NumHeads: uint64(i.num_heads), Order: C.GoString(&i.order[0]), BlockStride: uint64(i.block_stride),
-			LayerStride: uint64(i.layer_stride), OuterStride: uint64(i.outer_stride), TokenStride: uint64(i.token_stride),
-			HeadStride: uint64(i.head_stride), ElementStride: uint64(i.element_stride), Identity: identity,
-		},
-		DeviceID: uint64(i.device_id), NumRegions: uint64(i.num_regions), Tier: Tier(i.tier), Locality: Locality(i.locality),
-		MemoryType: MemoryType(i.memory_type), NumParts: uint32(i.num_parts),
-	}, nil
+	info.Config = LayoutConfig{
+		NumBlocks: uint64(i.num_blocks), NumLayers: uint64(i.num_layers), OuterDim: uint64(i.outer_dim),
+		PageSize: uint64(i.page_size), InnerDim: uint64(i.inner_dim), DtypeWidth: uint64(i.dtype_width),
+		Alignment: uint64(i.alignment), NumHeads: uint64(i.num_heads), Order: C.GoString(&i.order[0]),
+		BlockStride: uint64(i.block_stride), LayerStride: uint64(i.layer_stride), OuterStride: uint64(i.outer_stride),
+		TokenStride: uint64(i.token_stride), HeadStride: uint64(i.head_stride), ElementStride: uint64(i.element_stride),
+		Identity: info.Config.Identity,
+	}
+	info.DeviceID, info.NumRegions = uint64(i.device_id), uint64(i.num_regions)
+	info.Tier, info.Locality, info.MemoryType = Tier(i.tier), Locality(i.locality), MemoryType(i.memory_type)
+	info.LayerStep, info.OuterStep = uint64(i.layer_step), uint64(i.outer_step)
+	info.TokenStep, info.HeadStep = uint64(i.token_step), uint64(i.head_step)
+	info.PieceSize, info.RowSize = uint64(i.piece_size), uint64(i.row_size)
+	return info, nil
+}
+
+// copyMemory copies what the info points to, while the layout exists.
+func (info *LayoutInfo) copyMemory(i *C.kvmem_layout_info) {
+	if i.identity != nil {
+		info.Config.Identity = C.GoBytes(i.identity, C.int(i.identity_size))
+	}
+	if i.agent != nil {
+		info.Agent = C.GoString(i.agent)
+	}
+	if i.bases != nil {
+		info.Bases = append(info.Bases, unsafe.Slice((*uint64)(unsafe.Pointer(i.bases)), uint64(i.num_regions))...)
+	}
+	if i.part_names != nil {
+		for _, name := range unsafe.Slice(i.part_names, uint64(i.num_parts)) {
+			info.PartNames = append(info.PartNames, C.GoString(name))
+		}
+	}
 }

@@ -61,10 +61,3 @@ func (l *Layout) Part(name string) (*Layout, error) {
 	}
 	return newLayout(part, l), nil
 }
-
-// PartName returns the name of one of the parts of the layout. The index is less than NumParts of the info.
-func (l *Layout) PartName(index int) (string, error) {
-	return l.text(func(p *C.kvmem_layout, text **C.kvmem_blob, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_layout_get_part_name(p, C.size_t(index), text, failure)
-	})
-}

@@ -74,7 +74,7 @@ func TestNIXL(t *testing.T) {
 	}
 	remote := need(reader.ImportLayout(need(cache.Export())(t)))(t)
 	defer remote.Close()
-	if name := need(remote.AgentName())(t); name != "owner" {
+	if name := need(remote.Info())(t).Agent; name != "owner" {
 		t.Fatal(name)
 	}
 	_, err = remote.Bytes(0, 0, 0)

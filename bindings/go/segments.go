@@ -81,20 +81,24 @@ func (g *Agent) Query(descriptors []Descriptor, options NIXLOptions) ([]QueryRes
 // MemoryView is registered memory that kernels on a GPU can access through NIXL's device API.
 type MemoryView struct {
 	object
-	agent *Agent
+	agent  *Agent
+	handle unsafe.Pointer
 }
 
 // NewMemoryView creates a view of memory of the agent, or of memory of peers if the descriptors name agents.
 func (g *Agent) NewMemoryView(descriptors []Descriptor, options NIXLOptions) (*MemoryView, error) {
-	var view *C.kvmem_memory_view
+	var (
+		view   *C.kvmem_memory_view
+		handle unsafe.Pointer
+	)
 	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
 		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_memory_view_create(p, l, n, o, &view, failure)
+		return C.kvmem_memory_view_create(p, l, n, o, &handle, &view, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
-	v := &MemoryView{agent: g}
+	v := &MemoryView{agent: g, handle: handle}
 	v.own("memory view", unsafe.Pointer(view), func(p unsafe.Pointer) { C.kvmem_memory_view_destroy((*C.kvmem_memory_view)(p)) })
 	return v, nil
 }
@@ -112,8 +116,8 @@ func (v *MemoryView) Close() error { return v.ref().closeObject() }
 // Handle returns the handle for NIXL's device API, which is valid as long as the view; nil if the view is closed.
 func (v *MemoryView) Handle() unsafe.Pointer {
 	var handle unsafe.Pointer
-	_ = v.ref().call(func(p unsafe.Pointer, _ **C.kvmem_error) C.kvmem_status {
-		handle = C.kvmem_memory_view_handle((*C.kvmem_memory_view)(p))
+	_ = v.ref().call(func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status {
+		handle = v.handle
 		return C.KVMEM_STATUS_OK
 	})
 	return handle

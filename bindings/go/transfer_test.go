@@ -401,7 +401,7 @@ func TestParts(t *testing.T) {
 		return whole
 	}
 	source, destination := combine(), combine()
-	if info := need(source.Info())(t); info.NumParts != 2 || need(source.PartName(0))(t) != "data" {
+	if info := need(source.Info())(t); len(info.PartNames) != 2 || info.PartNames[0] != "data" {
 		t.Fatalf("%+v", info)
 	}
 	from, to := need(source.Part("data"))(t), need(destination.Part("data"))(t)
@@ -418,8 +418,6 @@ func TestParts(t *testing.T) {
 	sameBlock(t, from, 3, to, 4)
 	_, err := source.Part("nothing")
 	fails(t, err, kvmem.ErrNotFound, "nothing")
-	_, err = source.PartName(2)
-	fails(t, err, kvmem.ErrOutOfRange, "2")
 	_, err = source.Block(0, 0, 0)
 	fails(t, err, kvmem.ErrUnsupported, "part")
 	_, err = kvmem.CombineLayouts(nil)

@@ -71,13 +71,12 @@ static void meet(fuzz *fuzz) {
         const void *data = kvmem_blob_data(descriptor);
         const size_t size = kvmem_blob_size(descriptor);
         CREATE(fuzz, LAYOUTS, kvmem_layout_import, reader, data, size);
-        CREATE(fuzz, BLOBS, kvmem_layout_get_agent, layout);
     }
     const char *name = DO(fuzz, kvmem_agent_name, owner);
     if (TRY(fuzz, kvmem_agent_notify, reader, name, "met", 3) == KVMEM_STATUS_OK)
         CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, owner, 100000000);
     TRY(fuzz, kvmem_agent_check_remote_metadata, reader, name);
-    if (random_one_in(fuzz, 3)) TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
+    if (random_one_in(fuzz, 3)) TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name, NULL);
 }
 
 /* Sometimes the bytes of another blob, which is not metadata. */
@@ -96,7 +95,7 @@ static const char *peer_name(fuzz *fuzz) {
 }
 
 TRIES_WITH(check_metadata, kvmem_agent_check_remote_metadata, AGENTS, peer_name(fuzz))
-TRIES_WITH(invalidate_metadata, kvmem_agent_invalidate_remote_metadata, AGENTS, peer_name(fuzz))
+TRIES_WITH(invalidate_metadata, kvmem_agent_invalidate_remote_metadata, AGENTS, peer_name(fuzz), NULL)
 
 /* No agent here has a listen thread, because it would listen on all interfaces. */
 static void fetch_metadata(fuzz *fuzz) {

@@ -42,15 +42,9 @@ static void look_up(fuzz *fuzz) {
     CREATE(fuzz, ENTRIES, kvmem_directory_look_up, directory, or_null(fuzz, name), patience(fuzz));
 }
 
-static void wait_for(fuzz *fuzz) {
-    const kvmem_directory *directory = table_pick(fuzz, DIRECTORIES);
-    CREATE(fuzz, ENTRIES, kvmem_directory_wait_for, directory, or_null(fuzz, random_of(fuzz, names)),
-           patience(fuzz));
-}
-
 static void connect_peer(fuzz *fuzz) {
     const kvmem_directory *directory = table_pick(fuzz, DIRECTORIES);
-    kvmem_agent *agent = table_pick(fuzz, AGENTS);
+    kvmem_agent *agent = random_one_in(fuzz, 3) ? NULL : table_pick(fuzz, AGENTS);
     CREATE(fuzz, ENTRIES, kvmem_directory_connect, directory, agent, or_null(fuzz, random_of(fuzz, names)),
            patience(fuzz));
 }
@@ -62,7 +56,6 @@ static void use_entry(fuzz *fuzz) {
     TRY(fuzz, kvmem_directory_entry_get_info, entry, or_null(fuzz, &info));
     TRY(fuzz, kvmem_directory_check, table_pick(fuzz, DIRECTORIES), entry, patience(fuzz));
     TRY(fuzz, kvmem_directory_entry_load, entry, agent);
-    CREATE(fuzz, LAYOUTS, kvmem_directory_entry_import_layout, entry, agent, or_null(fuzz, "one"));
     FUZZ_OPTIONS(kvmem_open_options, opening);
     opening.flags = random_one_in(fuzz, 2) ? 0 : UINT64_C(1) << random_below(fuzz, 10);
     opening.agent = or_null(fuzz, agent);
@@ -126,8 +119,8 @@ static void meet(fuzz *fuzz) {
         TRY(fuzz, kvmem_directory_look_up, directory, name, SECONDS(1), &entry);
         TRY(fuzz, kvmem_directory_entry_load, entry, reader);
     }
-    CREATE(fuzz, LAYOUTS, kvmem_directory_entry_import_layout, entry, reader, "one");
-    const kvmem_open_options opening = OPTIONS(kvmem_open_options, it.agent = reader);
+    const kvmem_open_options opening = OPTIONS(kvmem_open_options, it.agent = reader,
+                                               it.flags = random_one_in(fuzz, 2) ? KVMEM_OPEN_REMOTE : 0);
     CREATE(fuzz, LAYOUTS, kvmem_directory_entry_open_layout, entry, "one", &opening, SECONDS(1));
     kvmem_directory_entry_info info;
     TRY(fuzz, kvmem_directory_entry_get_info, entry, &info);
@@ -145,7 +138,6 @@ const operation directory_operations[] = {
     OPERATION_WITH(2, publish, BIT(DIRECTORIES) | BIT(AGENTS) | BIT(LAYOUTS), 0),
     OPERATION_WITH(1, withdraw, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, look_up, BIT(DIRECTORIES), 0),
-    OPERATION_WITH(1, wait_for, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, connect_peer, BIT(DIRECTORIES) | BIT(AGENTS), 0),
     OPERATION_WITH(1, use_entry, BIT(ENTRIES) | BIT(AGENTS), 0),
     OPERATION_WITH(1, watch, BIT(DIRECTORIES), 0),

@@ -93,39 +93,33 @@ static void get_part(fuzz *fuzz) {
     CREATE(fuzz, LAYOUTS, kvmem_layout_get_part, table_pick(fuzz, LAYOUTS), or_null(fuzz, name));
 }
 
-/* Few layouts of the table are combined, so half of the calls combine one. */
-static void get_part_name(fuzz *fuzz) {
+/* Few layouts of the table are combined, so some of the calls combine one. */
+static void layout_get_info(fuzz *fuzz) {
+    kvmem_layout_info info;
     kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
     const kvmem_layout_part part = {"keys", layout};
     kvmem_layout *combined = NULL;
-    if (random_one_in(fuzz, 2) && TRY(fuzz, kvmem_layout_combine, &part, 1, &combined) == KVMEM_STATUS_OK) {
-        CREATE(fuzz, BLOBS, kvmem_layout_get_part_name, combined, random_below(fuzz, 2));
-        DO(fuzz, kvmem_layout_destroy, combined);
-        return;
-    }
-    CREATE(fuzz, BLOBS, kvmem_layout_get_part_name, layout, random_below(fuzz, 3));
-}
-
-static void get_strides(fuzz *fuzz) {
-    kvmem_layout_strides strides;
-    const kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
     if (random_one_in(fuzz, 60)) {
-        TRY(fuzz, kvmem_layout_get_strides, layout, NULL);
-    } else if (TRY(fuzz, kvmem_layout_get_strides, layout, &strides) == KVMEM_STATUS_OK) {
+        TRY(fuzz, kvmem_layout_get_info, layout, NULL);
+    } else if (random_one_in(fuzz, 4) &&
+               TRY(fuzz, kvmem_layout_combine, &part, 1, &combined) == KVMEM_STATUS_OK) {
+        if (TRY(fuzz, kvmem_layout_get_info, combined, &info) != KVMEM_STATUS_OK || info.bases != NULL ||
+            strcmp(info.part_names[0], "keys") != 0)
+            fuzz_fail(fuzz, "the combined layout has other parts");
+        DO(fuzz, kvmem_layout_destroy, combined);
+    } else if (TRY(fuzz, kvmem_layout_get_info, layout, &info) == KVMEM_STATUS_OK && info.num_parts == 0) {
         kvmem_block first;
         kvmem_status status = TRY(fuzz, kvmem_layout_get_row, layout, 0, 0, 0, 0, 0, &first);
-        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.row_size)
+        if (status != KVMEM_STATUS_OK || first.address != info.bases[0] || first.size != info.row_size)
             fuzz_fail(fuzz, "the first row is not where the strides say");
         status = TRY(fuzz, kvmem_layout_get_block, layout, 0, 0, 0, &first);
-        if (status != (strides.size > 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED) ||
-            (status == KVMEM_STATUS_OK && (first.address != strides.bases[0] || first.size != strides.size))) {
+        if (status != (info.piece_size > 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED) ||
+            (status == KVMEM_STATUS_OK &&
+             (first.address != info.bases[0] || first.size != info.piece_size))) {
             fuzz_fail(fuzz, "the first block is not where the strides say");
         }
     }
 }
-
-GETS(layout_get_info, kvmem_layout_get_info, LAYOUTS, kvmem_layout_info)
-CREATES(layout_get_agent, BLOBS, kvmem_layout_get_agent, LAYOUTS)
 
 static void layout_get_region(fuzz *fuzz) {
     CREATE(fuzz, REGIONS, kvmem_layout_get_region, table_pick(fuzz, LAYOUTS), random_below(fuzz, 3));
@@ -169,10 +163,7 @@ const operation layout_operations[] = {
     OPERATION_WITH(2, get_row, BIT(LAYOUTS), 0),
     OPERATION_WITH(3, combine, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, get_part, BIT(LAYOUTS), 0),
-    OPERATION_WITH(1, get_part_name, BIT(LAYOUTS), 0),
-    OPERATION_WITH(2, get_strides, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, layout_get_info, BIT(LAYOUTS), 0),
-    OPERATION_WITH(2, layout_get_agent, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, layout_get_region, BIT(LAYOUTS), 0),
     OPERATION_WITH(3, export_layout, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, serve_layout, BIT(LAYOUTS), 0),

@@ -70,8 +70,8 @@ DESTROYS(destroy_segments, SEGMENTS)
 static void view(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
     const some some = some_descriptors(fuzz);
-    CREATE(fuzz, VIEWS, kvmem_memory_view_create, agent, some.at, some.count, NULL);
-    DO(fuzz, kvmem_memory_view_handle, table_pick(fuzz, VIEWS));
+    void *handle = NULL;
+    CREATE(fuzz, VIEWS, kvmem_memory_view_create, agent, some.at, some.count, NULL, or_null(fuzz, &handle));
     table_destroy(fuzz, VIEWS);
 }
 
@@ -98,7 +98,7 @@ static void use_metadata(fuzz *fuzz) {
         (uint32_t)random_below(fuzz, 3));
     if (random_one_in(fuzz, 4)) {
         size_t count = 0;
-        TRY(fuzz, kvmem_agent_invalidate_all_remote_metadata, agent, or_null(fuzz, &count));
+        TRY(fuzz, kvmem_agent_invalidate_remote_metadata, agent, NULL, or_null(fuzz, &count));
     }
 }
 

@@ -48,11 +48,7 @@ TEST(entries_fail_with_null) {
     INVALID_NULLS(found, kvmem_directory_look_up, NULL, "a", 0, &found);
     INVALID_NULLS(found, kvmem_directory_look_up, directory, NULL, 0, &found);
     INVALID(kvmem_directory_look_up, directory, "a", 0, NULL);
-    INVALID_NULLS(found, kvmem_directory_wait_for, NULL, "a", 0, &found);
-    INVALID_NULLS(found, kvmem_directory_wait_for, directory, NULL, 0, &found);
-    INVALID(kvmem_directory_wait_for, directory, "a", 0, NULL);
     INVALID_NULLS(found, kvmem_directory_connect, NULL, w.agent, "a", 0, &found);
-    INVALID_NULLS(found, kvmem_directory_connect, directory, NULL, "a", 0, &found);
     INVALID_NULLS(found, kvmem_directory_connect, directory, w.agent, NULL, 0, &found);
     INVALID(kvmem_directory_connect, directory, w.agent, "a", 0, NULL);
     kvmem_directory_entry_info info;
@@ -61,10 +57,6 @@ TEST(entries_fail_with_null) {
     INVALID(kvmem_directory_entry_load, NULL, w.far);
     INVALID(kvmem_directory_entry_load, entry, NULL);
     kvmem_layout *layout = NULL;
-    INVALID_NULLS(layout, kvmem_directory_entry_import_layout, NULL, w.far, "near", &layout);
-    INVALID_NULLS(layout, kvmem_directory_entry_import_layout, entry, NULL, "near", &layout);
-    INVALID_NULLS(layout, kvmem_directory_entry_import_layout, entry, w.far, NULL, &layout);
-    INVALID(kvmem_directory_entry_import_layout, entry, w.far, "near", NULL);
     INVALID_NULLS(layout, kvmem_directory_entry_open_layout, NULL, "near", NULL, 0, &layout);
     INVALID_NULLS(layout, kvmem_directory_entry_open_layout, entry, NULL, NULL, 0, &layout);
     INVALID(kvmem_directory_entry_open_layout, entry, "near", NULL, 0, NULL);
@@ -87,7 +79,6 @@ static void use_in_child(void) {
     FORKED(kvmem_directory_publish, directory, w.agent, NULL, 0, 0);
     FORKED(kvmem_directory_withdraw, directory, "a", 0);
     FORKED(kvmem_directory_look_up, directory, "a", 0, &found);
-    FORKED(kvmem_directory_wait_for, directory, "a", 0, &found);
     FORKED(kvmem_directory_connect, directory, w.agent, "a", 0, &found);
     FORKED(kvmem_directory_check, directory, entry, 0);
     FORKED(kvmem_directory_watch, directory, NULL, 0);

@@ -35,7 +35,7 @@ static void use_agents(void) {
     FORKED_NULLS(blob, kvmem_agent_get_local_metadata, w.agent, &blob);
     FORKED_NULLS(blob, kvmem_agent_load_remote_metadata, w.agent, "x", 1, &blob);
     FORKED(kvmem_agent_check_remote_metadata, w.agent, "far");
-    FORKED(kvmem_agent_invalidate_remote_metadata, w.agent, "far");
+    FORKED(kvmem_agent_invalidate_remote_metadata, w.agent, "far", NULL);
     FORKED(kvmem_agent_fetch_remote_metadata, w.agent, "far", "127.0.0.1", 1, 0);
     FORKED(kvmem_agent_send_local_metadata, w.agent, "127.0.0.1", 1);
     FORKED(kvmem_agent_notify, w.agent, "far", "x", 1);
@@ -43,14 +43,11 @@ static void use_agents(void) {
 }
 
 static void use_layouts(void) {
-    kvmem_layout_strides strides;
     kvmem_layout_info info;
     kvmem_region *region = NULL;
     kvmem_blob *blob = NULL;
     kvmem_layout *layout = NULL;
-    FORKED_KEEPS(strides, kvmem_layout_get_strides, w.local.layout, &strides);
     FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
-    FORKED_NULLS(blob, kvmem_layout_get_agent, w.near.layout, &blob);
     FORKED_NULLS(region, kvmem_layout_get_region, w.local.layout, 0, &region);
     const uint32_t first = 0;
     uint32_t checksum = 0;
@@ -66,7 +63,6 @@ static void use_layouts(void) {
     FORKED_NULLS(layout, kvmem_layout_combine, REF(((kvmem_layout_part){"part", w.local.layout})), 1,
                  &layout);
     FORKED_NULLS(layout, kvmem_layout_get_part, w.local.layout, "part", &layout);
-    FORKED_NULLS(blob, kvmem_layout_get_part_name, w.local.layout, 0, &blob);
 }
 
 static void use_transfers(void) {

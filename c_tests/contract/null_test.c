@@ -104,8 +104,7 @@ TEST(metadata) {
     INVALID_NULLS(blob, kvmem_agent_load_remote_metadata, w.agent, NULL, 1, &blob);
     INVALID(kvmem_agent_check_remote_metadata, NULL, "far");
     INVALID(kvmem_agent_check_remote_metadata, w.agent, NULL);
-    INVALID(kvmem_agent_invalidate_remote_metadata, NULL, "far");
-    INVALID(kvmem_agent_invalidate_remote_metadata, w.agent, NULL);
+    INVALID(kvmem_agent_invalidate_remote_metadata, NULL, "far", NULL);
     INVALID(kvmem_agent_fetch_remote_metadata, NULL, "far", "127.0.0.1", 1, 0);
     INVALID(kvmem_agent_fetch_remote_metadata, w.agent, NULL, "127.0.0.1", 1, 0);
     INVALID(kvmem_agent_fetch_remote_metadata, w.agent, "far", NULL, 1, 0);
@@ -169,17 +168,9 @@ TEST(layout_infos) {
     INVALID_NULLS(layout, kvmem_layout_get_part, NULL, "part", &layout);
     INVALID_NULLS(layout, kvmem_layout_get_part, w.local.layout, NULL, &layout);
     INVALID(kvmem_layout_get_part, w.local.layout, "part", NULL);
-    kvmem_blob *name = NULL;
-    INVALID_NULLS(name, kvmem_layout_get_part_name, NULL, 0, &name);
-    INVALID(kvmem_layout_get_part_name, w.local.layout, 0, NULL);
-    kvmem_layout_strides strides;
-    INVALID_KEEPS(strides, kvmem_layout_get_strides, NULL, &strides);
-    INVALID(kvmem_layout_get_strides, w.local.layout, NULL);
     kvmem_layout_info info;
     INVALID_KEEPS(info, kvmem_layout_get_info, NULL, &info);
     INVALID(kvmem_layout_get_info, w.local.layout, NULL);
-    INVALID_NULLS(name, kvmem_layout_get_agent, NULL, &name);
-    INVALID(kvmem_layout_get_agent, w.near.layout, NULL);
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_layout_get_region, NULL, 0, &region);
     INVALID(kvmem_layout_get_region, w.local.layout, 0, NULL);

@@ -76,7 +76,7 @@ TEST(library_twice) {
 TEST(peers_must_be_known_first) {
     const kvmem_status missing = KVMEM_STATUS_NOT_FOUND;
     REFUSED(missing, kvmem_agent_check_remote_metadata, w.agent, "unknown");
-    REFUSED(missing, kvmem_agent_invalidate_remote_metadata, w.agent, "unknown");
+    REFUSED(missing, kvmem_agent_invalidate_remote_metadata, w.agent, "unknown", NULL);
     REFUSED(missing, kvmem_agent_notify, w.agent, "unknown", "x", 1);
     kvmem_layout *layout = NULL; /* exported by `near`; `far` has its metadata, a third agent has not */
     OWNED(kvmem_agent) third = agent_open("third");
@@ -97,8 +97,6 @@ TEST(indices_past_the_end) {
     REFUSED_KEEPS(block, outside, kvmem_layout_get_block, w.remote, 7, 0, 0, &block);
     REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 7, 0, 0, 0, 0, &block);
     REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 0, 0, 0, 0, 1, &block);
-    kvmem_blob *part_name = NULL;
-    REFUSED_NULLS(part_name, outside, kvmem_layout_get_part_name, w.near.layout, 0, &part_name);
     kvmem_layout *part = NULL;
     REFUSED_NULLS(part, KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_part, w.near.layout, "keys", &part);
     kvmem_region *region = NULL;
@@ -110,7 +108,7 @@ TEST(indices_past_the_end) {
 
 /* A stale layout reports that wherever it is used; its info can be read, and it can be destroyed. */
 TEST(an_imported_layout_is_stale_after_its_peer_is_invalidated) {
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", NULL, ERR));
     /* fails here, or during the transfer */
     kvmem_status status = kvmem_transfer_submit(w.transfer, NULL, NULL);
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);

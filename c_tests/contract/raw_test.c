@@ -67,10 +67,11 @@ TEST(segments_queries_and_views_fail_with_null) {
     CHECK(kvmem_query_items(query, NULL) != NULL);
     kvmem_query_destroy(NULL);
     kvmem_memory_view *view = NULL;
-    INVALID_NULLS(view, kvmem_memory_view_create, NULL, list, 1, NULL, &view);
-    INVALID_NULLS(view, kvmem_memory_view_create, w.agent, NULL, 1, NULL, &view);
-    INVALID(kvmem_memory_view_create, w.agent, list, 1, NULL, NULL);
-    CHECK(kvmem_memory_view_handle(NULL) == NULL);
+    void *handle = NULL;
+    INVALID_NULLS(view, kvmem_memory_view_create, NULL, list, 1, NULL, &handle, &view);
+    INVALID_NULLS(view, kvmem_memory_view_create, w.agent, NULL, 1, NULL, &handle, &view);
+    INVALID(kvmem_memory_view_create, w.agent, list, 1, NULL, NULL, &view);
+    INVALID(kvmem_memory_view_create, w.agent, list, 1, NULL, &handle, NULL);
     kvmem_memory_view_destroy(NULL);
 }
 
@@ -84,7 +85,7 @@ TEST(partial_metadata_and_reports_fail_with_null) {
     INVALID(kvmem_agent_send_partial_metadata, w.agent, list, 1, NULL, 1);
     INVALID(kvmem_agent_invalidate_local_metadata, NULL, "127.0.0.1", 1);
     INVALID(kvmem_agent_invalidate_local_metadata, w.agent, NULL, 1);
-    INVALID(kvmem_agent_invalidate_all_remote_metadata, NULL, NULL);
+    INVALID(kvmem_agent_invalidate_remote_metadata, NULL, NULL, NULL);
     INVALID(kvmem_agent_report_notifications, NULL, w.queue, 0);
 }
 

@@ -57,14 +57,14 @@ TEST(elastic_blocks_of_several_planes_have_checksums) {
                     it.page_size = 2, it.num_heads = 2, it.inner_dim = 2 * 256, it.dtype_width = 2,
                     it.order = orders[i]);
         OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
-        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+        const kvmem_layout_info strides = layout_info(layout);
         const uint64_t of_extent = elastic_layout_memory(layout).memory_page_size / strides.block_stride;
         CHECK(of_extent < config.num_blocks);
         EXPECT_OK(kvmem_layout_resize(layout, of_extent, ERR));
         kvmem_layout_config one = WITH(config, it.num_blocks = 1, it.order = "BLNHC");
         kvmem_layout *host = NULL;
         EXPECT_OK(build_pinned(0, &one, &host));
-        GET(kvmem_layout_strides, there, kvmem_layout_get_strides, host);
+        const kvmem_layout_info there = layout_info(host);
         kv_fill((unsigned char *)(uintptr_t)there.bases[0], there.block_stride, 7);
         const kvmem_block_pair pair = {0, (uint32_t)of_extent - 1};
         OWN(kvmem_transfer, transfer, kv_prepare, host, layout,

@@ -57,16 +57,16 @@ TEST(resizing_keeps_the_contents_of_blocks) {
 
 /* The addresses of a layout. */
 typedef struct plan {
-    kvmem_layout_strides strides;
+    kvmem_layout_info strides;
     uint64_t bases[4];
     kvmem_block blocks[BLOCKS];
 } plan;
 
 static plan plan_of(const kvmem_layout *layout) {
     plan plan = {0};
-    EXPECT_OK(kvmem_layout_get_strides(layout, &plan.strides, ERR));
-    CHECK(plan.strides.num_bases <= NUM(plan.bases));
-    memcpy(plan.bases, plan.strides.bases, plan.strides.num_bases * sizeof(plan.bases[0]));
+    EXPECT_OK(kvmem_layout_get_info(layout, &plan.strides, ERR));
+    CHECK(plan.strides.num_regions <= NUM(plan.bases));
+    memcpy(plan.bases, plan.strides.bases, plan.strides.num_regions * sizeof(plan.bases[0]));
     for (uint64_t block = 0; block < BLOCKS; block++)
         EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 1, &plan.blocks[block], ERR));
     return plan;
@@ -74,11 +74,11 @@ static plan plan_of(const kvmem_layout *layout) {
 
 static void check_plan(const kvmem_layout *layout, const plan *expected) {
     const plan found = plan_of(layout);
-    CHECK_EQ(found.strides.num_bases, expected->strides.num_bases);
+    CHECK_EQ(found.strides.num_regions, expected->strides.num_regions);
     CHECK_EQ(found.strides.block_stride, expected->strides.block_stride);
     CHECK_EQ(found.strides.layer_stride, expected->strides.layer_stride);
     CHECK_EQ(found.strides.outer_stride, expected->strides.outer_stride);
-    for (uint64_t base = 0; base < found.strides.num_bases; base++)
+    for (uint64_t base = 0; base < found.strides.num_regions; base++)
         CHECK_EQ(found.bases[base], expected->bases[base]);
     for (uint64_t block = 0; block < BLOCKS; block++) {
         CHECK_EQ(found.blocks[block].address, expected->blocks[block].address);
@@ -159,14 +159,14 @@ TEST(no_block_crosses_an_extent) {
         config.inner_dim = 577; /* blocks of an odd size are padded */
         OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         const uint64_t extent = elastic_layout_memory(layout).memory_page_size;
-        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+        const kvmem_layout_info strides = layout_info(layout);
         CHECK_EQ(extent % strides.block_stride, 0);
         for (uint64_t block = 0; block < BLOCKS; block++) {
             kvmem_block first, last;
             EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 0, &first, ERR));
             EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 1, &last, ERR));
-            const uint64_t base = strides.bases[strides.num_bases > 1];
-            CHECK_EQ((first.address - base) / extent, (first.address - base + first.size - 1) / extent);
+            const uint64_t base = strides.bases[strides.num_regions > 1];
+            CHECK_EQ((first.address - base) / extent, (first.address - base + first.piece_size - 1) / extent);
             CHECK_EQ((last.address - base) / extent, (last.address - base + last.size - 1) / extent);
         }
     }

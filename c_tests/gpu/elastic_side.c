@@ -63,8 +63,8 @@ typedef void (*visit)(const side *side, const slot *slot);
 static void visit_slots(const side *side, visit visit) {
     const kvmem_layout_config *config = &side->model.config;
     const uint64_t planes = kv_has_outer_first(config) ? config->outer_dim : 1;
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, side->model.layout);
-    for (uint64_t region = 0; region < strides.num_bases; region++) {
+    const kvmem_layout_info strides = layout_info(side->model.layout);
+    for (uint64_t region = 0; region < strides.num_regions; region++) {
         for (uint64_t plane = 0; plane < planes; plane++) {
             for (uint64_t block = 0; block < side->blocks_in_use; block++) {
                 const slot slot = {

@@ -10,8 +10,8 @@ static kvmem_layout_options options_for(const kvmem_layout_config *config, uint3
 
 /* Checks the address of every piece relative to the base of its region. */
 static void check_addresses(const kvmem_layout *layout, const kvmem_layout_config *config) {
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
-    CHECK_EQ(strides.num_bases, kv_num_regions(config));
+    const kvmem_layout_info strides = layout_info(layout);
+    CHECK_EQ(strides.num_regions, kv_num_regions(config));
     for (uint64_t block = 0; block < config->num_blocks; block++) {
         for (uint64_t layer = 0; layer < config->num_layers; layer++) {
             for (uint64_t outer = 0; outer < config->outer_dim; outer++) {

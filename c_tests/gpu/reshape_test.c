@@ -39,15 +39,15 @@ static uint64_t region_size(const shape *shape) {
 }
 
 static void fill(const kvmem_layout *layout, const shape *shape, uint32_t seed) {
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
-    for (uint64_t i = 0; i < strides.num_bases; i++)
+    const kvmem_layout_info strides = layout_info(layout);
+    for (uint64_t i = 0; i < strides.num_regions; i++)
         kv_fill((unsigned char *)(uintptr_t)strides.bases[i], region_size(shape), seed + (uint32_t)i);
 }
 
 static void expect_same(const kvmem_layout *found, const kvmem_layout *expected, const shape *shape) {
-    GET(kvmem_layout_strides, here, kvmem_layout_get_strides, found);
-    GET(kvmem_layout_strides, there, kvmem_layout_get_strides, expected);
-    for (uint64_t i = 0; i < here.num_bases; i++)
+    const kvmem_layout_info here = layout_info(found);
+    const kvmem_layout_info there = layout_info(expected);
+    for (uint64_t i = 0; i < here.num_regions; i++)
         CHECK_BYTES((const unsigned char *)(uintptr_t)here.bases[i],
                     (const unsigned char *)(uintptr_t)there.bases[i], region_size(shape));
 }
@@ -201,7 +201,7 @@ TEST(tokens_that_are_overwritten_before_the_end_are_detected) {
     EXPECT_OK(build_on_device(0, &config, &built[1]));
     OWNED(kvmem_layout) filled = built[0];
     OWNED(kvmem_layout) source = built[1];
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, filled);
+    const kvmem_layout_info strides = layout_info(filled);
     kv_fill((unsigned char *)(uintptr_t)strides.bases[0], 2 * PAGE, 1);
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}};
     run(filled, source, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs))));
@@ -266,9 +266,9 @@ static void reshape_by_layer(uint32_t shifted) {
     OWNED(kvmem_layout) on_device = build_shifted(&other, shifted);
     kvmem_block_pair pairs[FEW];
     for (uint32_t i = 0; i < FEW; i++) pairs[i] = (kvmem_block_pair){2 * i, 2 * i};
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, source);
+    const kvmem_layout_info strides = layout_info(source);
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
-    for (uint64_t i = 0; i < strides.num_bases; i++)
+    for (uint64_t i = 0; i < strides.num_regions; i++)
         kv_fill((unsigned char *)(uintptr_t)strides.bases[i], needs.region_size, 1 + (uint32_t)i);
     kv_job options =
         JOB(it.run.pairs = pairs, it.run.num_pairs = FEW,

@@ -141,7 +141,7 @@ void kv_peer_each_kind(void (*check)(kv_side *local, kv_peer *peer)) {
             check(&local, &peer);
         }
         kv_peer_close(&peer);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, there->name, ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, there->name, NULL, ERR));
     }
 }
 

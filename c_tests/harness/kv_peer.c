@@ -46,7 +46,7 @@ static void serve(int socket, uint32_t tag, const message *request) {
     case KV_PEER_TAKE: serve_take(socket); break;
     case KV_PEER_NOTIFY: serve_notify(socket, request); break;
     case KV_PEER_INVALIDATE:
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own_agent, (const char *)request->data, ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own_agent, (const char *)request->data, NULL, ERR));
         frame_send(socket, tag, NULL, 0);
         break;
     default: FAIL("no such request: %u", tag);

@@ -48,9 +48,9 @@ static void each_region(const part_shape *shape, const kvmem_layout *layout, con
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
     OWN(kvmem_layout, part, kvmem_layout_get_part, layout, shape->name);
     OWN(kvmem_layout, other_part, kvmem_layout_get_part, other, shape->name);
-    GET(kvmem_layout_strides, here, kvmem_layout_get_strides, part);
-    GET(kvmem_layout_strides, there, kvmem_layout_get_strides, other_part);
-    for (uint64_t i = 0; i < here.num_bases; i++)
+    const kvmem_layout_info here = layout_info(part);
+    const kvmem_layout_info there = layout_info(other_part);
+    for (uint64_t i = 0; i < here.num_regions; i++)
         with((unsigned char *)(uintptr_t)here.bases[i], (unsigned char *)(uintptr_t)there.bases[i],
              needs.region_size);
 }

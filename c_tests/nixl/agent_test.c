@@ -20,7 +20,7 @@ TEST(every_option_makes_a_working_agent) {
     const uint64_t flags[] = {0, KVMEM_AGENT_NO_PROGRESS_THREAD, KVMEM_AGENT_TELEMETRY};
     for (size_t i = 0; i < NUM(flags); i++) {
         kvmem_agent_options options = WITH(agent_options(), it.flags = flags[i],
-                                           it.progress_delay_us = 2000 * i);
+                                           it.progress_delay_ns = MILLISECONDS(2) * i);
         expect_works(&options);
     }
     for (uint32_t mode = KVMEM_SYNC_DEFAULT; mode <= KVMEM_SYNC_RW; mode++) {
@@ -38,8 +38,8 @@ TEST(impossible_options_fail) {
     options.listen_port = 7777;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_AGENT_LISTEN_THREAD", kvmem_agent_create, "a", &options);
     options = agent_options();
-    options.listen_delay_us = 1000;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "listen_delay_us is 1000", kvmem_agent_create, "a", &options);
+    options.listen_delay_ns = 1000000;
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "listen_delay_ns is 1000000", kvmem_agent_create, "a", &options);
     options = agent_options();
     options.sync_mode = 4;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "sync_mode", kvmem_agent_create, "a", &options);

@@ -111,7 +111,7 @@ void arena_check_stale(kv_meeting *fixture, const kv_job *options) {
     OWNED(kvmem_transfer) read = create_read(fixture, options);
     RUN(read);
     check_read(fixture);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture->agent, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture->agent, "far", NULL, ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(read, NULL, ERR));
 }
 

@@ -156,7 +156,7 @@ TEST(two_threads_submit_wait_and_cancel_on_one_agent) {
     }
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture.agent, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture.agent, "far", NULL, ERR));
 }
 
 /* Submits the transfer again for each completion. */

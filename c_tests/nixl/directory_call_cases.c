@@ -74,7 +74,7 @@ TEST(publications_by_several_threads_are_not_reported_as_restored) {
 
 static void *wait_for_north(void *argument) {
     kvmem_directory *directory = *(kvmem_directory **)argument;
-    OWN(kvmem_directory_entry, entry, kvmem_directory_wait_for, directory, "north", PATIENCE);
+    OWN(kvmem_directory_entry, entry, kvmem_directory_connect, directory, NULL, "north", PATIENCE);
     CHECK_STR(directory_entry_info(entry).agent, "north");
     return NULL;
 }
@@ -84,7 +84,7 @@ TEST(calls_wait_for_an_agent_until_it_is_published) {
     OWNED(kvmem_agent) agent = agent_open("north");
     OWNED(kvmem_directory) publisher = directory_open(&here);
     OWNED(kvmem_directory) reader = directory_open(&here);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, reader, "north",
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_connect, reader, NULL, "north",
            MILLISECONDS(50));
     CHECK_HAS(test_last_message(), "north");
     CHECK(strstr(test_last_message(), "not respond") == NULL);
@@ -93,12 +93,12 @@ TEST(calls_wait_for_an_agent_until_it_is_published) {
     threads_start(&waiting, NUM(readers), wait_for_north, readers, sizeof(readers[0]));
     directory_publish(publisher, agent, NULL);
     threads_join(&waiting);
-    OWN(kvmem_directory_entry, at_once, kvmem_directory_wait_for, reader, "north", PATIENCE);
+    OWN(kvmem_directory_entry, at_once, kvmem_directory_connect, reader, NULL, "north", PATIENCE);
     kvmem_directory_events *none = NULL;
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_take_events(reader, 0, &none, ERR));
     place_put(&here, "south", "damage", 6);
-    REFUSE(KVMEM_STATUS_CORRUPT, "south", kvmem_directory_wait_for, reader, "south", PATIENCE);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "empty", kvmem_directory_wait_for, reader, "", PATIENCE);
+    REFUSE(KVMEM_STATUS_CORRUPT, "south", kvmem_directory_connect, reader, NULL, "south", PATIENCE);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "empty", kvmem_directory_connect, reader, NULL, "", PATIENCE);
 }
 
 typedef struct connecting {
@@ -136,11 +136,11 @@ TEST(calls_without_a_timeout_find_what_is_published) {
     OPENED(place, here);
     OWNED(kvmem_agent) agent = agent_open("north");
     OWNED(kvmem_directory) directory = directory_open(&here);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "kvmem_directory_wait_for", kvmem_directory_look_up, directory, "north", 0);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, directory, "north", 0);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "kvmem_directory_connect", kvmem_directory_look_up, directory, "north", 0);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_connect, directory, NULL, "north", 0);
     EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
     OWN(kvmem_directory_entry, found, kvmem_directory_look_up, directory, "north", 0);
-    OWN(kvmem_directory_entry, awaited, kvmem_directory_wait_for, directory, "north", 0);
+    OWN(kvmem_directory_entry, awaited, kvmem_directory_connect, directory, NULL, "north", 0);
     EXPECT_OK(kvmem_directory_check(directory, found, 0, ERR));
     EXPECT_OK(kvmem_directory_watch(directory, "north", 0, ERR));
     EXPECT_OK(kvmem_directory_unwatch(directory, "north", 0, ERR));
@@ -155,7 +155,7 @@ TEST(a_wait_does_not_end_a_watch) {
     OWNED(kvmem_directory) reader = directory_open(&here);
     EXPECT_OK(kvmem_directory_watch(reader, "north", PATIENCE, ERR));
     directory_publish(publisher, agent, NULL);
-    OWN(kvmem_directory_entry, first, kvmem_directory_wait_for, reader, "north", PATIENCE);
+    OWN(kvmem_directory_entry, first, kvmem_directory_connect, reader, NULL, "north", PATIENCE);
     directory_publish(publisher, agent, NULL);
     for (uint64_t version = 0; version != 2;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, reader, PATIENCE);
@@ -165,6 +165,6 @@ TEST(a_wait_does_not_end_a_watch) {
     EXPECT_OK(kvmem_directory_unwatch(reader, "north", PATIENCE, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "not watched",
                    kvmem_directory_unwatch(reader, "north", PATIENCE, ERR));
-    OWN(kvmem_directory_entry, second, kvmem_directory_wait_for, reader, "north", PATIENCE);
+    OWN(kvmem_directory_entry, second, kvmem_directory_connect, reader, NULL, "north", PATIENCE);
     CHECK_EQ(directory_entry_info(second).version, 2);
 }

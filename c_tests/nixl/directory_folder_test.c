@@ -148,8 +148,8 @@ TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     CHECK_STR(event.agent, "south");
     CHECK_HAS(event.message, "it is the entry of agent 'north'");
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "it has 0 layouts", kvmem_directory_entry_import_layout, entry, agent,
-           "cache");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "it has 0 layouts", kvmem_directory_entry_open_layout, entry, "cache",
+           REF(OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REMOTE, it.agent = agent)), PATIENCE);
     CHECK(strstr(test_last_message(), "layouts:") == NULL);
 }
 

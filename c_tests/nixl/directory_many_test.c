@@ -54,7 +54,7 @@ TEST(many_agents_find_each_other) {
     for (int i = 0; i < AGENTS; i++) {
         GET(kvmem_agent *, agent, kvmem_agent_create, TEXT("node-%03d", i),
             REF(OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
-                        it.progress_delay_us = 1000000)));
+                        it.progress_delay_ns = 1000000000)));
         EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
         agents[i] = agent;
     }

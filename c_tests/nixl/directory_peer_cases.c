@@ -59,8 +59,10 @@ static void publisher_ends(peer *publisher) {
 static void pull(const kvmem_directory_entry *entry, kvmem_agent *agent, kv_side *side, uint32_t seed) {
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_open_options remotely = OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REMOTE,
+                                                it.agent = agent);
     EXPECT_OK(kvmem_directory_entry_load(entry, agent, ERR));
-    OWN(kvmem_layout, remote, kvmem_directory_entry_import_layout, entry, agent, "cache");
+    OWN(kvmem_layout, remote, kvmem_directory_entry_open_layout, entry, "cache", &remotely, PATIENCE);
     CLEANUP(kv_side_close) kv_side model;
     kv_model_open(&model, &config, seed);
     kv_run(remote, side->layout, &move);
@@ -79,8 +81,11 @@ TEST(a_peer_is_found_lost_and_found_again) {
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "phoenix");
     OWNED(kvmem_directory_entry) first = directory_find(directory, "phoenix");
     pull(first, agent, &side, 2);
-    OWN(kvmem_layout, stale, kvmem_directory_entry_import_layout, first, agent, "cache");
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "cache", kvmem_directory_entry_import_layout, first, agent, "other");
+    const kvmem_open_options remotely = OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REMOTE,
+                                                it.agent = agent);
+    OWN(kvmem_layout, stale, kvmem_directory_entry_open_layout, first, "cache", &remotely, PATIENCE);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "cache", kvmem_directory_entry_open_layout, first, "other",
+           &remotely, PATIENCE);
 
     peer_kill(&old);
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
@@ -98,7 +103,7 @@ TEST(a_peer_is_found_lost_and_found_again) {
     const kv_job options = kv_job_of(&move);
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kv_prepare, stale, side.layout, &options);
     /* A thread that kept the entry of the previous peer does not affect the others. */
-    OWN(kvmem_layout, current, kvmem_directory_entry_import_layout, second, agent, "cache");
+    OWN(kvmem_layout, current, kvmem_directory_entry_open_layout, second, "cache", &remotely, PATIENCE);
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted after this entry was looked up",
                    kvmem_directory_entry_load(first, agent, ERR));
     OWN(kvmem_transfer, unharmed, kv_prepare, current, side.layout, &options);

@@ -96,7 +96,7 @@ TEST(agents_connect_before_the_first_transfer) {
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "has no POSIX backend; it has UCX",
                    kvmem_agent_connect(near, "far", &options, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "itself", kvmem_agent_connect(near, "near", NULL, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_connect(near, "far", NULL, ERR));
 }
 

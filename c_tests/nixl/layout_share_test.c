@@ -40,10 +40,9 @@ TEST(an_imported_layout_equals_the_exported_one) {
         kvmem_layout *imported = layout_import(near, side.layout);
         check_same_addresses(imported, side.layout, &config);
         check_same_info(imported, side.layout);
-        OWN(kvmem_blob, name, kvmem_layout_get_agent, imported);
-        CHECK_STR((const char *)kvmem_blob_data(name), "far");
+        CHECK_STR(layout_info(imported).agent, "far");
         kvmem_layout_destroy(imported);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
     }
 }
 
@@ -125,6 +124,6 @@ TEST(an_import_has_the_order_of_the_exported_layout) {
             GET(kvmem_block, here, kvmem_layout_get_row, imported, 5, layer, outer, token, head);
             CHECK_BYTES(&here, &there, sizeof(here));
         }
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
     }
 }

@@ -41,7 +41,7 @@ static void serve_import(int socket, const message *metadata) {
     CLEANUP(message_free) message descriptor = frame_expect(socket, IMPORT);
     DESTROYED(kvmem_layout, reader_model.layout);
     if (kvmem_agent_check_remote_metadata(reader_agent, "owner", NULL) == KVMEM_STATUS_OK)
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reader_agent, "owner", ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reader_agent, "owner", NULL, ERR));
     agent_load(reader_agent, metadata);
     EXPECT_OK(kvmem_layout_import(reader_agent, descriptor.data, descriptor.size, &reader_model.layout, ERR));
 }

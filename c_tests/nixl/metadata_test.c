@@ -28,9 +28,9 @@ TEST(loading_makes_a_peer_known_until_it_is_invalidated) {
     kvmem_blob_destroy(name);
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
     EXPECT_OK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL, ERR)); /* again */
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
     agent_load(near, &metadata); /* in the other direction */
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
 }
@@ -39,7 +39,7 @@ TEST(loading_makes_a_peer_known_until_it_is_invalidated) {
 TEST(the_agents_own_metadata_is_not_invalidated) {
     OWNED(kvmem_agent) agent = agent_open("one");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
-                   kvmem_agent_invalidate_remote_metadata(agent, "one", ERR));
+                   kvmem_agent_invalidate_remote_metadata(agent, "one", NULL, ERR));
 }
 
 TEST(invalid_bytes_are_not_loaded) {
@@ -165,7 +165,7 @@ static uint32_t free_port(void) {
 /* Another process may take the port before the agent listens on it; then another one is tried. */
 static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD,
-                                          it.listen_delay_us = 1000);
+                                          it.listen_delay_ns = 1000000);
     kvmem_agent *agent = NULL;
     kvmem_status status = KVMEM_STATUS_NIXL;
     for (int i = 0; i < 10 && status == KVMEM_STATUS_NIXL; i++) {
@@ -257,7 +257,7 @@ TEST(all_peers_include_those_that_have_sent_messages) {
     size_t count = 0;
     while (count == 0) { /* it arrives later; only the deadline of the test limits this */
         nanosleep(&pause, NULL);
-        EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.far, &count, ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.far, NULL, &count, ERR));
     }
     CHECK_EQ(count, 1);
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(both.far, "near", ERR));
@@ -272,7 +272,7 @@ TEST(all_peers_include_those_that_were_asked_for) {
     size_t count = 0;
     while (count == 0) {
         nanosleep(&pause, NULL);
-        EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.far, &count, ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.far, NULL, &count, ERR));
     }
     CHECK_EQ(count, 1);
 }

@@ -102,7 +102,7 @@ static void count_notes(uint32_t level, const char *target, const char *message,
 TEST(an_agent_with_files_alone_receives_none) {
     static atomic_int notes;
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
-                                          it.progress_delay_us = 100);
+                                          it.progress_delay_ns = 100000);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count_notes, &notes, ERR));
     GET(kvmem_agent *, agent, kvmem_agent_create, "files", &options);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "no backend", kvmem_agent_take_notifications, agent, 0);

@@ -81,7 +81,7 @@ TEST(slots_move_to_and_from_layouts_of_keys) {
         read_from_peer(&side, &peer, &all_layers, (kv_outers){1, 0, 1}, 0);
         kv_side_close(&side);
         kv_peer_close(&peer);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[kind].name, ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[kind].name, NULL, ERR));
     }
 }
 

@@ -56,8 +56,7 @@ TEST(an_imported_layout_has_the_parts) {
         CHECK_EQ(here.address, there.address);
         CHECK_EQ(here.size, there.size);
     }
-    OWN(kvmem_blob, agent, kvmem_layout_get_agent, w.remote);
-    CHECK_STR(kvmem_blob_data(agent), "far");
+    CHECK_STR(layout_info(w.remote).agent, "far");
 }
 
 TEST(all_parts_are_read_and_written) {

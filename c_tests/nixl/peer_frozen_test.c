@@ -88,7 +88,7 @@ TEST(a_run_in_flight_cannot_be_repeated_and_ends_after_its_peer_was_invalidated)
     start_and_stop_peer(&flight, &peer);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, NULL, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", NULL, ERR));
     peer_thaw(&peer.process);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     kv_side_check_moved(&flight.model, &peer.model, &move);
@@ -160,7 +160,7 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
         KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", NULL, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, NULL, ERR));
     peer_thaw(&peer.process);
     CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_STALE);
@@ -209,7 +209,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     start_and_stop_peer(&flight, &old);
     kv_peer_crash(&old);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", NULL, ERR));
     start(&risen);
     kv_peer_meet(&risen, flight.agent);
     kv_run(risen.model.layout, flight.local, &move);
@@ -226,7 +226,7 @@ TEST(replaced_under_the_same_name_while_it_is_frozen) {
     start(&old);
     prepare(&flight, &old, "waiting");
     start_and_stop_peer(&flight, &old);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", NULL, ERR));
     start(&risen);
     kv_peer_meet(&risen, flight.agent);
     kv_run(risen.model.layout, flight.local, &move);

@@ -39,7 +39,7 @@ TEST(a_restarted_peer_is_distinguished) {
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "phoenix",
                    kvmem_agent_load_remote_metadata(agent, new_metadata->data, new_metadata->size, NULL, ERR));
     CHECK_HAS(test_last_message(), "invalidate");
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "phoenix", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "phoenix", NULL, ERR));
     expect_stale(side.layout, old.model.layout, old_transfer);
     kv_peer_meet(&restarted, agent);
     expect_stale(side.layout, old.model.layout, old_transfer); /* still the layout of the old peer */
@@ -116,7 +116,7 @@ TEST(a_layout_is_imported_only_with_the_metadata_of_its_own_agent) {
     const uint64_t address = first_address(twins.first.model.layout);
     expect_import_fails(agent, &twins.second);
     expect_bytes_of(&twins, &twins.first);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "twin", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "twin", NULL, ERR));
     kv_peer_meet(&twins.second, agent);
     CHECK_EQ(first_address(twins.second.model.layout), address); /* nothing else distinguishes them */
     expect_import_fails(agent, &twins.first);

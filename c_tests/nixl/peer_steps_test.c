@@ -71,7 +71,7 @@ static void repeat_with_new_peer(reading *reading) {
     free_handles(reading);
     reading->peer = &restarted;
     if (kvmem_agent_check_remote_metadata(reading->agent, restarted.name, NULL) == KVMEM_STATUS_OK)
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, restarted.name, ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, restarted.name, NULL, ERR));
     /* any part may have been read from the old peer */
     memcpy(reading->side.expected, reading->side.memory, reading->side.size);
     take_steps(reading, LOAD, MOVE + 1);
@@ -176,7 +176,7 @@ static void stop_before(reading *reading, kv_peer *other, int stopped) {
     take_steps(reading, step, NUM_STEPS);
     kv_peer_expect_notification(reading->peer, "visitor", "done", 4);
     free_handles(reading);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, reading->peer->name, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, reading->peer->name, NULL, ERR));
 }
 
 TEST(stopped_before_each_step) {

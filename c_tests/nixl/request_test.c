@@ -259,7 +259,7 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", ARRAY(both.remote), NULL);
     OWNED(kvmem_request) read = read_of(&both);
     run(read);
-    GET(size_t, count, kvmem_agent_invalidate_all_remote_metadata, both.near);
+    GET(size_t, count, kvmem_agent_invalidate_remote_metadata, both.near, NULL);
     CHECK_EQ(count, 1);
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
     const uint32_t zero[] = {0};
@@ -271,8 +271,8 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
     OWNED(kvmem_request) again = read_of(&both);
     run(again);
-    EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, NULL, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, NULL, NULL, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, NULL, &count, ERR));
     CHECK_EQ(count, 0);
 }
 
@@ -285,8 +285,7 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
     CHECK(size <= 2 * NUM_BLOCKS * BLOCK);
     const kvmem_nixl_descriptor there = memory_at(both.there, size);
     OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, &there, 1);
-    OWN(kvmem_blob, owner, kvmem_layout_get_agent, remote);
-    CHECK_STR((const char *)kvmem_blob_data(owner), "far");
+    CHECK_STR(layout_info(remote).agent, "far");
     const kv_move move = KV_MOVE(3, {2, 1});
     kv_run(side.layout, remote, &move);
     for (uint32_t i = 0; i < 6; i++) { /* layers and outer slots */

@@ -38,9 +38,9 @@ static void each_region(const shape *shape, const kvmem_layout *layout, const kv
                         void (*with)(unsigned char *bytes, unsigned char *others, size_t size)) {
     const kvmem_layout_config config = config_of(shape);
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
-    GET(kvmem_layout_strides, here, kvmem_layout_get_strides, layout);
-    GET(kvmem_layout_strides, there, kvmem_layout_get_strides, other);
-    for (uint64_t i = 0; i < here.num_bases; i++)
+    const kvmem_layout_info here = layout_info(layout);
+    const kvmem_layout_info there = layout_info(other);
+    for (uint64_t i = 0; i < here.num_regions; i++)
         with((unsigned char *)(uintptr_t)here.bases[i], (unsigned char *)(uintptr_t)there.bases[i],
              needs.region_size);
 }
@@ -113,7 +113,7 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             each_region(to, destination, expected, compare);
         }
         DESTROYED(kvmem_layout, remote);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair->near, "far", ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair->near, "far", NULL, ERR));
     }
 }
 

@@ -206,12 +206,12 @@ TEST(one_backend_is_queried) {
 TEST(a_view_without_a_gpu_fails_with_advice) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("viewing");
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_memory_view_create, agent, NULL, 0, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_memory_view_create, agent, NULL, 0, NULL, REF((void *){0}));
     const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
     OWN(kvmem_segments, segments, kvmem_segments_register, agent, &all, 1, NULL);
     REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_memory_view_create, agent, &all,
-           1, NULL);
+           1, NULL, REF((void *){0}));
     const kvmem_nixl_descriptor of_far = WITH(all, it.agent = "far");
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_memory_view_create, agent, &of_far, 1, NULL);
-    CHECK(kvmem_memory_view_handle(NULL) == NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_memory_view_create, agent, &of_far, 1, NULL,
+           REF((void *){0}));
 }

@@ -129,7 +129,7 @@ TEST(what_is_made_too_late_is_ended) {
     const kvmem_nixl_descriptor more = memory_at(first, 4096);
     NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
     REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, &more, 1, NULL);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_memory_view_create, it.near, &it.local, 1, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_memory_view_create, it.near, &it.local, 1, NULL, REF((void *){0}));
     REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_prepared_create, it.near, NULL, &it.local, 1, NULL);
     REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_request_create, it.near, KVMEM_REQUEST_READ, &it.local, "far",
            &it.remote, 1, NULL);

@@ -108,7 +108,7 @@ TEST(a_cancelled_run_ends_if_its_peer_dies) {
     kv_peer_crash(&remote_pair.peer);
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(remote_pair.transfer, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(remote_pair.transfer, NULL, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(remote_pair.near, "victim", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(remote_pair.near, "victim", NULL, ERR));
     CHECK_EQ(requests().in_flight, 1);
 }
 
@@ -135,7 +135,7 @@ static void *invalidate(void *argument) {
     invalidation *mine = argument;
     OWNED(kvmem_error) error = NULL;
     mine->thread = gettid();
-    mine->status = kvmem_agent_invalidate_remote_metadata(mine->agent, "far", &error);
+    mine->status = kvmem_agent_invalidate_remote_metadata(mine->agent, "far", NULL, &error);
     snprintf(mine->message, sizeof(mine->message), "%s", kvmem_error_message(error, NULL));
     return NULL;
 }
@@ -177,7 +177,7 @@ TEST(a_run_of_many_requests_completes_after_its_peer_was_invalidated) {
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().in_flight == 4);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", NULL, ERR));
     NIXL(nixl_sim_set_pending(0));
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, NULL, ERR));
@@ -201,9 +201,9 @@ TEST(a_short_run_in_flight_ends_after_its_peer_was_invalidated) {
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().in_flight == 1);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(pair.transfer, NULL, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", NULL, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(pair.near, "far", NULL, ERR));
     EXPECT_OK(kvmem_transfer_cancel(pair.transfer, ERR)); /* posted requests continue */
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(pair.transfer, ERR));
     NIXL(nixl_sim_set_pending(0));
@@ -266,7 +266,7 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
         REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "'far' is loaded already", kvmem_agent_load_remote_metadata,
                pair.near,
                metadata.data, metadata.size);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", NULL, ERR));
         agent_load(pair.near, &metadata);
         agent_load(pair.near, &metadata); /* the same again */
         EXPECT_OK(kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
@@ -284,7 +284,7 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
     NIXL(nixl_sim_set_pending(0));
     AWAIT(requests().in_flight == 0);
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, NULL, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", NULL, ERR));
     AWAIT(requests().alive == 0);
 }
 

@@ -19,7 +19,7 @@ static void await_polls(uint64_t count) {
 TEST(a_repeated_failure_is_logged_once) {
     nixl_find_stand_in();
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
-                                          it.progress_delay_us = 100);
+                                          it.progress_delay_ns = 100000);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count, NULL, ERR));
     GET(kvmem_agent *, agent, kvmem_agent_create, "idle", &options);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));

@@ -33,7 +33,7 @@ static void meet_next(uint32_t number) {
     EXPECT_OK(kvmem_agent_notify(own->agent, kvmem_agent_name(next->agent), "x", 1, ERR));
     REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, own->agent, 0);
     if (number % 2 == 0) { /* the others leave that to the end of the agent */
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own->agent, kvmem_agent_name(next->agent), ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own->agent, kvmem_agent_name(next->agent), NULL, ERR));
     }
 }
 

@@ -47,7 +47,7 @@ TEST(a_name_of_which_nothing_is_loaded_is_said_to_be_unknown) {
     nixl_find_stand_in();
     OWNED(kvmem_agent) near = agent_open("near");
     static const char unknown[] = "agent 'near' has no metadata of an agent 'far'";
-    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, unknown, kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, unknown, kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
     CHECK(strstr(test_last_message(), "load it first") == NULL);
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, unknown, kvmem_agent_check_remote_metadata(near, "far", ERR));
     CHECK(strstr(test_last_message(), "load it first") == NULL);

@@ -193,7 +193,7 @@ TEST(a_request_in_flight_ends_after_its_peer_was_invalidated) {
     post_when_free(request);
     while (NIXL(nixl_sim_get_requests()).in_flight == 0) sched_yield();
     EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(request, NULL, 0, ERR));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, "far", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, "far", NULL, ERR));
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_request_poll(request, ERR));
     NIXL(nixl_sim_set_pending(0));
     EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
@@ -238,7 +238,7 @@ TEST(threads_post_until_the_peer_is_invalidated) {
         }
         CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
         NIXL(nixl_sim_set_pending(1));
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, "far", ERR));
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, "far", NULL, ERR));
         NIXL(nixl_sim_set_pending(0));
         uint64_t completed = 2, runs = 1;
         for (size_t i = 0; i < NUM(posters); i++) {

@@ -95,8 +95,10 @@ static void objects_open(objects *o, uint64_t limit) {
     o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory,
                              "far",
                              &o->remote_memory, 1, NULL);
-    o->view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL);
-    o->doomed_view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL);
+    void *handle = NULL;
+    o->view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL, &handle);
+    CHECK(handle != NULL);
+    o->doomed_view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL, &handle);
     o->folder = scratch_create(temporary_directory());
     o->directory = MADE(kvmem_directory, kvmem_directory_create,
                         REF(OPTIONS(kvmem_directory_options, it.folder = o->folder.path)));
@@ -171,8 +173,8 @@ MAKES(load, kvmem_blob, kvmem_agent_load_remote_metadata, o->near, o->far_metada
 CALLS(load_entry, kvmem_directory_entry_load(o->entry, o->near, ERR))
 CALLS(publish, kvmem_directory_publish(o->directory, o->near, NULL, 0, MILLISECONDS(20), ERR))
 CALLS(check, kvmem_agent_check_remote_metadata(o->near, "stranger", ERR))
-CALLS(invalidate, kvmem_agent_invalidate_remote_metadata(o->near, "far", ERR))
-CALLS(invalidate_all, kvmem_agent_invalidate_all_remote_metadata(o->near, NULL, ERR))
+CALLS(invalidate, kvmem_agent_invalidate_remote_metadata(o->near, "far", NULL, ERR))
+CALLS(invalidate_all, kvmem_agent_invalidate_remote_metadata(o->near, NULL, NULL, ERR))
 CALLS(notify, kvmem_agent_notify(o->near, "far", "x", 1, ERR))
 CALLS(connect_peer, kvmem_agent_connect(o->near, "far", NULL, ERR))
 CALLS(connect_soon, kvmem_agent_connect(o->near, "far",
@@ -194,7 +196,7 @@ FUNCTION(run_request) {
 MAKES(get_chosen, kvmem_blob, kvmem_request_get_backend, o->request)
 CALLS(estimate, kvmem_request_estimate(o->request, &(kvmem_request_cost){0}, ERR))
 CALLS(get_measured, kvmem_request_get_telemetry(o->request, &(kvmem_request_telemetry){0}, ERR))
-MAKES(create_view, kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL)
+MAKES(create_view, kvmem_memory_view, kvmem_memory_view_create, o->near, &o->memory, 1, NULL, REF((void *){0}))
 DESTROYS(destroy_view, kvmem_memory_view, o->doomed_view)
 FUNCTION(build_layout) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options, it.size = 0);
@@ -245,7 +247,7 @@ static const struct row {
     {.name = "kvmem_agent_check_remote_metadata", .run = check, .held = NIXL_SIM_CHECK,
      .in_time = KVMEM_STATUS_NOT_FOUND},
     {.name = "kvmem_agent_invalidate_remote_metadata", .run = invalidate, .held = NIXL_SIM_INVALIDATE},
-    {.name = "kvmem_agent_invalidate_all_remote_metadata", .run = invalidate_all,
+    {.name = "kvmem_agent_invalidate_remote_metadata of all", .run = invalidate_all,
      .held = NIXL_SIM_INVALIDATE},
     {.name = "kvmem_agent_notify", .run = notify, .held = NIXL_SIM_NOTIFY},
     {.name = "kvmem_agent_connect", .run = connect_peer, .held = NIXL_SIM_CONNECT},
@@ -314,10 +316,7 @@ static void get_all(const objects *o) {
     CHECK_EQ(of_registration.registered, 1);
     kvmem_layout *const layouts[] = {o->local, o->remote};
     for (size_t i = 0; i < NUM(layouts); i++) {
-        GET(kvmem_layout_info, info, kvmem_layout_get_info, layouts[i]);
-        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layouts[i]);
-        OWN(kvmem_blob, of_layout, kvmem_layout_get_agent, layouts[i]);
-        CHECK_STR(kvmem_blob_data(of_layout), i == 0 ? "near" : "far");
+        CHECK_STR(layout_info(layouts[i]).agent, i == 0 ? "near" : "far");
     }
     OWN(kvmem_region, first, kvmem_layout_get_region, o->local, 0);
     GET(kvmem_transfer_info, of_transfer, kvmem_transfer_get_info, o->transfer);
@@ -328,7 +327,6 @@ static void get_all(const objects *o) {
     size_t count;
     EXPECT_OK(kvmem_queue_wait(o->queue, 0, &completion, 1, &count, ERR));
     CHECK_STR(kvmem_agent_name(o->near), "near");
-    CHECK(kvmem_memory_view_handle(o->view) != NULL);
     GET(kvmem_directory_entry_info, of_entry, kvmem_directory_entry_get_info, o->entry);
 }
 

@@ -23,7 +23,7 @@ TEST(functions_that_need_an_agent_fail) {
     REFUSE(invalid, "", kvmem_agent_get_local_metadata, NULL);
     EXPECT(invalid, kvmem_agent_load_remote_metadata(NULL, "x", 1, NULL, ERR));
     EXPECT(invalid, kvmem_agent_check_remote_metadata(NULL, "x", ERR));
-    EXPECT(invalid, kvmem_agent_invalidate_remote_metadata(NULL, "x", ERR));
+    EXPECT(invalid, kvmem_agent_invalidate_remote_metadata(NULL, "x", NULL, ERR));
     EXPECT(invalid, kvmem_agent_fetch_remote_metadata(NULL, "x", "127.0.0.1", 1, 0, ERR));
     EXPECT(invalid, kvmem_agent_send_local_metadata(NULL, "127.0.0.1", 1, ERR));
     EXPECT(invalid, kvmem_agent_notify(NULL, "x", "x", 1, ERR));

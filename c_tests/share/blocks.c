@@ -60,7 +60,7 @@ static void visit_tails(const kvmem_layout *layout, const kv_side *model, visit 
         OWN(kvmem_region, region, kvmem_layout_get_region, layout, i);
         const kvmem_region_info info = region_info(region);
         const uint64_t blocks = kv_region_size(&model->config);
-        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+        const kvmem_layout_info strides = layout_info(layout);
         const bool is_padded = strides.block_stride != kv_block_stride(&model->config);
         if (!is_padded && info.size >= blocks + TAIL)
             visit(region, blocks, model->expected + model->starts[i] + blocks, TAIL);

@@ -42,9 +42,9 @@ static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regi
 /* Files are read in whole pages, so a piece that starts within a page is skipped. */
 static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_t block, uint64_t layer,
                        uint64_t outer) {
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+    const kvmem_layout_info strides = layout_info(layout);
     kvmem_block piece;
-    if (strides.size > 0) {
+    if (strides.piece_size > 0) {
         EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
     } else { /* the last of its rows */
         GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);

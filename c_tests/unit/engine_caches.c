@@ -254,15 +254,15 @@ void cache_close(cache *cache) {
     free(cache->memory);
 }
 
-/* The formula of kvmem_layout_strides. */
-static uint64_t by_strides(const kvmem_layout_strides *strides, element at) {
+/* The formula of kvmem_layout_info. */
+static uint64_t by_strides(const kvmem_layout_info *strides, element at) {
     return strides->bases[at.l * strides->layer_step + at.o * strides->outer_step + at.n * strides->token_step +
                           at.h * strides->head_step] +
            at.b * strides->block_stride + at.l * strides->layer_stride + at.o * strides->outer_stride +
            at.n * strides->token_stride + at.h * strides->head_stride + at.c * strides->element_stride;
 }
 
-static void check_row(const engine *engine, const cache *cache, const kvmem_layout_strides *strides,
+static void check_row(const engine *engine, const cache *cache, const kvmem_layout_info *strides,
                       element at, uint64_t elements) {
     GET(kvmem_block, row, kvmem_layout_get_row, cache->layout, (uint32_t)at.b, at.l, at.o, at.n, at.h);
     CHECK_EQ(row.size, strides->row_size);
@@ -291,7 +291,7 @@ static void check_pieces(const engine *engine, const kvmem_layout_config *config
 
 void check_addresses(const engine *engine, const cache *cache) {
     const kvmem_layout_config config = engine_config(engine);
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, cache->layout);
+    const kvmem_layout_info strides = layout_info(cache->layout);
     const uint64_t heads = or_usual(config.num_heads, 1);
     element at = {0};
     for (at.b = 0; at.b < config.num_blocks; at.b++) {

@@ -14,7 +14,7 @@ TEST(information_has_order_and_strides) {
     for (size_t i = 0; i < num_engines; i++) {
         OPENED(cache, cache, &engines[i]);
         GET(kvmem_layout_info, info, kvmem_layout_get_info, cache.layout);
-        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, cache.layout);
+        const kvmem_layout_info strides = layout_info(cache.layout);
         CHECK_STR(info.order, engines[i].order);
         CHECK_EQ(info.block_stride, strides.block_stride);
         CHECK_EQ(info.layer_stride, strides.layer_stride);

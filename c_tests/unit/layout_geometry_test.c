@@ -19,15 +19,15 @@ static kvmem_layout_config shape_config(size_t shape, const kv_kind *kind) {
                 it.alignment = shapes[shape].alignment);
 }
 
-static kvmem_layout_strides strides_of(const kvmem_layout *layout) {
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+static kvmem_layout_info strides_of(const kvmem_layout *layout) {
+    const kvmem_layout_info strides = layout_info(layout);
     return strides;
 }
 
 /* The header's formula for engines that compute addresses themselves. */
-static uint64_t address_by_strides(const kvmem_layout_strides *strides, uint64_t block, uint64_t layer,
+static uint64_t address_by_strides(const kvmem_layout_info *strides, uint64_t block, uint64_t layer,
                                    uint64_t outer) {
-    return strides->bases[strides->num_bases > 1 ? layer : 0] + block * strides->block_stride +
+    return strides->bases[strides->num_regions > 1 ? layer : 0] + block * strides->block_stride +
            layer * strides->layer_stride + outer * strides->outer_stride;
 }
 
@@ -35,12 +35,12 @@ static void check_piece(const kvmem_layout *layout, const kvmem_layout_config *c
                         const uint64_t *regions, uint64_t block, uint64_t layer, uint64_t outer) {
     const uint64_t offset = kv_offset(config, block, layer, outer);
     const uint64_t address = regions[kv_region_of(config, layer)] + offset;
-    const kvmem_layout_strides strides = strides_of(layout);
+    const kvmem_layout_info strides = strides_of(layout);
     GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
     CHECK_EQ(piece.address, address);
     CHECK_EQ(piece.size, kv_piece_size(config));
     CHECK_EQ(address_by_strides(&strides, block, layer, outer), address);
-    CHECK_EQ(strides.size, kv_piece_size(config));
+    CHECK_EQ(strides.piece_size, kv_piece_size(config));
     CHECK(offset + piece.size <= kv_region_size(config));
 }
 
@@ -56,10 +56,10 @@ static void check_pieces(const kvmem_layout *layout, const kvmem_layout_config *
 
 /* A layer-separate layout with one layer has one base, so the stride of layers is unused. */
 static void check_bases(const kvmem_layout *layout, const kvmem_layout_config *config) {
-    const kvmem_layout_strides strides = strides_of(layout);
-    CHECK_EQ(strides.num_bases, kv_num_regions(config));
+    const kvmem_layout_info strides = strides_of(layout);
+    CHECK_EQ(strides.num_regions, kv_num_regions(config));
     CHECK_EQ(strides.block_stride, kv_block_stride(config));
-    if (strides.num_bases > 1) CHECK_EQ(strides.layer_stride, 0);
+    if (strides.num_regions > 1) CHECK_EQ(strides.layer_stride, 0);
 }
 
 TEST(addresses_follow_the_formula) {

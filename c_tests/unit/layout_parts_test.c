@@ -29,29 +29,28 @@ TEST(parts_are_listed_and_found_by_name) {
     CHECK_STR(info.order, "");
     static const char *const sorted[] = {"keys", "scales", "values"};
     for (size_t i = 0; i < NUM(sorted); i++) {
-        OWN(kvmem_blob, name, kvmem_layout_get_part_name, cache, i);
-        CHECK_STR(kvmem_blob_data(name), sorted[i]);
+        CHECK_STR(info.part_names[i], sorted[i]);
         OWN(kvmem_layout, part, kvmem_layout_get_part, cache, sorted[i]);
         GET(kvmem_layout_info, of_part, kvmem_layout_get_info, part);
         CHECK_EQ(of_part.num_parts, 0);
         CHECK_EQ(of_part.num_layers, 3);
     }
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "index is 3", kvmem_layout_get_part_name, cache, 3);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "no part 'pages'; its parts are keys, scales, values",
            kvmem_layout_get_part, cache, "pages");
     OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
     REFUSE(KVMEM_STATUS_NOT_FOUND, "it was not combined from parts", kvmem_layout_get_part, keys, "keys");
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "the layout has 0", kvmem_layout_get_part_name, keys, 0);
+    CHECK(layout_info(keys).part_names == NULL);
 }
 
 TEST(addresses_are_those_of_a_part) {
     OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
     kvmem_block block;
-    kvmem_layout_strides strides;
     const char *advice = "the layout has the parts keys, scales, values";
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_block(cache, 0, 0, 0, &block, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_row(cache, 0, 0, 0, 0, 0, &block, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_strides(cache, &strides, ERR));
+    const kvmem_layout_info whole = layout_info(cache);
+    CHECK(whole.bases == NULL);
+    CHECK_EQ(whole.block_stride + whole.layer_step + whole.piece_size + whole.row_size, 0);
     OWN(kvmem_layout, values, kvmem_layout_get_part, cache, "values");
     EXPECT_OK(kvmem_layout_get_block(values, 1, 2, 0, &block, ERR));
     /* The regions are ordered by the names of the parts: keys, scales, values. */

@@ -30,7 +30,7 @@ extern "C" {
 ///
 /// No call waits longer than 100 ms after its timeout; with a timeout of 0 it asks once, and waits up to
 /// 100 ms for the response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER,
-/// except kvmem_directory_wait_for and kvmem_directory_take_events.
+/// except kvmem_directory_connect and kvmem_directory_take_events.
 ///
 /// Calls fail with KVMEM_STATUS_TIMED_OUT if the directory does not respond, and with KVMEM_STATUS_IO or
 /// KVMEM_STATUS_PERMISSION_DENIED if the folder or the servers cannot be accessed.
@@ -148,30 +148,21 @@ kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory, const ch
 /// The entry of an agent when it was looked up.
 typedef struct kvmem_directory_entry kvmem_directory_entry;
 
-/// Waits until a peer is published, loads its metadata, and returns its entry: kvmem_directory_wait_for and
-/// kvmem_directory_entry_load with one deadline. Then import its layouts.
-/// @param agent the agent that will access the memory of the peer
+/// Waits until a peer is published, loads its metadata (kvmem_directory_entry_load) with the same deadline,
+/// and returns its entry. Waits for nothing if it is published, also with a timeout of 0.
+/// @param agent the agent that will access the memory of the peer; NULL loads no metadata
 /// @param peer name of the agent that the peer publishes
 /// @return KVMEM_STATUS_TIMED_OUT: the peer was not published in time, the directory does not respond, or
 ///           NIXL has not returned 100 ms after the timeout; it may load the metadata later
 ///         KVMEM_STATUS_PEER_LOST: the peer has ended, and the directory still has its entry
-///         other statuses: as for kvmem_directory_wait_for and kvmem_directory_entry_load
+///         other statuses: as for kvmem_directory_look_up and kvmem_directory_entry_load
+///
+/// Notes: no events are reported for the peer, unless it is watched.
 kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_agent *agent, const char *peer,
     uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
-/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
-/// @param entry an entry, which kvmem_directory_entry_load has loaded
-/// @param agent the agent that will access the layout
-/// @param name name under which the layout was published
-/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
-///           not cover the memory of the layout
-///         KVMEM_STATUS_CORRUPT: the descriptor is that of another agent
-///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
-kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry, kvmem_agent *agent,
-    const char *name, kvmem_layout **layout, kvmem_error **error);
-
-/// Opens a layout of an entry: maps its memory if this process can, and otherwise accesses it through NIXL,
-/// as kvmem_directory_entry_import_layout does.
+/// Opens a layout of an entry: maps its memory if this process can, and otherwise, or with KVMEM_OPEN_REMOTE,
+/// accesses it through NIXL.
 ///
 /// The memory is mapped if the layout was published with a broker, on this machine and since its last start,
 /// the socket of the broker is reachable, and the broker runs as the user of this process, and serves it.
@@ -193,24 +184,16 @@ kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *en
 ///         KVMEM_STATUS_PERMISSION_DENIED: the publisher runs as another user, does not serve this one, has
 ///           granted less access than KVMEM_OPEN_READ_WRITE, or has published again since
 ///         KVMEM_STATUS_BUSY: the broker serves too many clients
-///         other statuses: as for kvmem_share_open_layout, kvmem_directory_entry_load and
-///           kvmem_directory_entry_import_layout
+///         other statuses: as for kvmem_share_open_layout, kvmem_directory_entry_load and kvmem_layout_import
 kvmem_status kvmem_directory_entry_open_layout(const kvmem_directory_entry *entry, const char *name,
     const kvmem_open_options *options, uint64_t timeout_ns, kvmem_layout **layout, kvmem_error **error);
 
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///
-/// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
+/// Does not wait for an agent that is not published: kvmem_directory_connect does.
 /// @return KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
 kvmem_status kvmem_directory_look_up(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
     kvmem_directory_entry **entry, kvmem_error **error);
-
-/// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
-/// a timeout of 0.
-///
-/// Notes: no events are reported for it, unless the agent is watched.
-kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory, const char *agent,
-    uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
 /// Checks that an entry is still the current one of its agent.
 /// @param entry an entry that was found in it

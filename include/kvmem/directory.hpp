@@ -93,11 +93,6 @@ public:
     Return<void> load(const Agent &agent) const {
         return detail::give(detail::run(kvmem_directory_entry_load, get(), agent.get()));
     }
-    Return<Layout> import_layout(const Agent &agent, std::string_view name) const {
-        return detail::give(detail::with_text(name, "the name of the layout", [&](const char *text) {
-            return detail::make<Layout>(kvmem_directory_entry_import_layout, get(), agent.get(), text);
-        }));
-    }
     /// Maps the layout if it is on this machine and its publisher has a broker, and otherwise uses NIXL.
     Return<Layout> open_layout(std::string_view name, const OpenOptions &options = {},
                                Timeout timeout = forever) const {
@@ -207,7 +202,7 @@ public:
     /// Waits until the agent is published. look_up fails with not_found at once if it is not.
     Return<DirectoryEntry> wait_for(std::string_view agent, Timeout timeout = forever) const {
         return detail::give(with_agent(agent, [&](const char *text) {
-            return detail::make<DirectoryEntry>(kvmem_directory_wait_for, get(), text, timeout.ns());
+            return detail::make<DirectoryEntry>(kvmem_directory_connect, get(), nullptr, text, timeout.ns());
         }));
     }
     /// Waits until a peer is published, and loads its metadata.

@@ -208,49 +208,6 @@ void kvmem_layout_destroy(kvmem_layout *layout);
 
 /* ---- Addresses ---- */
 
-/// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
-/// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
-/// head·head_stride + element·element_stride. In the orders KVMEM_ORDER_*, a block in one layer
-/// and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride +
-/// outer·outer_stride.
-typedef struct kvmem_layout_strides {
-    /// Start of each region. Valid as long as the layout.
-    const uint64_t *bases;
-    /// Number of bases: the number of regions.
-    uint64_t num_bases;
-    /// Bytes from one block to the next.
-    uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 if layers have separate regions, as in
-    /// KVMEM_ORDER_LAYER_SEPARATE.
-    uint64_t layer_stride;
-    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
-    uint64_t outer_stride;
-    /// Bytes from one token to the next; 0 if tokens have separate regions.
-    uint64_t token_stride;
-    /// Bytes from one head to the next; 0 if heads have separate regions.
-    uint64_t head_stride;
-    /// Bytes from one element of a head to the next.
-    uint64_t element_stride;
-    /// Bases from one layer to the next; 0 if layers share regions.
-    uint64_t layer_step;
-    /// Bases from one outer slot to the next; 0 if outer slots share regions.
-    uint64_t outer_step;
-    /// Bases from one token to the next; 0 if tokens share regions.
-    uint64_t token_step;
-    /// Bases from one head to the next; 0 if heads share regions.
-    uint64_t head_step;
-    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
-    uint64_t size;
-    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
-    /// in between.
-    uint64_t row_size;
-} kvmem_layout_strides;
-
-/// Returns the numbers to compute addresses with.
-/// @return KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
-kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout, kvmem_layout_strides *strides,
-    kvmem_error **error);
-
 /// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
 typedef struct kvmem_block {
     /// First byte: an address in the process that the memory belongs to, or an offset in the file.
@@ -261,8 +218,8 @@ typedef struct kvmem_block {
 
 /// Returns the range of one block in one layer and outer slot.
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
-///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
-///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
+///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row, or
+///           compute addresses by kvmem_layout_info. Or the layout has parts; call kvmem_layout_get_part
 kvmem_status kvmem_layout_get_block(const kvmem_layout *layout, uint32_t block, uint64_t layer,
     uint64_t outer, kvmem_block *out, kvmem_error **error);
 
@@ -286,7 +243,12 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout, uint32_t block, ui
 /// It belongs to another process and is mapped here: this process can access it like its own memory.
 #define KVMEM_LOCALITY_MAPPED 4
 
-/// Properties of a layout. Fields without a comment are as configured.
+/// Properties of a layout, and the numbers to compute addresses with: bases[layer·layer_step +
+/// outer·outer_step + token·token_step + head·head_step] + block·block_stride + layer·layer_stride +
+/// outer·outer_stride + token·token_stride + head·head_stride + element·element_stride. In the orders
+/// KVMEM_ORDER_*, a block in one layer and outer slot starts at bases[num_regions > 1 ? layer : 0] +
+/// block·block_stride + layer·layer_stride + outer·outer_stride. Fields without a comment are as
+/// configured.
 typedef struct kvmem_layout_info {
     uint64_t num_blocks;
     uint64_t num_layers;
@@ -297,10 +259,12 @@ typedef struct kvmem_layout_info {
     /// As configured; 1 if that was 0.
     uint64_t alignment;
     uint64_t num_heads;
-    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
-    uint64_t device_id;
-    /// Number of regions.
-    uint64_t num_regions;
+    /// As configured, NUL-terminated, such as "L/OBNHC".
+    char order[8];
+    /// As configured; NULL for none.
+    const void *identity;
+    /// Bytes of identity.
+    size_t identity_size;
     /// KVMEM_TIER_* value.
     uint32_t tier;
     /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
@@ -309,11 +273,18 @@ typedef struct kvmem_layout_info {
     /// KVMEM_MEMORY_* value.
     uint32_t memory_type;
     /// Number of parts that it was combined from; 0 if it was not combined. If it was, each part has its own
-    /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
-    /// are 0.
+    /// shape: only num_blocks and the fields from tier to num_regions are set, and the others are 0.
     uint32_t num_parts;
-    /// As configured, NUL-terminated, such as "L/OBNHC".
-    char order[8];
+    /// Names of its parts, in their order; NULL if it was not combined.
+    const char *const *part_names;
+    /// Name of the agent that it was built with, or of the peer; NULL for none.
+    const char *agent;
+    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
+    uint64_t device_id;
+    /// Number of regions.
+    uint64_t num_regions;
+    /// Start of each region.
+    const uint64_t *bases;
     /// Bytes from one block to the next.
     uint64_t block_stride;
     /// Bytes from one layer to the next; 0 if layers have separate regions.
@@ -326,13 +297,22 @@ typedef struct kvmem_layout_info {
     uint64_t head_stride;
     /// Bytes from one element of a head to the next.
     uint64_t element_stride;
-    /// As configured. Valid as long as the layout; NULL for none.
-    const void *identity;
-    /// Bytes of identity.
-    size_t identity_size;
+    /// Bases from one layer to the next; 0 if layers share regions.
+    uint64_t layer_step;
+    /// Bases from one outer slot to the next; 0 if outer slots share regions.
+    uint64_t outer_step;
+    /// Bases from one token to the next; 0 if tokens share regions.
+    uint64_t token_step;
+    /// Bases from one head to the next; 0 if heads share regions.
+    uint64_t head_step;
+    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
+    uint64_t piece_size;
+    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
+    /// in between.
+    uint64_t row_size;
 } kvmem_layout_info;
 
-/// Returns the properties of a layout.
+/// Returns the properties of a layout. Its pointers are valid as long as this handle.
 kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info *info, kvmem_error **error);
 
 /// Returns one of the regions of a layout.
@@ -363,9 +343,9 @@ typedef struct kvmem_layout_part {
 /// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
 /// handles may be destroyed.
 ///
-/// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
-/// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
-/// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
+/// A part has its own shape, so kvmem_layout_get_block and kvmem_layout_get_row fail for the new layout with
+/// KVMEM_STATUS_UNSUPPORTED; call them with a part from kvmem_layout_get_part. A transfer moves parts to the
+/// parts of the same names.
 /// @param num_parts number of parts, 1 to 1024
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
@@ -377,12 +357,6 @@ kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts, size_t num_par
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
 /// @return KVMEM_STATUS_NOT_FOUND: there is no such part
 kvmem_status kvmem_layout_get_part(const kvmem_layout *layout, const char *name, kvmem_layout **part,
-    kvmem_error **error);
-
-/// Returns the name of one of the parts of a layout.
-/// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
-/// @return KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
-kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout, size_t index, kvmem_blob **name,
     kvmem_error **error);
 
 /* ---- Growth, checksums ---- */

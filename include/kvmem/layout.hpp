@@ -86,22 +86,28 @@ struct ServeOptions {
     }
 };
 
-/// kvmem_layout_info. The fields declared here have types; the others are those of the C struct.
+/// kvmem_layout_info. The fields declared here have types; the others are those of the C struct. The bases
+/// are valid as long as the layout.
 struct LayoutInfo : kvmem_layout_info {
     LayoutInfo() noexcept : kvmem_layout_info() {}
     LayoutInfo(const kvmem_layout_info &c)
         : kvmem_layout_info(c), tier(Tier{c.tier}), locality(Locality{c.locality}),
           memory_type(MemoryType{c.memory_type}), order(c.order),
-          identity(c.identity ? static_cast<const char *>(c.identity) : "", c.identity_size) {}
+          identity(c.identity ? static_cast<const char *>(c.identity) : "", c.identity_size),
+          agent(c.agent ? c.agent : "") {
+        for (std::uint32_t i = 0; i < c.num_parts; ++i) part_names.emplace_back(c.part_names[i]);
+    }
 
     Tier tier{};
     Locality locality{};
     MemoryType memory_type{};
     std::string order{};
     std::string identity{};
+    /// "" for none.
+    std::string agent{};
+    std::vector<std::string> part_names{};
 };
 
-using LayoutStrides = kvmem_layout_strides;
 /// A contiguous range: its address and its size.
 using BlockRange = kvmem_block;
 
@@ -183,10 +189,6 @@ public:
             return detail::make<Layout>(kvmem_layout_get_part, get(), text);
         }));
     }
-    /// info().num_parts is the number of parts.
-    Return<std::string> part_name(std::size_t index) const {
-        return detail::give(detail::text(kvmem_layout_get_part_name, get(), index));
-    }
 
     /// Creates the layout of a peer from what export_descriptor returned there.
     static Return<Layout> import_descriptor(const Agent &agent, Bytes descriptor) {
@@ -212,15 +214,8 @@ public:
         const auto c = options.c();
         return detail::give(detail::run(kvmem_layout_serve, get(), &c));
     }
-    /// Returns the name of the agent of the layout, or of the peer that it belongs to.
-    Return<std::string> agent() const { return detail::give(detail::text(kvmem_layout_get_agent, get())); }
-
     Return<void> resize(std::uint64_t num_blocks) {
         return detail::give(detail::run(kvmem_layout_resize, get(), num_blocks));
-    }
-    /// The bases are valid as long as the layout.
-    Return<LayoutStrides> strides() const {
-        return detail::give(detail::get<LayoutStrides>(kvmem_layout_get_strides, get()));
     }
     Return<BlockRange> block(std::uint32_t block, std::uint64_t layer, std::uint64_t outer) const {
         return detail::give(detail::get<BlockRange>(kvmem_layout_get_block, get(), block, layer, outer));

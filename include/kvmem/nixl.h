@@ -29,7 +29,7 @@ extern "C" {
 
 /* ---- Agents ---- */
 
-/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
+/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
 #define KVMEM_AGENT_NO_PROGRESS_THREAD 1
 /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
 /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program
@@ -63,11 +63,11 @@ typedef struct kvmem_agent_options {
     /// Do not free other memory before the agent is destroyed.
     /// A call that destroys several registrations waits that long for the first, and not for the others.
     uint64_t call_timeout_ns;
-    /// Microseconds between rounds of the progress thread; 0 for 1000.
-    uint64_t progress_delay_us;
-    /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
-    /// KVMEM_AGENT_LISTEN_THREAD.
-    uint64_t listen_delay_us;
+    /// Nanoseconds between rounds of the progress thread, rounded up to microseconds; 0 for 1 ms.
+    uint64_t progress_delay_ns;
+    /// Nanoseconds between rounds of the listen thread, rounded up to microseconds; 0 for 100 ms. Must be 0
+    /// without KVMEM_AGENT_LISTEN_THREAD.
+    uint64_t listen_delay_ns;
     /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
     /// are not trusted must not reach this port; see that flag.
     uint32_t listen_port;
@@ -154,20 +154,20 @@ kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *n
 
 /// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
 /// now on, even after a peer of the same name is loaded.
+/// @param name name of the peer; NULL for all peers. NIXL does not list its peers: one whose metadata the
+///        listen thread of the agent has loaded is removed by NULL only if it has sent a notification, or a
+///        function was called with its name before
+/// @param count receives the number of peers that were removed; may be NULL
 /// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
 /// A run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests. If the
 /// peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the requests.
 /// Another process of the same name can be loaded meanwhile.
-kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent, const char *name,
+kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent, const char *name, size_t *count,
     kvmem_error **error);
 
 /* ---- Layouts of peers ---- */
-
-/// Returns the name of the agent of a layout: the one that it was built with, or the peer.
-/// @return KVMEM_STATUS_NOT_FOUND: the layout has no agent
-kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout, kvmem_blob **name, kvmem_error **error);
 
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.

@@ -78,11 +78,11 @@ using Notifications = detail::List<kvmem_notifications, kvmem_notifications_dest
 
 using AgentTelemetry = kvmem_agent_telemetry;
 
-/// kvmem_agent_options. Delays are rounded down to microseconds; 0 is the default.
+/// kvmem_agent_options. Delays are rounded up to microseconds; 0 is the default.
 struct AgentOptions {
     Flags<AgentFlag> flags{};
-    std::chrono::microseconds progress_delay{0};
-    std::chrono::microseconds listen_delay{0};
+    std::chrono::nanoseconds progress_delay{0};
+    std::chrono::nanoseconds listen_delay{0};
     std::uint32_t listen_port = 0;
     SyncMode sync_mode = SyncMode::standard;
     /// Of calls without a timeout of their own. Zero: 10 minutes. nanoseconds::max(): no limit.
@@ -91,8 +91,8 @@ struct AgentOptions {
     kvmem_agent_options c() const noexcept {
         auto c = detail::defaults<kvmem_agent_options>();
         c.flags = flags.bits();
-        c.progress_delay_us = microseconds(progress_delay);
-        c.listen_delay_us = microseconds(listen_delay);
+        c.progress_delay_ns = delay_ns(progress_delay);
+        c.listen_delay_ns = delay_ns(listen_delay);
         c.listen_port = listen_port;
         c.sync_mode = static_cast<std::uint32_t>(sync_mode);
         c.call_timeout_ns = detail::limit_ns(call_timeout);
@@ -100,7 +100,7 @@ struct AgentOptions {
     }
 
 private:
-    static std::uint64_t microseconds(std::chrono::microseconds delay) noexcept {
+    static std::uint64_t delay_ns(std::chrono::nanoseconds delay) noexcept {
         return delay.count() > 0 ? static_cast<std::uint64_t>(delay.count()) : 0;
     }
 };
@@ -180,7 +180,7 @@ public:
     }
     Return<void> invalidate_remote_metadata(std::string_view peer) {
         return detail::give(with_peer(peer, [&](const char *text) {
-            return detail::run(kvmem_agent_invalidate_remote_metadata, get(), text);
+            return detail::run(kvmem_agent_invalidate_remote_metadata, get(), text, nullptr);
         }));
     }
     Return<void> fetch_remote_metadata(std::string_view peer, std::string_view address, std::uint32_t port,
@@ -193,7 +193,7 @@ public:
     }
     /// Removes the metadata of all peers, and returns their number.
     Return<std::size_t> invalidate_all_remote_metadata() {
-        return detail::give(detail::get<std::size_t>(kvmem_agent_invalidate_all_remote_metadata, get()));
+        return detail::give(detail::get<std::size_t>(kvmem_agent_invalidate_remote_metadata, get(), nullptr));
     }
     /// Asks a peer to remove the metadata of this agent.
     Return<void> invalidate_local_metadata(std::string_view address, std::uint32_t port) {

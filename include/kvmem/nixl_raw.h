@@ -307,17 +307,15 @@ typedef struct kvmem_memory_view kvmem_memory_view;
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param handle receives the handle of the view for NIXL's device API, which is valid as long as the view
 /// @return KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
 ///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has none on a host without a GPU
 ///
 /// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
 /// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
 kvmem_status kvmem_memory_view_create(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
-    size_t count, const kvmem_nixl_options *options, kvmem_memory_view **view, kvmem_error **error);
-
-/// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
-/// @param view a view; NULL returns NULL
-void *kvmem_memory_view_handle(const kvmem_memory_view *view);
+    size_t count, const kvmem_nixl_options *options, void **handle, kvmem_memory_view **view,
+    kvmem_error **error);
 
 /// Destroys a memory view. No kernel may use it any more.
 void kvmem_memory_view_destroy(kvmem_memory_view *view);
@@ -472,14 +470,6 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent, const kvmem_n
 /// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
 /// which fail.
 kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent, const char *address, uint32_t port,
-    kvmem_error **error);
-
-/// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
-///
-/// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
-/// only if it has sent a notification, or a function was called with its name before.
-/// @param count receives the number of peers; may be NULL
-kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent, size_t *count,
     kvmem_error **error);
 
 /* ---- Layouts over descriptors of a peer ---- */

@@ -17,11 +17,17 @@ public:
     static Return<MemoryView> create(const Agent &agent, Elements<Descriptor> descriptors,
                                      const NixlOptions &options = {}) {
         return detail::give(detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
-            return detail::make<MemoryView>(kvmem_memory_view_create, agent.get(), c, count, o);
+            void *handle = nullptr;
+            auto made = detail::make<MemoryView>(kvmem_memory_view_create, agent.get(), c, count, o, &handle);
+            if (made) made->handle_ = handle;
+            return made;
         }));
     }
     /// For NIXL's device API; valid as long as the view.
-    void *handle() const noexcept { return kvmem_memory_view_handle(get()); }
+    void *handle() const noexcept { return handle_; }
+
+private:
+    void *handle_ = nullptr;
 };
 
 // ---- Prepared lists ----

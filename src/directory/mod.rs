@@ -155,7 +155,7 @@ impl Directory {
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
         self.with_agent("look up", name, || self.find(name, responding(deadline_of(timeout)))).map_err(
             |error| match error.status() {
-                Status::NotFound => error.followed_by("kvmem_directory_wait_for waits until it is published"),
+                Status::NotFound => error.followed_by("kvmem_directory_connect waits until it is published"),
                 _ => error,
             },
         )

@@ -67,17 +67,15 @@ impl Layout {
         found.map(|part| &part.layout).ok_or_else(|| self.no_part(name))
     }
 
-    pub fn part_name(&self, index: usize) -> Result<&str> {
-        let count = self.parts.len();
-        ensure!(index < count, OutOfRange, "index is {index}; the layout has {count} parts");
-        Ok(&self.parts[index].name)
+    pub fn part_names(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|part| part.name.as_str())
     }
 
     /// The error for a name of no part.
     pub fn no_part(&self, name: &str) -> Error {
         let have = match self.parts.is_empty() {
             true => "it was not combined from parts".to_string(),
-            false => format!("its parts are {}", names(self.parts.iter().map(|part| part.name.as_str()))),
+            false => format!("its parts are {}", names(self.part_names())),
         };
         Error::new(Status::NotFound, format!("the layout has no part '{}'; {have}", name.escape_debug()))
     }

@@ -70,6 +70,7 @@ impl AgentConfig {
     }
 }
 
+/// Rounds up, because 0 would be no delay.
 fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
 }

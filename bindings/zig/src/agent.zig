@@ -21,8 +21,8 @@ pub fn nixlPath(diagnostics: ?*Diagnostics) Error!core.Blob {
 
 pub const AgentOptions = struct {
     flags: constants.AgentFlags = .{},
-    progress_delay_us: u64 = 0,
-    listen_delay_us: u64 = 0,
+    progress_delay_ns: u64 = 0,
+    listen_delay_ns: u64 = 0,
     listen_port: u32 = 0,
     sync_mode: constants.SyncMode = .default,
     /// Nanoseconds that calls without a timeout of their own wait for NIXL; 0 for 10 minutes.
@@ -123,7 +123,7 @@ pub const Agent = struct {
 
     /// Removes the metadata of a peer. Layouts that were imported from it fail with Stale from now on.
     pub fn invalidatePeer(self: Agent, peer: [:0]const u8, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_agent_invalidate_remote_metadata, .{ self.handle, peer.ptr });
+        try call(diagnostics, c.kvmem_agent_invalidate_remote_metadata, .{ self.handle, peer.ptr, null });
     }
 
     /// Requests the metadata of a peer from its listen thread.
@@ -148,7 +148,7 @@ pub const Agent = struct {
     /// Removes the metadata of all peers, and returns their number.
     pub fn invalidateAllPeers(self: Agent, diagnostics: ?*Diagnostics) Error!usize {
         var count: usize = 0;
-        try call(diagnostics, c.kvmem_agent_invalidate_all_remote_metadata, .{ self.handle, &count });
+        try call(diagnostics, c.kvmem_agent_invalidate_remote_metadata, .{ self.handle, null, &count });
         return count;
     }
 

@@ -430,7 +430,7 @@ pub const FetchFlags = packed struct(u64) {
 
 /// Flags of AgentOptions.
 pub const AgentFlags = packed struct(u64) {
-    /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
+    /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
     no_progress_thread: bool = false,
     /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
     /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any

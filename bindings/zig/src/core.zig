@@ -177,7 +177,7 @@ pub fn fromC(comptime Z: type, value: anytype) Z {
             .@"enum" => @fromBackingInt(@intCast(found)),
             .@"struct" => @bitCast(found),
             .bool => found != 0,
-            .pointer => if (found) |first| @as([*]const u8, @ptrCast(first))[0..@field(value, name ++ "_size")] else "",
+            .pointer => |kind| if (kind.size == .c) found else if (found) |first| @as([*]const u8, @ptrCast(first))[0..@field(value, name ++ "_size")] else "",
             else => found,
         };
     }

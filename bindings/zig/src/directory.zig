@@ -170,13 +170,6 @@ pub const DirectoryEntry = struct {
         try call(diagnostics, c.kvmem_directory_entry_load, .{ self.handle, agent.handle });
     }
 
-    /// A remote layout from a layout of the entry, whose metadata must be loaded.
-    pub fn importLayout(self: DirectoryEntry, agent: Agent, name: [:0]const u8, diagnostics: ?*Diagnostics) Error!Layout {
-        var handle: ?*c.kvmem_layout = null;
-        try call(diagnostics, c.kvmem_directory_entry_import_layout, .{ self.handle, agent.handle, name.ptr, &handle });
-        return .{ .handle = handle.? };
-    }
-
     /// Maps the layout if it is on this machine and was published with a broker, and otherwise accesses it through NIXL.
     pub fn openLayout(
         self: DirectoryEntry,
@@ -233,7 +226,7 @@ pub const Directory = struct {
     /// Waits until an agent is published, and returns its entry.
     pub fn waitFor(self: Directory, agent: [:0]const u8, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!DirectoryEntry {
         var handle: ?*c.kvmem_directory_entry = null;
-        try call(diagnostics, c.kvmem_directory_wait_for, .{ self.handle, agent.ptr, timeout_ns, &handle });
+        try call(diagnostics, c.kvmem_directory_connect, .{ self.handle, null, agent.ptr, timeout_ns, &handle });
         return .{ .handle = handle.? };
     }
 

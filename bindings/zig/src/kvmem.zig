@@ -44,7 +44,6 @@ pub const LayoutPart = layout.Part;
 pub const Memory = layout.Memory;
 pub const Requirements = layout.Requirements;
 pub const Block = layout.Block;
-pub const Strides = layout.Strides;
 
 const transfer = @import("transfer.zig");
 pub const Transfer = transfer.Transfer;

@@ -87,25 +87,8 @@ pub const Part = extern struct {
 /// Range of contiguous bytes.
 pub const Block = struct { address: u64, size: u64 };
 
-/// Numbers to compute addresses with; see `kvmem_layout_strides`.
-pub const Strides = struct {
-    /// Start of each region. Valid as long as the layout.
-    bases: []const u64,
-    block_stride: u64,
-    layer_stride: u64,
-    outer_stride: u64,
-    token_stride: u64,
-    head_stride: u64,
-    element_stride: u64,
-    layer_step: u64,
-    outer_step: u64,
-    token_step: u64,
-    head_step: u64,
-    /// Bytes of one block in one layer and outer slot, if they are contiguous; otherwise 0.
-    size: u64,
-    row_size: u64,
-};
-
+/// Properties of a layout, and the numbers to compute addresses with; see `kvmem_layout_info`. Its pointers are valid as long as
+/// the layout.
 pub const LayoutInfo = struct {
     num_blocks: u64,
     num_layers: u64,
@@ -130,8 +113,31 @@ pub const LayoutInfo = struct {
     token_stride: u64,
     head_stride: u64,
     element_stride: u64,
-    /// Valid as long as the layout.
     identity: []const u8,
+    /// `partNames` are the names.
+    part_names: [*c]const [*c]const u8,
+    /// `agentName` is the name.
+    agent: [*c]const u8,
+    /// Start of each region: `num_regions` of them; null for a layout with parts.
+    bases: [*c]const u64,
+    layer_step: u64,
+    outer_step: u64,
+    token_step: u64,
+    head_step: u64,
+    /// Bytes of one block in one layer and outer slot, if they are contiguous; otherwise 0.
+    piece_size: u64,
+    row_size: u64,
+
+    /// Name of the agent that it was built with, or of the peer; null for none.
+    pub fn agentName(self: *const LayoutInfo) ?[:0]const u8 {
+        return if (self.agent == null) null else std.mem.span(@as([*:0]const u8, @ptrCast(self.agent)));
+    }
+
+    /// Names of its parts, in their order.
+    pub fn partNames(self: *const LayoutInfo) []const [*:0]const u8 {
+        if (self.part_names == null) return &.{};
+        return @as([*]const [*:0]const u8, @ptrCast(self.part_names))[0..self.num_parts];
+    }
 
     pub fn orderText(self: *const LayoutInfo) []const u8 {
         return std.mem.sliceTo(&self.order, 0);
@@ -242,11 +248,6 @@ pub const Layout = struct {
         return .{ .handle = handle.? };
     }
 
-    /// Name of one of the parts, as text.
-    pub fn partName(self: Layout, index: usize, diagnostics: ?*Diagnostics) Error!core.Blob {
-        return core.getBlob(diagnostics, c.kvmem_layout_get_part_name, .{ self.handle, index });
-    }
-
     pub fn deinit(self: Layout) void {
         c.kvmem_layout_destroy(self.handle);
     }
@@ -254,17 +255,6 @@ pub const Layout = struct {
     /// Allocates memory for the first blocks of an elastic layout and frees that of the others.
     pub fn resize(self: Layout, num_blocks: u64, diagnostics: ?*Diagnostics) Error!void {
         try call(diagnostics, c.kvmem_layout_resize, .{ self.handle, num_blocks });
-    }
-
-    pub fn strides(self: Layout, diagnostics: ?*Diagnostics) Error!Strides {
-        var found: c.kvmem_layout_strides = .{};
-        try call(diagnostics, c.kvmem_layout_get_strides, .{ self.handle, &found });
-        var result: Strides = undefined;
-        inline for (comptime std.meta.fieldNames(Strides)) |name| {
-            if (comptime !std.mem.eql(u8, name, "bases")) @field(result, name) = @field(found, name);
-        }
-        result.bases = found.bases[0..found.num_bases];
-        return result;
     }
 
     /// Range of one block in one layer and outer slot. Fails with Unsupported if the bytes are not contiguous.
@@ -358,11 +348,6 @@ pub const Layout = struct {
         var handle: ?*c.kvmem_region = null;
         try call(diagnostics, c.kvmem_layout_get_region, .{ self.handle, index, &handle });
         return .{ .handle = handle.? };
-    }
-
-    /// Name of the agent of the layout, as text.
-    pub fn agentName(self: Layout, diagnostics: ?*Diagnostics) Error!core.Blob {
-        return core.getBlob(diagnostics, c.kvmem_layout_get_agent, .{self.handle});
     }
 
     /// Serves transfers of the layout to peers, as long as it exists. Get the metadata of the agent, and export the layout, after

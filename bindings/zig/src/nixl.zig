@@ -207,22 +207,21 @@ pub const Query = struct {
 /// Registered memory that kernels on a GPU can access through NIXL's device API.
 pub const MemoryView = struct {
     handle: *c.kvmem_memory_view,
+    /// The handle for NIXL's device API, which is valid as long as the view.
+    pointer: *anyopaque,
 
     pub fn init(agent: Agent, descriptors: []const Descriptor, options: NixlOptions, diagnostics: ?*Diagnostics) Error!MemoryView {
         const o = options.toC();
         var handle: ?*c.kvmem_memory_view = null;
-        try call(diagnostics, c.kvmem_memory_view_create, .{ agent.handle, firstOf(descriptors), descriptors.len, &o, &handle });
-        return .{ .handle = handle.? };
+        var found: ?*anyopaque = null;
+        const list = firstOf(descriptors);
+        try call(diagnostics, c.kvmem_memory_view_create, .{ agent.handle, list, descriptors.len, &o, &found, &handle });
+        return .{ .handle = handle.?, .pointer = found.? };
     }
 
     /// No kernel may use the view any more.
     pub fn deinit(self: MemoryView) void {
         c.kvmem_memory_view_destroy(self.handle);
-    }
-
-    /// The handle for NIXL's device API.
-    pub fn pointer(self: MemoryView) *anyopaque {
-        return c.kvmem_memory_view_handle(self.handle).?;
     }
 };
 

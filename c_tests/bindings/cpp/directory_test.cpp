@@ -95,8 +95,10 @@ CASE(an_agent_is_found_by_name_with_its_layouts) {
     CHECK(std::memcmp(published.descriptor.data(), bytes.data(), bytes.size()) == 0);
     CHECK(error_of([&] { return entry.layout(1); }).status() == kvmem::Status::out_of_range);
     entry.load(reader);
-    expect(kvmem::Status::not_found, "cache", [&] { return entry.import_layout(reader, "other"); });
-    const auto remote = entry.import_layout(reader, "cache");
+    kvmem::OpenOptions opening;
+    opening.agent = &reader;
+    expect(kvmem::Status::not_found, "cache", [&] { return entry.open_layout("other", opening); });
+    const auto remote = entry.open_layout("cache", opening);
     const kvmem::BlockPair pair = {1, 3};
     kvmem::SubmitOptions blocks;
     blocks.pairs = {&pair, 1};

@@ -119,7 +119,7 @@ CASE(layouts_are_combined_and_moved_by_part) {
         return kvmem::Layout::combine({{"scales", &scales}, {"data", &data}});
     };
     const auto from = combined(), to = combined();
-    CHECK(from.info().num_parts == 2 && from.part_name(0) == "data" && from.part_name(1) == "scales");
+    CHECK(from.info().part_names == std::vector<std::string>{"data", "scales"});
     from.part("scales").host_bytes(1, 0, 0)[0] = std::byte{0x5a};
 
     const kvmem::BlockPair pair = {1, 2};

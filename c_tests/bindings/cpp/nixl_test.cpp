@@ -27,13 +27,13 @@ CASE(a_layout_of_a_peer_is_imported_and_read) {
     Peers peers;
     const auto source = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &peers.other);
     const auto destination = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &peers.own);
-    CHECK(source.info().locality == kvmem::Locality::registered && source.agent() == "other");
+    CHECK(source.info().locality == kvmem::Locality::registered && source.info().agent == "other");
     source.host_bytes(1, 1, 1)[0] = std::byte{0x5a};
     peers.exchange_metadata();
     CHECK(peers.own.has_remote_metadata("other") && !peers.own.has_remote_metadata("unknown"));
 
     const auto remote = kvmem::Layout::import_descriptor(peers.own, source.export_descriptor());
-    CHECK(remote.info().locality == kvmem::Locality::remote && remote.agent() == "other");
+    CHECK(remote.info().locality == kvmem::Locality::remote && remote.info().agent == "other");
     CHECK(error_of([&] { return remote.host_bytes(1, 1, 1); }).status() == kvmem::Status::unsupported);
     const kvmem::BlockPair pair = {1, 3};
     kvmem::SubmitOptions blocks;

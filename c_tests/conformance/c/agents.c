@@ -97,13 +97,13 @@ static kvmem_status check_metadata(struct step *step, kvmem_error **error)
 
 static kvmem_status invalidate_metadata(struct step *step, kvmem_error **error)
 {
-    return kvmem_agent_invalidate_remote_metadata(agent_of(step), text_of(step, "peer"), error);
+    return kvmem_agent_invalidate_remote_metadata(agent_of(step), text_of(step, "peer"), NULL, error);
 }
 
 static kvmem_status invalidate_all(struct step *step, kvmem_error **error)
 {
     size_t count = 0;
-    const kvmem_status status = kvmem_agent_invalidate_all_remote_metadata(agent_of(step), &count, error);
+    const kvmem_status status = kvmem_agent_invalidate_remote_metadata(agent_of(step), NULL, &count, error);
     if (status >= 0) add_number(step, "count", count);
     return status;
 }
@@ -120,13 +120,6 @@ static kvmem_status layout_import(struct step *step, union handle *made, kvmem_e
     size_t size;
     const void *descriptor = stored_bytes(step, "descriptor", &size);
     return kvmem_layout_import(object(text_of(step, "agent"), AGENT), descriptor, size, &made->layout, error);
-}
-
-static kvmem_status layout_agent(struct step *step, kvmem_error **error)
-{
-    kvmem_blob *agent = NULL;
-    const kvmem_status status = kvmem_layout_get_agent(object(step_name(step), LAYOUT), &agent, error);
-    return add_blob(step, "agent", agent, status);
 }
 
 /* ---- notifications ---- */
@@ -172,6 +165,5 @@ const struct call agent_calls[] = {
     {"registration_get_info", .run = registration_info},
     {"layout_export", .run = layout_export},
     {"layout_import", .create = layout_import, .type = LAYOUT},
-    {"layout_get_agent", .run = layout_agent},
     {.name = NULL},
 };

@@ -9,10 +9,8 @@ static uint64_t visit_bytes(struct step *step, visit *visit, const void *context
     const kvmem_layout *layout = object(step_name(step), LAYOUT);
     const uint64_t block = number_of(step, "block");
     kvmem_layout_info info;
-    kvmem_layout_strides at;
     uint64_t index = 0;
-    if (kvmem_layout_get_info(layout, &info, NULL) < 0 || kvmem_layout_get_strides(layout, &at, NULL) < 0 ||
-        block >= info.num_blocks)
+    if (kvmem_layout_get_info(layout, &info, NULL) < 0 || block >= info.num_blocks)
         fail("there is no such block");
     const uint64_t heads = info.num_heads ? info.num_heads : 1;
     for (uint64_t l = 0; l < info.num_layers; l++)
@@ -21,11 +19,11 @@ static uint64_t visit_bytes(struct step *step, visit *visit, const void *context
                 for (uint64_t h = 0; h < heads; h++)
                     for (uint64_t c = 0; c < info.inner_dim / heads; c++) {
                         const uint64_t base =
-                            at.bases[l * at.layer_step + o * at.outer_step + n * at.token_step +
-                                                       h * at.head_step];
-                        const uint64_t address = base + block * at.block_stride + l * at.layer_stride +
-                                                 o * at.outer_stride + n * at.token_stride + h * at.head_stride +
-                                                 c * at.element_stride;
+                            info.bases[l * info.layer_step + o * info.outer_step + n * info.token_step +
+                                                       h * info.head_step];
+                        const uint64_t address = base + block * info.block_stride + l * info.layer_stride +
+                                                 o * info.outer_stride + n * info.token_stride + h * info.head_stride +
+                                                 c * info.element_stride;
                         for (uint64_t k = 0; k < info.dtype_width; k++)
                             visit((unsigned char *)(uintptr_t)(address + k), index++, context);
                     }

@@ -111,14 +111,6 @@ static kvmem_status layout_part(struct step *step, union handle *made, kvmem_err
                                  &made->layout, error);
 }
 
-static kvmem_status layout_part_name(struct step *step, kvmem_error **error)
-{
-    kvmem_blob *name = NULL;
-    const kvmem_status status =
-        kvmem_layout_get_part_name(layout_of(step), (size_t)number_of(step, "index"), &name, error);
-    return add_blob(step, "name", name, status);
-}
-
 static kvmem_status layout_info(struct step *step, kvmem_error **error)
 {
     kvmem_layout_info info;
@@ -148,36 +140,24 @@ static kvmem_status layout_info(struct step *step, kvmem_error **error)
     snprintf(identity, sizeof(identity), "%.*s", (int)info.identity_size,
              info.identity ? (const char *)info.identity : "");
     add_text(step, "identity", identity);
-    return status;
-}
-
-static kvmem_status layout_strides(struct step *step, kvmem_error **error)
-{
-    kvmem_layout_strides strides;
-    const kvmem_status status = kvmem_layout_get_strides(layout_of(step), &strides, error);
-    if (status < 0) return status;
-    NUMBER(strides, num_bases);
-    NUMBER(strides, block_stride);
-    NUMBER(strides, layer_stride);
-    NUMBER(strides, outer_stride);
-    NUMBER(strides, token_stride);
-    NUMBER(strides, head_stride);
-    NUMBER(strides, element_stride);
-    NUMBER(strides, layer_step);
-    NUMBER(strides, outer_step);
-    NUMBER(strides, token_step);
-    NUMBER(strides, head_step);
-    NUMBER(strides, size);
-    NUMBER(strides, row_size);
+    NUMBER(info, layer_step);
+    NUMBER(info, outer_step);
+    NUMBER(info, token_step);
+    NUMBER(info, head_step);
+    NUMBER(info, piece_size);
+    NUMBER(info, row_size);
+    add_text(step, "agent", info.agent ? info.agent : "");
+    add_text(step, "part_names", "");
+    for (uint32_t i = 0; i < info.num_parts; i++) append_item(step, info.part_names[i]);
     return status;
 }
 
 static kvmem_status located(struct step *step, const kvmem_block *range, kvmem_status status)
 {
-    kvmem_layout_strides strides;
+    kvmem_layout_info info;
     if (status < 0) return status;
-    if (kvmem_layout_get_strides(layout_of(step), &strides, NULL) < 0) fail("the layout has no strides");
-    add_number(step, "offset", range->address - strides.bases[0]);
+    if (kvmem_layout_get_info(layout_of(step), &info, NULL) < 0) fail("the layout has no info");
+    add_number(step, "offset", range->address - info.bases[0]);
     add_number(step, "size", range->size);
     return status;
 }
@@ -227,9 +207,7 @@ const struct call layout_calls[] = {
     {"layout_build", .create = layout_build, .type = LAYOUT},
     {"layout_combine", .create = layout_combine, .type = LAYOUT},
     {"layout_get_part", .create = layout_part, .type = LAYOUT},
-    {"layout_get_part_name", .run = layout_part_name},
     {"layout_get_info", .run = layout_info},
-    {"layout_get_strides", .run = layout_strides},
     {"layout_get_block", .run = layout_block},
     {"layout_get_row", .run = layout_row},
     {"layout_get_region", .create = layout_region, .type = REGION},

@@ -127,8 +127,5 @@ Calls agent_calls() {
         {"registration_get_info", registration_info},
         {"layout_export", layout_export},
         {"layout_import", layout_import},
-        {"layout_get_agent", [](const Step &step, World &world) -> Results {
-             return {{"agent", world.get<kvmem::Layout>(step.name()).agent()}};
-         }},
     };
 }

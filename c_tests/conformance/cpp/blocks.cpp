@@ -8,7 +8,6 @@ namespace {
 void visit(const Step &step, World &world, const std::function<void(std::byte *, std::size_t)> &element) {
     const auto &layout = world.get<kvmem::Layout>(step.name());
     const auto info = layout.info();
-    const auto at = layout.strides();
     const std::uint64_t block = step.number("block"), heads = info.num_heads ? info.num_heads : 1;
     if (block >= info.num_blocks) throw Failure("there is no such block");
     for (std::uint64_t l = 0; l < info.num_layers; ++l)
@@ -17,10 +16,10 @@ void visit(const Step &step, World &world, const std::function<void(std::byte *,
                 for (std::uint64_t h = 0; h < heads; ++h)
                     for (std::uint64_t c = 0; c < info.inner_dim / heads; ++c) {
                         const std::uint64_t base =
-                            at.bases[l * at.layer_step + o * at.outer_step + n * at.token_step + h * at.head_step];
-                        const std::uint64_t address = base + block * at.block_stride + l * at.layer_stride +
-                                                      o * at.outer_stride + n * at.token_stride +
-                                                      h * at.head_stride + c * at.element_stride;
+                            info.bases[l * info.layer_step + o * info.outer_step + n * info.token_step + h * info.head_step];
+                        const std::uint64_t address = base + block * info.block_stride + l * info.layer_stride +
+                                                      o * info.outer_stride + n * info.token_stride +
+                                                      h * info.head_stride + c * info.element_stride;
                         element(reinterpret_cast<std::byte *>(address), info.dtype_width);
                     }
 }

@@ -67,7 +67,13 @@ inline std::chrono::nanoseconds timeout(const Step &step) {
 inline void append(std::string &list, const std::string &item) { list += (list.empty() ? "" : ",") + item; }
 template <typename Item> std::string joined(const std::vector<Item> &numbers) {
     std::string list;
-    for (const Item one : numbers) append(list, number(one));
+    for (const Item &one : numbers) {
+        if constexpr (std::is_same_v<Item, std::string>) {
+            append(list, one);
+        } else {
+            append(list, number(one));
+        }
+    }
     return list;
 }
 

@@ -110,22 +110,15 @@ Results layout_info(const Step &step, World &world) {
             {"identity", info.identity},
             NUMBER(info, block_stride), NUMBER(info, layer_stride),
             NUMBER(info, outer_stride), NUMBER(info, token_stride),
-            NUMBER(info, head_stride), NUMBER(info, element_stride)};
-}
-
-Results layout_strides(const Step &step, World &world) {
-    const auto strides = world.get<kvmem::Layout>(step.name()).strides();
-    return {NUMBER(strides, num_bases), NUMBER(strides, block_stride),
-            NUMBER(strides, layer_stride), NUMBER(strides, outer_stride),
-            NUMBER(strides, token_stride), NUMBER(strides, head_stride),
-            NUMBER(strides, element_stride), NUMBER(strides, layer_step),
-            NUMBER(strides, outer_step), NUMBER(strides, token_step),
-            NUMBER(strides, head_step), NUMBER(strides, size),
-            NUMBER(strides, row_size)};
+            NUMBER(info, head_stride), NUMBER(info, element_stride),
+            NUMBER(info, layer_step), NUMBER(info, outer_step),
+            NUMBER(info, token_step), NUMBER(info, head_step),
+            NUMBER(info, piece_size), NUMBER(info, row_size),
+            {"agent", info.agent}, {"part_names", joined(info.part_names)}};
 }
 
 Results located(const kvmem::Layout &layout, const kvmem::BlockRange &range) {
-    return {{"offset", number(range.address - layout.strides().bases[0])}, NUMBER(range, size)};
+    return {{"offset", number(range.address - layout.info().bases[0])}, NUMBER(range, size)};
 }
 
 Results get_block(const Step &step, World &world) {
@@ -157,11 +150,7 @@ Calls layout_calls() {
         {"layout_build", build},
         {"layout_combine", combine},
         {"layout_get_part", get_part},
-        {"layout_get_part_name", [](const Step &step, World &world) -> Results {
-             return {{"name", world.get<kvmem::Layout>(step.name()).part_name(step.number("index"))}};
-         }},
         {"layout_get_info", layout_info},
-        {"layout_get_strides", layout_strides},
         {"layout_get_block", get_block},
         {"layout_get_row", get_row},
         {"layout_get_region", get_region},

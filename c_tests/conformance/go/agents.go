@@ -19,7 +19,7 @@ var agentCalls = map[string]call{
 		return agent(s).Notify(s.in.text("peer"), []byte(s.in.text("message")))
 	},
 	"agent_take_notifications": takeNotifications, "region_get_agent": regionAgent, "registration_get_info": registrationInfo,
-	"layout_export": exportLayout, "layout_get_agent": layoutAgent,
+	"layout_export": exportLayout,
 }
 
 var agentCreators = map[string]call{
@@ -120,12 +120,6 @@ func exportLayout(s *step) error {
 func importLayout(s *step) error {
 	l, err := namedAgent(s).ImportLayout(storedBytes(s, "descriptor"))
 	return create(s, l, err)
-}
-
-func layoutAgent(s *step) error {
-	name, err := layout(s).AgentName()
-	s.put("agent", name)
-	return err
 }
 
 // ---- notifications ----

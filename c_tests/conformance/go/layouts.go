@@ -10,9 +10,8 @@ import (
 )
 
 var layoutCalls = map[string]call{
-	"layout_get_requirements": requirements, "layout_get_info": layoutInfo, "layout_get_strides": layoutStrides,
+	"layout_get_requirements": requirements, "layout_get_info": layoutInfo,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
-	"layout_get_part_name": layoutPartName,
 }
 
 var layoutCreators = map[string]call{
@@ -84,20 +83,16 @@ func layoutPart(s *step) error {
 	return create(s, part, err)
 }
 
-func layoutPartName(s *step) error {
-	name, err := layout(s).PartName(int(s.in.number("index")))
-	s.put("name", name)
-	return err
-}
-
 func layoutInfo(s *step) error {
 	i, err := layout(s).Info()
 	for key, value := range map[string]uint64{
 		"num_blocks": i.Config.NumBlocks, "num_layers": i.Config.NumLayers, "outer_dim": i.Config.OuterDim,
 		"page_size": i.Config.PageSize, "inner_dim": i.Config.InnerDim, "dtype_width": i.Config.DtypeWidth,
-		"alignment": i.Config.Alignment, "num_heads": i.Config.NumHeads, "num_regions": i.NumRegions, "num_parts": uint64(i.NumParts),
+		"alignment": i.Config.Alignment, "num_heads": i.Config.NumHeads, "num_regions": i.NumRegions, "num_parts": uint64(len(i.PartNames)),
 		"block_stride": i.Config.BlockStride, "layer_stride": i.Config.LayerStride, "outer_stride": i.Config.OuterStride,
 		"token_stride": i.Config.TokenStride, "head_stride": i.Config.HeadStride, "element_stride": i.Config.ElementStride,
+		"layer_step": i.LayerStep, "outer_step": i.OuterStep, "token_step": i.TokenStep, "head_step": i.HeadStep,
+		"piece_size": i.PieceSize, "row_size": i.RowSize,
 	} {
 		s.put(key, value)
 	}
@@ -106,19 +101,8 @@ func layoutInfo(s *step) error {
 	s.put("memory_type", wordOf(memoryTypes, i.MemoryType))
 	s.put("order", i.Config.Order)
 	s.put("identity", string(i.Config.Identity))
-	return err
-}
-
-func layoutStrides(s *step) error {
-	n, err := layout(s).Strides()
-	for key, value := range map[string]uint64{
-		"num_bases": uint64(len(n.Bases)), "block_stride": n.BlockStride, "layer_stride": n.LayerStride,
-		"outer_stride": n.OuterStride, "token_stride": n.TokenStride, "head_stride": n.HeadStride,
-		"element_stride": n.ElementStride, "layer_step": n.LayerStep, "outer_step": n.OuterStep, "token_step": n.TokenStep,
-		"head_step": n.HeadStep, "size": n.Size, "row_size": n.RowSize,
-	} {
-		s.put(key, value)
-	}
+	s.put("agent", i.Agent)
+	s.put("part_names", strings.Join(i.PartNames, ","))
 	return err
 }
 
@@ -137,11 +121,11 @@ func layoutRow(s *step) error {
 
 func putRange(s *step, l *kvmem.Layout, b kvmem.Block, err error) error {
 	if err == nil {
-		strides, failure := l.Strides()
+		info, failure := l.Info()
 		if failure != nil {
 			return failure
 		}
-		s.put("offset", b.Address-strides.Bases[0])
+		s.put("offset", b.Address-info.Bases[0])
 		s.put("size", b.Size)
 	}
 	return err

@@ -44,15 +44,11 @@ func read(s *step) error {
 // elements calls visit with each element of a block, in the order of layers, outer slots, tokens, heads and elements.
 func elements(s *step, visit func(element []byte)) {
 	l := layout(s)
-	strides, err := l.Strides()
-	if err != nil {
-		fail("%v", err)
-	}
 	info, err := l.Info()
 	if err != nil {
 		fail("%v", err)
 	}
-	regions := make([][]byte, len(strides.Bases))
+	regions := make([][]byte, len(info.Bases))
 	for i := range regions {
 		r, err := l.Region(i)
 		if err != nil {
@@ -66,7 +62,7 @@ func elements(s *step, visit func(element []byte)) {
 		if err != nil {
 			fail("%v", err)
 		}
-		regions[i] = regions[i][strides.Bases[i]-region.Address:]
+		regions[i] = regions[i][info.Bases[i]-region.Address:]
 	}
 	c, block := info.Config, s.in.number("block")
 	heads := max(c.NumHeads, 1)
@@ -74,11 +70,11 @@ func elements(s *step, visit func(element []byte)) {
 		for outer := uint64(0); outer < c.OuterDim; outer++ {
 			for token := uint64(0); token < c.PageSize; token++ {
 				for head := uint64(0); head < heads; head++ {
-					at := layer*strides.LayerStep + outer*strides.OuterStep + token*strides.TokenStep + head*strides.HeadStep
-					offset := block*strides.BlockStride + layer*strides.LayerStride + outer*strides.OuterStride +
-						token*strides.TokenStride + head*strides.HeadStride
+					at := layer*info.LayerStep + outer*info.OuterStep + token*info.TokenStep + head*info.HeadStep
+					offset := block*c.BlockStride + layer*c.LayerStride + outer*c.OuterStride +
+						token*c.TokenStride + head*c.HeadStride
 					for element := uint64(0); element < c.InnerDim/heads; element++ {
-						first := offset + element*strides.ElementStride
+						first := offset + element*c.ElementStride
 						visit(regions[at][first : first+c.DtypeWidth])
 					}
 				}

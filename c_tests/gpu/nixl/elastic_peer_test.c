@@ -256,7 +256,7 @@ TEST(committing_more_keeps_earlier_blocks_valid) {
     resize(&connection, 7);
     read_block(&connection, 0);
     CALL(kvmem_layout_destroy(connection.peer_layout));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(connection.agent, "owner", ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(connection.agent, "owner", NULL, ERR));
     import(&connection);
     read_block(&connection, 6);
 }

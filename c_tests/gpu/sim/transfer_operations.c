@@ -116,7 +116,7 @@ static kvmem_layout_config transposed_config(const char *order) {
 }
 
 static uint64_t memory_of(const kvmem_layout *layout) {
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+    const kvmem_layout_info strides = layout_info(layout);
     return strides.bases[0];
 }
 

@@ -111,7 +111,9 @@ static void find(const char *folder)
     kvmem_layout *remote;
     check(kvmem_directory_look_up(directory, "prefill-0", patience_ns, &entry, &error), &error);
     check(kvmem_directory_entry_load(entry, agent, &error), &error);
-    check(kvmem_directory_entry_import_layout(entry, agent, "cache", &remote, &error), &error);
+    const kvmem_open_options options = {
+        .struct_size = sizeof options, .flags = KVMEM_OPEN_REMOTE, .agent = agent};
+    check(kvmem_directory_entry_open_layout(entry, "cache", &options, patience_ns, &remote, &error), &error);
 
     kvmem_layout *local = build_cache(agent, &error);
     kvmem_block_pair pair = {.source = 3, .destination = 11};

@@ -87,7 +87,7 @@ static void find(const char *folder)
     kvmem_directory_entry *entry;
     kvmem_layout *layout;
     kvmem_open_options options = {.struct_size = sizeof options, .agent = agent};
-    check(kvmem_directory_wait_for(directory, "prefill-0", patience_ns, &entry, &error), &error);
+    check(kvmem_directory_connect(directory, NULL, "prefill-0", patience_ns, &entry, &error), &error);
     check(kvmem_directory_entry_open_layout(entry, "cache", &options, patience_ns, &layout, &error), &error);
 
     kvmem_layout_info info;

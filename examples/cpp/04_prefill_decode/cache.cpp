@@ -14,10 +14,10 @@ Cache::Cache(kvmem::Layout built, kvmem::Layout beside)
     : layout(std::move(built)),
       staging(std::move(beside)),
       info(layout.info()),
-      strides(host().strides()) {}
+      strides(host().info()) {}
 
 std::byte *Cache::piece(std::uint64_t block, std::uint64_t layer, std::uint64_t outer) const {
-    const std::uint64_t base = strides.bases[strides.num_bases > 1 ? layer : 0];
+    const std::uint64_t base = strides.bases[strides.num_regions > 1 ? layer : 0];
     return reinterpret_cast<std::byte *>(base + block * strides.block_stride + layer * strides.layer_stride +
                                          outer * strides.outer_stride);
 }
@@ -27,7 +27,7 @@ std::byte *Cache::row(std::byte *piece, std::uint64_t token, std::uint64_t head)
 }
 
 std::uint64_t Cache::block_bytes() const {
-    return info.num_layers * info.outer_dim * strides.size;
+    return info.num_layers * info.outer_dim * strides.piece_size;
 }
 
 kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uint64_t blocks) {

@@ -13,7 +13,7 @@ struct Cache {
     kvmem::Layout layout;
     kvmem::Layout staging;  // for a layout in GPU memory: as many blocks in host memory; otherwise empty
     kvmem::LayoutInfo info;
-    kvmem::LayoutStrides strides;  // of the host's side
+    kvmem::LayoutInfo strides;  // of the host's side
 
     Cache(kvmem::Layout built, kvmem::Layout beside);
 

@@ -64,34 +64,34 @@ void require_nameable(const Options &options) {
 
 void fill_block(const Cache &cache, std::uint64_t block) {
     for_each_piece(cache, block, [&](std::byte *bytes, const Place &place) {
-        write_words(bytes, cache.strides.size, {first_word(place)});
+        write_words(bytes, cache.strides.piece_size, {first_word(place)});
     });
 }
 
 void wipe_block(const Cache &cache, std::uint64_t block) {
     for_each_piece(cache, block, [&](std::byte *bytes, const Place &) {
-        std::memset(bytes, 0, cache.strides.size);
+        std::memset(bytes, 0, cache.strides.piece_size);
     });
 }
 
 void spoil_block(const Cache &cache, std::uint64_t block) {
     for_each_piece(cache, block, [&](std::byte *bytes, const Place &) {
-        std::memset(bytes, 0xA5, cache.strides.size);
+        std::memset(bytes, 0xA5, cache.strides.piece_size);
     });
 }
 
 void check_filled(const Cache &cache, std::uint64_t block, std::uint64_t origin) {
     for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
         const Place from = {origin, at.layer, at.outer};
-        if (has_words(bytes, cache.strides.size, {first_word(from)})) return;
+        if (has_words(bytes, cache.strides.piece_size, {first_word(from)})) return;
         const std::string expected = "the bytes of block " + std::to_string(origin);
-        report(bytes, cache.strides.size, at, expected, {first_word(from)});
+        report(bytes, cache.strides.piece_size, at, expected, {first_word(from)});
     });
 }
 
 void check_wiped(const Cache &cache, std::uint64_t block) {
     for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
-        if (has_words(bytes, cache.strides.size, zeroes)) return;
-        report(bytes, cache.strides.size, at, "zeroes", zeroes);
+        if (has_words(bytes, cache.strides.piece_size, zeroes)) return;
+        report(bytes, cache.strides.piece_size, at, "zeroes", zeroes);
     });
 }

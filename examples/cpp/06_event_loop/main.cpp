@@ -90,7 +90,10 @@ private:
         if (event.change != kvmem::DirectoryChange::published) return;
         const auto entry = directory_.look_up("prefill", patience);
         entry.load(agent_);
-        remote_ = entry.import_layout(agent_, "cache");
+        kvmem::OpenOptions options;
+        options.flags = kvmem::OpenFlag::remote;
+        options.agent = &agent_;
+        remote_ = entry.open_layout("cache", options, patience);
     }
 
     // A message can arrive before the event that prefill is published: its block waits for the layout.

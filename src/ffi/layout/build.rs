@@ -93,7 +93,7 @@ pub unsafe extern "C" fn kvmem_layout_build(
 ) -> kvmem_status {
     call(error, |scope| {
         let (layout, options) = (Out::new(layout, "layout")?, read(options)?);
-        layout.set(build(scope, &options)?);
+        layout.set(build(scope, &options)?.into());
         Ok(())
     })
 }

@@ -6,9 +6,9 @@ use std::ptr;
 
 use crate::ffi::agent::memory_type;
 use crate::ffi::common::{Out, borrow, call, destroy, kvmem_error, kvmem_status, out};
-use crate::ffi::layout::kvmem_layout;
+use crate::ffi::layout::{NamedLayout, kvmem_layout};
 use crate::ffi::region::{kvmem_region, tier};
-use crate::layout::{Axis, Geometry, Layout, Locality, Order};
+use crate::layout::{Axis, Locality, Order, Placement};
 
 /// Only this process can access it: it has no agent.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
@@ -19,7 +19,12 @@ pub const KVMEM_LOCALITY_REMOTE: u32 = 3;
 /// It belongs to another process and is mapped here: this process can access it like its own memory.
 pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
 
-/// Properties of a layout. Fields without a comment are as configured.
+/// Properties of a layout, and the numbers to compute addresses with: bases[layer·layer_step +
+/// outer·outer_step + token·token_step + head·head_step] + block·block_stride + layer·layer_stride +
+/// outer·outer_stride + token·token_stride + head·head_stride + element·element_stride. In the orders
+/// KVMEM_ORDER_*, a block in one layer and outer slot starts at bases[num_regions > 1 ? layer : 0] +
+/// block·block_stride + layer·layer_stride + outer·outer_stride. Fields without a comment are as
+/// configured.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_info {
@@ -39,10 +44,12 @@ pub struct kvmem_layout_info {
     pub alignment: u64,
     /// As configured.
     pub num_heads: u64,
-    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
-    pub device_id: u64,
-    /// Number of regions.
-    pub num_regions: u64,
+    /// As configured, NUL-terminated, such as "L/OBNHC".
+    pub order: [c_char; 8],
+    /// As configured; NULL for none.
+    pub identity: *const c_void,
+    /// Bytes of identity.
+    pub identity_size: usize,
     /// KVMEM_TIER_* value.
     pub tier: u32,
     /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
@@ -51,11 +58,18 @@ pub struct kvmem_layout_info {
     /// KVMEM_MEMORY_* value.
     pub memory_type: u32,
     /// Number of parts that it was combined from; 0 if it was not combined. If it was, each part has its own
-    /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
-    /// are 0.
+    /// shape: only num_blocks and the fields from tier to num_regions are set, and the others are 0.
     pub num_parts: u32,
-    /// As configured, NUL-terminated, such as "L/OBNHC".
-    pub order: [c_char; 8],
+    /// Names of its parts, in their order; NULL if it was not combined.
+    pub part_names: *const *const c_char,
+    /// Name of the agent that it was built with, or of the peer; NULL for none.
+    pub agent: *const c_char,
+    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
+    pub device_id: u64,
+    /// Number of regions.
+    pub num_regions: u64,
+    /// Start of each region.
+    pub bases: *const u64,
     /// Bytes from one block to the next.
     pub block_stride: u64,
     /// Bytes from one layer to the next; 0 if layers have separate regions.
@@ -68,13 +82,22 @@ pub struct kvmem_layout_info {
     pub head_stride: u64,
     /// Bytes from one element of a head to the next.
     pub element_stride: u64,
-    /// As configured. Valid as long as the layout; NULL for none.
-    pub identity: *const c_void,
-    /// Bytes of identity.
-    pub identity_size: usize,
+    /// Bases from one layer to the next; 0 if layers share regions.
+    pub layer_step: u64,
+    /// Bases from one outer slot to the next; 0 if outer slots share regions.
+    pub outer_step: u64,
+    /// Bases from one token to the next; 0 if tokens share regions.
+    pub token_step: u64,
+    /// Bases from one head to the next; 0 if heads share regions.
+    pub head_step: u64,
+    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
+    pub piece_size: u64,
+    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
+    /// in between.
+    pub row_size: u64,
 }
 
-/// Returns the properties of a layout.
+/// Returns the properties of a layout. Its pointers are valid as long as this handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_info(
     layout: *const kvmem_layout,
@@ -112,7 +135,8 @@ pub unsafe extern "C" fn kvmem_layout_destroy(layout: *mut kvmem_layout) {
     destroy(layout);
 }
 
-fn describe(layout: &Layout) -> kvmem_layout_info {
+fn describe(layout: &NamedLayout) -> kvmem_layout_info {
+    let names = layout.names();
     let memory = layout.memory();
     let common = kvmem_layout_info {
         num_blocks: layout.geometry().dimensions().num_blocks,
@@ -127,16 +151,20 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
         },
         memory_type: memory_type(layout.memory_type()),
         num_parts: layout.num_parts() as u32,
-        // SAFETY: the fields are numbers and a pointer, which may be zero.
+        part_names: names.parts.raw().0,
+        agent: names.agent.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
+        // SAFETY: the fields are numbers and pointers, which may be zero.
         ..unsafe { std::mem::zeroed() }
     };
     match layout.single() {
-        Ok(placement) => with_shape(common, placement.geometry()),
+        Ok(placement) => with_shape(common, placement),
         Err(_) => common,
     }
 }
 
-fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_info {
+fn with_shape(common: kvmem_layout_info, placement: &Placement) -> kvmem_layout_info {
+    let geometry = placement.geometry();
+    let step = |axis| geometry.region_step(axis) as u64;
     let dimensions = geometry.dimensions();
     let identity = dimensions.identity.bytes();
     kvmem_layout_info {
@@ -154,6 +182,13 @@ fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_in
         token_stride: geometry.stride(Axis::Token),
         head_stride: geometry.stride(Axis::Head),
         element_stride: geometry.stride(Axis::Element),
+        bases: placement.bases().as_ptr(),
+        layer_step: step(Axis::Layer),
+        outer_step: step(Axis::Outer),
+        token_step: step(Axis::Token),
+        head_step: step(Axis::Head),
+        piece_size: if geometry.has_contiguous_pieces() { geometry.piece_size() } else { 0 },
+        row_size: geometry.row_size(),
         identity: if identity.is_empty() { ptr::null() } else { identity.as_ptr().cast() },
         identity_size: identity.len(),
         ..common

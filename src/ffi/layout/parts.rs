@@ -2,9 +2,10 @@
 //! Layouts of several parts.
 
 use std::ffi::c_char;
+use std::sync::Arc;
 
 use crate::base::Result;
-use crate::ffi::common::{Out, blob, borrow, call, items, kvmem_blob, kvmem_error, kvmem_status, text};
+use crate::ffi::common::{Out, borrow, call, items, kvmem_error, kvmem_status, text};
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
 
@@ -30,9 +31,9 @@ pub struct kvmem_layout_part {
 /// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
 /// handles may be destroyed.
 ///
-/// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
-/// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
-/// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
+/// A part has its own shape, so kvmem_layout_get_block and kvmem_layout_get_row fail for the new layout with
+/// KVMEM_STATUS_UNSUPPORTED; call them with a part from kvmem_layout_get_part. A transfer moves parts to the
+/// parts of the same names.
 ///
 /// @param num_parts number of parts, 1 to 1024
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
@@ -49,12 +50,12 @@ pub unsafe extern "C" fn kvmem_layout_combine(
         let layout = Out::new(layout, "layout")?;
         let part = |(index, part): (usize, &kvmem_layout_part)| {
             let name = text::required(part.name, "name");
-            let named = name.and_then(|name| Ok((name.to_string(), borrow(scope, part.layout)?.clone())));
+            let named = name.and_then(|name| Ok((name.to_string(), Arc::clone(borrow(scope, part.layout)?))));
             named.map_err(|error| error.context(format!("parts[{index}] of {num_parts}")))
         };
         let parts = items(parts, num_parts, "parts")?;
         let parts = parts.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
-        layout.set(Layout::combine(parts)?);
+        layout.set(Layout::combine(parts)?.into());
         Ok(())
     })
 }
@@ -72,25 +73,7 @@ pub unsafe extern "C" fn kvmem_layout_get_part(
 ) -> kvmem_status {
     call(error, |scope| {
         let part = Out::new(part, "part")?;
-        part.set(borrow(scope, layout)?.part(text::required(name, "name")?)?.clone());
-        Ok(())
-    })
-}
-
-/// Returns the name of one of the parts of a layout.
-///
-/// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
-/// @return KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_get_part_name(
-    layout: *const kvmem_layout,
-    index: usize,
-    name: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let name = Out::new(name, "name")?;
-        name.set(blob::value(borrow(scope, layout)?.part_name(index)?.as_bytes().to_vec()));
+        part.set(borrow(scope, layout)?.part(text::required(name, "name")?)?.clone().into());
         Ok(())
     })
 }

@@ -12,7 +12,7 @@ use crate::ffi::common::{
 };
 use crate::nixl::{Agent, AgentConfig, Command, SyncMode};
 
-/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
+/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
 pub const KVMEM_AGENT_NO_PROGRESS_THREAD: u64 = 1;
 /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
 /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program
@@ -49,11 +49,11 @@ pub struct kvmem_agent_options {
     /// Do not free other memory before the agent is destroyed.
     /// A call that destroys several registrations waits that long for the first, and not for the others.
     pub call_timeout_ns: u64,
-    /// Microseconds between rounds of the progress thread; 0 for 1000.
-    pub progress_delay_us: u64,
-    /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
-    /// KVMEM_AGENT_LISTEN_THREAD.
-    pub listen_delay_us: u64,
+    /// Nanoseconds between rounds of the progress thread, rounded up to microseconds; 0 for 1 ms.
+    pub progress_delay_ns: u64,
+    /// Nanoseconds between rounds of the listen thread, rounded up to microseconds; 0 for 100 ms. Must be 0
+    /// without KVMEM_AGENT_LISTEN_THREAD.
+    pub listen_delay_ns: u64,
     /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
     /// are not trusted must not reach this port; see that flag.
     pub listen_port: u32,
@@ -163,7 +163,7 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
     check_flags("kvmem_agent_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
     for (name, value) in
-        [("listen_port", options.listen_port.into()), ("listen_delay_us", options.listen_delay_us)]
+        [("listen_port", options.listen_port.into()), ("listen_delay_ns", options.listen_delay_ns)]
     {
         ensure!(
             value == 0 || has(KVMEM_AGENT_LISTEN_THREAD),
@@ -172,17 +172,17 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
         );
     }
     let default = AgentConfig::default();
-    let micros = |value, default| if value == 0 { default } else { Duration::from_micros(value) };
+    let delay = |value, default| if value == 0 { default } else { Duration::from_nanos(value) };
     Ok(AgentConfig {
         progress_thread: !has(KVMEM_AGENT_NO_PROGRESS_THREAD),
-        progress_delay: micros(options.progress_delay_us, default.progress_delay),
+        progress_delay: delay(options.progress_delay_ns, default.progress_delay),
         listen_thread: has(KVMEM_AGENT_LISTEN_THREAD),
         listen_port: if options.listen_port == 0 {
             default.listen_port
         } else {
             tcp_port("listen_port", options.listen_port)?
         },
-        listen_delay: micros(options.listen_delay_us, default.listen_delay),
+        listen_delay: delay(options.listen_delay_ns, default.listen_delay),
         sync_mode: match options.sync_mode {
             KVMEM_SYNC_DEFAULT | KVMEM_SYNC_NONE => SyncMode::None,
             KVMEM_SYNC_STRICT => SyncMode::Strict,
@@ -222,8 +222,8 @@ mod tests {
             let options = kvmem_agent_options {
                 struct_size: size_of::<kvmem_agent_options>(),
                 flags: 0,
-                progress_delay_us: 0,
-                listen_delay_us: 0,
+                progress_delay_ns: 0,
+                listen_delay_ns: 0,
                 listen_port: 0,
                 sync_mode,
                 call_timeout_ns: 0,

@@ -16,7 +16,7 @@ use crate::ffi::common::{
 ///
 /// No call waits longer than 100 ms after its timeout; with a timeout of 0 it asks once, and waits up to
 /// 100 ms for the response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER,
-/// except kvmem_directory_wait_for and kvmem_directory_take_events.
+/// except kvmem_directory_connect and kvmem_directory_take_events.
 ///
 /// Calls fail with KVMEM_STATUS_TIMED_OUT if the directory does not respond, and with KVMEM_STATUS_IO or
 /// KVMEM_STATUS_PERMISSION_DENIED if the folder or the servers cannot be accessed.

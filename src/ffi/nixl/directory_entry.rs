@@ -179,34 +179,8 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
     })
 }
 
-/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
-///
-/// @param entry an entry, which kvmem_directory_entry_load has loaded
-/// @param agent the agent that will access the layout
-/// @param name name under which the layout was published
-/// @return KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
-///           not cover the memory of the layout
-///         KVMEM_STATUS_CORRUPT: the descriptor is that of another agent
-///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
-    entry: *const kvmem_directory_entry,
-    agent: *mut kvmem_agent,
-    name: *const c_char,
-    layout: *mut *mut kvmem_layout,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let layout = Out::new(layout, "layout")?;
-        let found = borrow(scope, entry)?;
-        let published = found.published(text::required(name, "name")?)?;
-        layout.set(found.import(published, &borrow(scope, agent)?.agent)?);
-        Ok(())
-    })
-}
-
-/// Opens a layout of an entry: maps its memory if this process can, and otherwise accesses it through NIXL,
-/// as kvmem_directory_entry_import_layout does.
+/// Opens a layout of an entry: maps its memory if this process can, and otherwise, or with KVMEM_OPEN_REMOTE,
+/// accesses it through NIXL.
 ///
 /// The memory is mapped if the layout was published with a broker, on this machine and since its last start,
 /// the socket of the broker is reachable, and the broker runs as the user of this process, and serves it.
@@ -229,8 +203,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
 ///         KVMEM_STATUS_PERMISSION_DENIED: the publisher runs as another user, does not serve this one, has
 ///           granted less access than KVMEM_OPEN_READ_WRITE, or has published again since
 ///         KVMEM_STATUS_BUSY: the broker serves too many clients
-///         other statuses: as for kvmem_share_open_layout, kvmem_directory_entry_load and
-///           kvmem_directory_entry_import_layout
+///         other statuses: as for kvmem_share_open_layout, kvmem_directory_entry_load and kvmem_layout_import
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_open_layout(
     entry: *const kvmem_directory_entry,
@@ -254,7 +227,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_open_layout(
             }
             imported => imported,
         };
-        layout.set(within(end, || open_published(published, &opening, end, import))?);
+        layout.set(within(end, || open_published(published, &opening, end, import))?.into());
         Ok(())
     })
 }

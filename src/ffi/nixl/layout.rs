@@ -3,31 +3,12 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::base::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{Out, blob, borrow, call, kvmem_blob, kvmem_error, kvmem_status, read, text};
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::layout::Layout;
-
-/// Returns the name of the agent of a layout: the one that it was built with, or the peer.
-///
-/// @return KVMEM_STATUS_NOT_FOUND: the layout has no agent
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_get_agent(
-    layout: *const kvmem_layout,
-    name: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let name = Out::new(name, "name")?;
-        let local = || Error::new(Status::NotFound, "the layout was built without an agent");
-        let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
-        name.set(blob::value(owner.as_bytes().to_vec()));
-        Ok(())
-    })
-}
 
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.
@@ -72,7 +53,7 @@ pub unsafe extern "C" fn kvmem_layout_import(
     call(error, |scope| {
         let layout = Out::new(layout, "layout")?;
         let agent = borrow(scope, agent)?;
-        layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?);
+        layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?.into());
         Ok(())
     })
 }
@@ -108,7 +89,7 @@ pub unsafe extern "C" fn kvmem_layout_create_remote(
         let owner = text::required(owner, "owner")?;
         let config = read(config)?;
         let list = list(scope, descriptors, count, "descriptors")?;
-        layout.set(Layout::from_raw(agent, owner, shape(&config)?, &list)?);
+        layout.set(Layout::from_raw(agent, owner, shape(&config)?, &list)?.into());
         Ok(())
     })
 }

@@ -83,6 +83,10 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 /// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
 /// now on, even after a peer of the same name is loaded.
 ///
+/// @param name name of the peer; NULL for all peers. NIXL does not list its peers: one whose metadata the
+///        listen thread of the agent has loaded is removed by NULL only if it has sent a notification, or a
+///        function was called with its name before
+/// @param count receives the number of peers that were removed; may be NULL
 /// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
@@ -93,12 +97,22 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,
     name: *const c_char,
+    count: *mut usize,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| {
         let agent = &borrow(scope, agent)?.agent;
-        let name = text::required(name, "name")?.to_string();
-        agent.call(|reply| Command::InvalidateRemote(name, reply))
+        let removed = if name.is_null() {
+            agent.call(Command::InvalidateAll)?
+        } else {
+            let name = text::required(name, "name")?.to_string();
+            agent.call(|reply| Command::InvalidateRemote(name, reply))?;
+            1
+        };
+        if let Some(count) = count.as_mut() {
+            *count = removed;
+        }
+        Ok(())
     })
 }
 
@@ -224,26 +238,5 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
         let agent = &borrow(scope, agent)?.agent;
         let address = text::required(address, "address")?;
         agent.send_to(address, tcp_port("port", port)?, ForListener::Withdrawal)
-    })
-}
-
-/// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
-///
-/// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
-/// only if it has sent a notification, or a function was called with its name before.
-///
-/// @param count receives the number of peers; may be NULL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_invalidate_all_remote_metadata(
-    agent: *mut kvmem_agent,
-    count: *mut usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    call(error, |scope| {
-        let removed = borrow(scope, agent)?.agent.call(Command::InvalidateAll)?;
-        if !count.is_null() {
-            count.write(removed);
-        }
-        Ok(())
     })
 }

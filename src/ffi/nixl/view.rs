@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{Handle, borrow, call_new, destroy, kvmem_error, kvmem_status, opaque, peek};
+use crate::ffi::common::{Handle, borrow, call_new, destroy, kvmem_error, kvmem_status, opaque, out};
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::View;
@@ -22,6 +22,7 @@ opaque!(kvmem_memory_view, View, "view");
 /// @param descriptors the descriptors, of one memory type
 /// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param handle receives the handle of the view for NIXL's device API, which is valid as long as the view
 /// @return KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
 ///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has none on a host without a GPU
 ///
@@ -33,23 +34,18 @@ pub unsafe extern "C" fn kvmem_memory_view_create(
     descriptors: *const kvmem_nixl_descriptor,
     count: usize,
     options: *const kvmem_nixl_options,
+    handle: *mut *mut c_void,
     view: *mut *mut kvmem_memory_view,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_new(error, (view, "view"), |scope| {
+        let handle = out(handle, "handle")?;
         let agent = &borrow(scope, agent)?.agent;
         let list = list(scope, descriptors, count, "descriptors")?;
-        View::create(agent, &list, call_options(options)?)
+        let view = View::create(agent, &list, call_options(options)?)?;
+        handle.write(std::ptr::with_exposed_provenance_mut(view.handle()));
+        Ok(view)
     })
-}
-
-/// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
-///
-/// @param view a view; NULL returns NULL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_memory_view_handle(view: *const kvmem_memory_view) -> *mut c_void {
-    peek(view)
-        .map_or(std::ptr::null_mut(), |view| std::ptr::with_exposed_provenance_mut::<c_void>(view.handle()))
 }
 
 /// Destroys a memory view. No kernel may use it any more.

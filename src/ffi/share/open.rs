@@ -130,7 +130,7 @@ pub unsafe extern "C" fn kvmem_share_open_layout(
 ) -> kvmem_status {
     call(error, |scope| {
         let (layout, options) = (Out::new(layout, "layout")?, read_nullable(options)?);
-        layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
+        layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?.into());
         Ok(())
     })
 }

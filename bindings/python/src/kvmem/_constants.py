@@ -477,7 +477,7 @@ class AgentFlags(enum.IntFlag):
     """Flags of AgentOptions."""
 
     NO_PROGRESS_THREAD = 1
-    """Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us."""
+    """Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns."""
     LISTEN_THREAD = 2
     """Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network interfaces,
     and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program that reaches the port

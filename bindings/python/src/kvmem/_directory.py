@@ -69,7 +69,7 @@ class Entry(Handle):
 
     def import_layout(self, agent: Agent, name: str) -> Layout:
         """A layout of the peer. Only transfers can access it."""
-        return Layout._owning(create(lib.kvmem_directory_entry_import_layout, "layout", self._handle, agent._handle, c_string(name)))
+        return self.open_layout(name, agent=agent, flags=k.OpenFlags.REMOTE, timeout=None)
 
     def open_layout(
         self, name: str, *, agent: Agent | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0), timeout: float | None = 10.0
@@ -161,7 +161,7 @@ class Directory(Handle):
 
         def wait(limit: int) -> bool:
             error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_directory_entry **")
-            status = lib.kvmem_directory_wait_for(self._handle, c_string(agent), limit, out, error)
+            status = lib.kvmem_directory_connect(self._handle, ffi.NULL, c_string(agent), limit, out, error)
             if status < 0:
                 failure = _errors.taken(status, error)
                 if status != k.Status.TIMED_OUT:

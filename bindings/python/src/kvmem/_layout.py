@@ -12,7 +12,7 @@ from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import block_ids, results
 from kvmem._handle import Handle, Options, c_string, create, read
-from kvmem._library import blob_bytes, blob_text, ffi, lib
+from kvmem._library import blob_bytes, ffi, lib, text
 from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
 from kvmem._shape import LayoutInfo, Shape, Strides
@@ -175,7 +175,10 @@ class Layout(Handle):
 
     def part_name(self, index: int) -> str:
         """The name of a part."""
-        return blob_text(create(lib.kvmem_layout_get_part_name, "blob", self._handle, index))
+        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
+        if not 0 <= index < c.num_parts:
+            raise _errors.OutOfRange(f"index is {index}; the layout has {c.num_parts} parts")
+        return text(c.part_names[index])
 
     def part(self, name: str) -> Layout:
         """A part of a layout that was combined."""
@@ -194,9 +197,11 @@ class Layout(Handle):
     @property
     def strides(self) -> Strides:
         """How addresses follow from indices."""
-        c = read(lib.kvmem_layout_get_strides, "layout_strides", self._handle)
-        bases = tuple(c.bases[0 : c.num_bases])
-        return Strides(bases, *(getattr(c, field) for field in Strides._fields[1:]))
+        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
+        if c.num_parts:
+            raise _errors.Unsupported("the layout has parts, and each has its own strides: use those of `Layout.part`")
+        numbers = {field: getattr(c, field) for field in Strides._fields if field not in ("bases", "size")}
+        return Strides(bases=tuple(c.bases[0 : c.num_regions]), size=c.piece_size, **numbers)
 
     def resize(self, num_blocks: int) -> None:
         """Changes the number of blocks that have memory, of a layout in elastic memory."""
@@ -222,7 +227,10 @@ class Layout(Handle):
     @property
     def agent(self) -> str:
         """Name of the agent: that of this process, or that of the peer that a remote layout belongs to."""
-        return blob_text(create(lib.kvmem_layout_get_agent, "blob", self._handle))
+        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
+        if c.agent == ffi.NULL:
+            raise _errors.NotFound("the layout was built without an agent")
+        return text(c.agent)
 
     def export(self) -> bytes:
         """The descriptor of the layout, which a peer imports with `Agent.import_layout`."""

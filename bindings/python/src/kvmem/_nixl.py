@@ -129,9 +129,9 @@ class Agent(Handle):
         options = Options(
             "agent_options",
             flags=flags,
-            progress_delay_us=progress_delay_us,
+            progress_delay_ns=1000 * progress_delay_us,
             listen_port=listen_port,
-            listen_delay_us=listen_delay_us,
+            listen_delay_ns=1000 * listen_delay_us,
             sync_mode=sync_mode,
             call_timeout_ns=0 if call_timeout is None else nanoseconds(call_timeout),
         )
@@ -187,7 +187,7 @@ class Agent(Handle):
 
     def invalidate(self, peer: str) -> None:
         """Forgets a peer: its transfers fail with Stale. Load its metadata again to reach a successor of its name."""
-        _errors.call(lib.kvmem_agent_invalidate_remote_metadata, self._handle, c_string(peer))
+        _errors.call(lib.kvmem_agent_invalidate_remote_metadata, self._handle, c_string(peer), ffi.NULL)
 
     def invalidate_all(self) -> int:
         """Forgets all peers, and returns their number."""

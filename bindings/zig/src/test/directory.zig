@@ -72,9 +72,10 @@ test "an agent is published, found, watched and withdrawn" {
     defer exported.deinit();
     try expectEqualStrings(exported.bytes(), published.descriptor);
     try entry.load(reader, null);
-    const remote = try entry.importLayout(reader, "cache", null);
+    const opening: kvmem.OpenOptions = .{ .flags = .{ .remote = true }, .agent = reader };
+    const remote = try entry.openLayout("cache", opening, patience, null);
     remote.deinit();
-    try expectError(error.NotFound, entry.importLayout(reader, "other", null));
+    try expectError(error.NotFound, entry.openLayout("other", opening, patience, null));
 
     try publisher.publish(publisher_agent, &.{}, patience, null);
     try expectEvent(watcher, .updated, 2);

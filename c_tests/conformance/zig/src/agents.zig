@@ -17,7 +17,6 @@ pub const table = .{
     .{ "agent_take_notifications", takeNotifications },         .{ "region_register", register },
     .{ "region_get_agent", regionAgent },                       .{ "registration_get_info", registrationInfo },
     .{ "layout_export", exportLayout },                         .{ "layout_import", importLayout },
-    .{ "layout_get_agent", layoutAgent },
 };
 
 fn agent(s: *Step) Fault!kvmem.Agent {
@@ -124,10 +123,6 @@ fn importLayout(s: *Step) Outcome!void {
     try calls.free(s);
     const imported = try kvmem.Layout.import(try namedAgent(s), try stored(s, "descriptor"), &s.diagnostics);
     try s.state.add(s.name, .{ .layout = imported });
-}
-
-fn layoutAgent(s: *Step) Outcome!void {
-    try s.putBlob("agent", try (try s.object(.layout, s.name)).agentName(&s.diagnostics));
 }
 
 // ---- notifications ----

@@ -50,4 +50,3 @@ fn cudaInfo(s: *Step) Outcome!void {
 fn deviceInfo(s: *Step) Outcome!void {
     try s.putAll(try kvmem.cuda.cudaDeviceInfo(try ordinal(s, "device"), &s.diagnostics));
 }
-

@@ -13,8 +13,7 @@ const disk = @import("regions.zig").disk;
 pub const table = .{
     .{ "layout_get_requirements", layoutRequirements }, .{ "layout_build", layoutBuild },
     .{ "layout_combine", layoutCombine },               .{ "layout_get_part", layoutPart },
-    .{ "layout_get_part_name", layoutPartName },        .{ "layout_get_info", layoutInfo },
-    .{ "layout_get_strides", layoutStrides },           .{ "layout_get_block", layoutBlock },
+    .{ "layout_get_info", layoutInfo },                 .{ "layout_get_block", layoutBlock },
     .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
     .{ "layout_checksum", layoutChecksum },
 };
@@ -86,26 +85,23 @@ fn layoutPart(s: *Step) Outcome!void {
     try s.state.add(s.name, .{ .layout = try of.part(s.text("name") orelse "", &s.diagnostics) });
 }
 
-fn layoutPartName(s: *Step) Outcome!void {
-    try s.putBlob("name", try (try layout(s)).partName(try s.number("index"), &s.diagnostics));
-}
-
 fn layoutInfo(s: *Step) Outcome!void {
     const info = try (try layout(s)).info(&s.diagnostics);
     try s.putAll(info);
     try s.put("order", info.orderText());
     try s.put("identity", info.identity);
-}
-
-fn layoutStrides(s: *Step) Outcome!void {
-    const strides = try (try layout(s)).strides(&s.diagnostics);
-    try s.putAll(strides);
-    try s.put("num_bases", strides.bases.len);
+    try s.put("agent", info.agentName() orelse "");
+    var names: std.ArrayList(u8) = .empty;
+    for (info.partNames(), 0..) |name, i| {
+        if (i > 0) try names.append(s.gpa(), ',');
+        try names.appendSlice(s.gpa(), std.mem.span(name));
+    }
+    try s.put("part_names", names.items);
 }
 
 fn putRange(s: *Step, range: kvmem.Block) Outcome!void {
-    const strides = try (try layout(s)).strides(&s.diagnostics);
-    try s.put("offset", range.address - strides.bases[0]);
+    const info = try (try layout(s)).info(&s.diagnostics);
+    try s.put("offset", range.address - info.bases[0]);
     try s.put("size", range.size);
 }
 

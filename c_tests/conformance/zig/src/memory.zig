@@ -35,18 +35,17 @@ fn read(s: *Step) Outcome!void {
 
 /// Addresses of the elements of a block, in the order of layers, outer slots, tokens, heads and elements.
 fn elements(s: *Step, layout: kvmem.Layout, block: u64) Outcome!struct { addresses: []u64, width: usize } {
-    const strides = try layout.strides(&s.diagnostics);
     const info = try layout.info(&s.diagnostics);
     const heads = @max(info.num_heads, 1);
     var list: std.ArrayList(u64) = .empty;
     for (0..info.num_layers) |layer| for (0..info.outer_dim) |outer| for (0..info.page_size) |token| for (0..heads) |head| {
-        const base = strides.bases[
-            layer * strides.layer_step + outer * strides.outer_step + token * strides.token_step +
-                head * strides.head_step
+        const base = info.bases[
+            layer * info.layer_step + outer * info.outer_step + token * info.token_step +
+                head * info.head_step
         ];
-        const row = base + block * strides.block_stride + layer * strides.layer_stride + outer * strides.outer_stride +
-            token * strides.token_stride + head * strides.head_stride;
-        for (0..info.inner_dim / heads) |element| try list.append(s.gpa(), row + element * strides.element_stride);
+        const row = base + block * info.block_stride + layer * info.layer_stride + outer * info.outer_stride +
+            token * info.token_stride + head * info.head_stride;
+        for (0..info.inner_dim / heads) |element| try list.append(s.gpa(), row + element * info.element_stride);
     };
     return .{ .addresses = list.items, .width = info.dtype_width };
 }
