@@ -166,7 +166,7 @@ TEST(no_block_crosses_an_extent) {
             EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 0, &first, ERR));
             EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 1, &last, ERR));
             const uint64_t base = strides.bases[strides.num_regions > 1];
-            CHECK_EQ((first.address - base) / extent, (first.address - base + first.piece_size - 1) / extent);
+            CHECK_EQ((first.address - base) / extent, (first.address - base + first.size - 1) / extent);
             CHECK_EQ((last.address - base) / extent, (last.address - base + last.size - 1) / extent);
         }
     }
