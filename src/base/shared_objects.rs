@@ -65,7 +65,7 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
     /// The cell of a key. Cells that no thread uses, and whose objects no longer exist, are removed.
     fn cell(&self, key: K) -> Arc<Cell<K, T>> {
         let mut cells = self.0.lock();
-        cells.retain(|cell| Arc::strong_count(cell) > 1 || cell.has_object());
+        cells.retain(|cell| Arc::strong_count(cell) > 1 || cell.current.lock().object.strong_count() > 0);
         if let Some(cell) = cells.iter().find(|cell| cell.key == key) {
             return cell.clone();
         }
@@ -73,12 +73,6 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
         let cell = Arc::new(Cell { key, current, made: Condvar::new() });
         cells.push(cell.clone());
         cell
-    }
-}
-
-impl<K, T> Cell<K, T> {
-    fn has_object(&self) -> bool {
-        self.current.lock().object.strong_count() > 0
     }
 }
 

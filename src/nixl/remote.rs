@@ -195,11 +195,7 @@ impl Remote {
 
     /// Fails if the metadata of the peer was invalidated.
     pub fn ensure_valid(&self) -> Result<()> {
-        if self.is_invalid() { Err(self.stale()) } else { Ok(()) }
-    }
-
-    fn is_invalid(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) & INVALID != 0
+        if self.in_flight.load(Ordering::Acquire) & INVALID != 0 { Err(self.stale()) } else { Ok(()) }
     }
 
     /// Whether a transfer with the peer is in flight.

@@ -33,8 +33,13 @@ impl PlanPart<'_> {
         let mut within: Vec<_> = moved().filter(|axis| is_within(axis)).collect();
         sort_few_by_key(&mut within, |axis| std::cmp::Reverse(axis.strides[1]));
         let name = if self.name.is_empty() { String::new() } else { format!(" of part '{}'", self.name) };
-        let mut text =
-            format!("loops{name}: {}", if has_blocks { self.counted_blocks() } else { self.counted_spans() });
+        let counted = if has_blocks {
+            Count(self.blocks(), "block").to_string()
+        } else {
+            let tokens = moved().find(|axis| axis.axis == Axis::Token).map_or(1, |axis| axis.count);
+            format!("{} of {}", Count(self.blocks(), "span"), Count(tokens, "token"))
+        };
+        let mut text = format!("loops{name}: {counted}");
         for each in self.loops() {
             let mut axes: Vec<_> = moved().filter(|axis| !is_within(axis) && is_of(axis, each)).collect();
             sort_few_by_key(&mut axes, |axis| std::cmp::Reverse((axis.regions[1], axis.strides[1])));
@@ -47,16 +52,6 @@ impl PlanPart<'_> {
             text += ", also across blocks with consecutive ids";
         }
         text + "\n"
-    }
-
-    fn counted_blocks(&self) -> String {
-        Count(self.blocks(), "block").to_string()
-    }
-
-    fn counted_spans(&self) -> String {
-        let tokens =
-            self.block.axes.iter().find(|axis| axis.axis == Axis::Token).map_or(1, |axis| axis.count);
-        format!("{} of {}", Count(self.blocks(), "span"), Count(tokens, "token"))
     }
 }
 

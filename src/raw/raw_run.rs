@@ -48,11 +48,6 @@ impl RequestRun {
         matches!(self.posting, Posting::Due(_))
     }
 
-    /// Whether the run has ended at its deadline before it was posted.
-    fn is_too_late(&self) -> bool {
-        self.is_due() && self.run.as_ref().is_some_and(Run::is_cancelled)
-    }
-
     /// Whether the outcome was reported while NIXL still executes the run: at its deadline, or because the peer is lost.
     fn is_reported(&self) -> bool {
         self.run.as_ref().is_none_or(Run::is_reported)
@@ -111,7 +106,8 @@ impl RequestRun {
 
 impl AgentTask for RequestRun {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
-        if self.is_too_late() {
+        // It has ended at its deadline before it was posted.
+        if self.is_due() && self.run.as_ref().is_some_and(Run::is_cancelled) {
             self.resource = None;
             if let Some(run) = self.run.take() {
                 run.end(Err(cancelled()));

@@ -46,7 +46,8 @@ impl Gather {
             }
         }
         gather.lengthen_unit();
-        gather.choose_rows();
+        // The longest loops within regions become the innermost ones, so that the fewest addresses are listed.
+        sort_few_by_key(&mut gather.loops, |each| (each.is_within_regions(), each.count));
         gather
     }
 
@@ -56,11 +57,6 @@ impl Gather {
         while let Some(index) = self.loops.iter().position(continues(self.unit_size)) {
             self.unit_size *= self.loops.remove(index).count;
         }
-    }
-
-    /// The longest loops within regions become the innermost ones, so that the fewest addresses are listed.
-    fn choose_rows(&mut self) {
-        sort_few_by_key(&mut self.loops, |each| (each.is_within_regions(), each.count));
     }
 
     /// Its loops with strides in source and destination.

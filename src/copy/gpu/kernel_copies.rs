@@ -8,7 +8,7 @@ use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::launch::{add_runs, max_tile};
 use crate::copy::gpu::unit_launches::UnitLoops;
 use crate::cuda::{Active, Blocks, CopyKernel, KernelRun, Layer};
-use crate::plan::{self, Loop, Move, Plan, PlanPart};
+use crate::plan::{Loop, Move, Plan, PlanPart};
 
 pub struct KernelCopy {
     pub runs: PreparedRuns,
@@ -63,15 +63,12 @@ fn add_launches(
 ) -> Result<()> {
     let loops = UnitLoops::from_part(part);
     let first_run = runs.len();
-    add_runs(runs, part.runs().iter().map(of_plan), loops.units.max_blocks, u32::MAX)?;
+    let of_part = part.runs().iter().map(|run| KernelRun::new(run.source, run.destination, run.length));
+    add_runs(runs, of_part, loops.units.max_blocks, u32::MAX)?;
     let starts = |listed: &[Loop]| lists::collect(part.starts(listed).map(layer));
     lists::extend(all, loops.launches(first_run..runs.len(), [max_tile, 0], starts)?)
 }
 
 fn layer(start: Move) -> Layer {
     Layer { source: start.source, destination: start.destination }
-}
-
-fn of_plan(run: &plan::BlockRun) -> KernelRun {
-    KernelRun::new(run.source, run.destination, run.length)
 }

@@ -29,11 +29,6 @@ impl PreparedRuns {
         Ok(())
     }
 
-    /// Whether a launch needs a slot of the ring for them.
-    pub fn need_slot(&self) -> bool {
-        !matches!(self, Self::InLaunch)
-    }
-
     /// Drops them if another copy has the same runs: then both use the other's slot. Returns whether it has, or none is needed.
     pub fn share_with(&mut self, other: &Self) -> bool {
         match (&*self, other) {

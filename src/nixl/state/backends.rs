@@ -47,7 +47,10 @@ impl AgentState {
         );
         let name = c_string("the plugin's name", plugin)?;
         if plugin.starts_with("UCX") {
-            ensure_threads(plugin)?;
+            // UCX ends the process if the thread that all its workers share cannot be started, and NIXL if that of the backend
+            // cannot. They map memory before they start them, so the check leaves addresses for that.
+            thread::ensure_startable(2, MAPPED_BY_UCX)
+                .map_err(|error| error.context(format!("start the threads of a {plugin} backend")))?;
             let doing = |error: Error| error.context(format!("create a {plugin} backend"));
             process::ensure_free_descriptors(FOR_UCX).map_err(doing)?;
         }
@@ -206,13 +209,6 @@ fn properties(
     let (mems, params) =
         unsafe { (Owned::around(mems, sys::nixl_capi_destroy_mem_list), Params::around(params)) };
     Ok((memory_types(&mems), params.entries()?))
-}
-
-/// UCX ends the process if the thread that all its workers share cannot be started, and NIXL if that of the backend cannot.
-/// They map memory before they start them, so the check leaves addresses for that.
-fn ensure_threads(plugin: &str) -> Result<()> {
-    thread::ensure_startable(2, MAPPED_BY_UCX)
-        .map_err(|error| error.context(format!("start the threads of a {plugin} backend")))
 }
 
 /// Settings of UCX for an agent, before those of the plugin and the caller: of two values the last one holds.

@@ -22,7 +22,7 @@ impl AgentState {
         (memory_type, spans): (MemoryType, impl Iterator<Item = Span>),
         options: &CallOptions,
     ) -> Result<ListId> {
-        let owner = self.list_owner(side)?;
+        let owner = if let RequestSide::Local = side { c"".into() } else { self.agent_name(side)? };
         let arguments = self.arguments(options)?;
         let list = self.descriptor_list(memory_type, spans)?;
         let mut prepared = ptr::null_mut();

@@ -178,9 +178,4 @@ impl AgentState {
             }
         }
     }
-
-    /// The name that a prepared list is for: the local side has none.
-    pub(super) fn list_owner(&self, side: &RequestSide) -> Result<Arc<CStr>> {
-        if let RequestSide::Local = side { Ok(c"".into()) } else { self.agent_name(side) }
-    }
 }

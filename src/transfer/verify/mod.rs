@@ -114,7 +114,9 @@ impl Verification {
                 differences?.outcome(&blocks.list, findings)
             }
             Moved::Blocks(blocks) => {
-                findings.checksums = Some(blocks.checksums(readable_side(layouts), layouts, limits)?);
+                // This process reads the destination's blocks in place where it can.
+                let side = usize::from(is_in(&layouts[1], &[MemoryType::Dram, MemoryType::Vram]));
+                findings.checksums = Some(blocks.checksums(side, layouts, limits)?);
                 Ok(())
             }
             Moved::Elements(elements) => elements.compare(limits, findings),
@@ -187,11 +189,6 @@ impl Verify for Verification {
     fn notify(&self) -> Outcome {
         self.notification.as_ref().map_or(Ok(()), Notification::send)
     }
-}
-
-/// The side whose blocks this process reads in place: the destination, if it does. No transfer has none.
-fn readable_side(layouts: &[Arc<Layout>; 2]) -> usize {
-    usize::from(is_in(&layouts[1], &[MemoryType::Dram, MemoryType::Vram]))
 }
 
 /// Whether a layout is in memory of this process, of some types.

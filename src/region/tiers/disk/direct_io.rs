@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::base::{Cause, Error, Result, fail, log, retried};
+use crate::base::{Cause, Result, fail, log, retried};
 use crate::region::reopened;
 
 /// Whether reads and writes bypass the page cache.
@@ -32,17 +32,15 @@ pub fn open_direct(file: OwnedFd, access: OFlags, wanted: DirectIo, what: &str) 
     }
     match reopened(&file, access | OFlags::DIRECT) {
         Ok(direct) => Ok((direct, true)),
-        Err(error) if !is_unsupported(&error) => Err(error.context(what)),
+        Err(error) if error.cause() != Some(&Cause::Errno(Errno::INVAL.raw_os_error())) => {
+            Err(error.context(what))
+        }
         Err(_) if wanted == DirectIo::Preferred => {
             log!(Warn, "{what}: the file system does not support O_DIRECT; I/O uses the page cache");
             Ok((file, false))
         }
         Err(_) => fail!(Unsupported, "{what}: the file system does not support O_DIRECT, which is required"),
     }
-}
-
-fn is_unsupported(error: &Error) -> bool {
-    error.cause() == Some(&Cause::Errno(Errno::INVAL.raw_os_error()))
 }
 
 /// The required alignment of offsets, sizes and addresses of direct I/O on a file. Kernels before 6.1 do

@@ -55,7 +55,7 @@ impl CopyTask {
 
     /// Whether it needs a slot of the descriptor ring for its runs.
     pub fn needs_slot(&self) -> bool {
-        self.runs().is_some_and(PreparedRuns::need_slot)
+        self.runs().is_some_and(|runs| !matches!(runs, PreparedRuns::InLaunch))
     }
 
     /// Makes this task use the slot of another layer's task, if it needs one. Returns whether their runs are the same.

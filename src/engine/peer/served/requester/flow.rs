@@ -95,10 +95,6 @@ impl ServedFlow {
         self.plan.division.sessions.len() as u64
     }
 
-    fn has_more_sessions(&self) -> bool {
-        self.index as u64 + 1 < self.sessions()
-    }
-
     fn begin_next_session(&mut self, state: &mut AgentState) {
         let (index, before) = (self.index + 1, self.moved());
         self.close_session(state);
@@ -145,13 +141,6 @@ impl ServedFlow {
         self.reported = self.mine;
         let checksums = self.checksums.0;
         self.say(state, Body::Progress { chunks: self.mine, checksums })
-    }
-
-    /// Sends the last report again after some time without a message. A repeated report changes nothing, and renews a request
-    /// that waits for slots.
-    fn repeat_report(&mut self, state: &mut AgentState) -> Result<()> {
-        let is_silent = self.session.as_ref().is_some_and(OpenSession::is_silent);
-        if is_silent && !self.is_stopped { self.report(state) } else { Ok(()) }
     }
 
     fn say(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
@@ -326,7 +315,7 @@ impl RunFlow for ServedFlow {
     }
 
     fn has_more(&self) -> bool {
-        self.session_has_more() || (self.has_more_sessions() && !self.is_stopped)
+        self.session_has_more() || (self.index as u64 + 1 < self.sessions() && !self.is_stopped)
     }
 
     fn stop(&mut self) {
@@ -357,7 +346,10 @@ impl RunFlow for ServedFlow {
         if self.session.is_none() && !self.is_stopped {
             return self.open(state);
         }
-        self.repeat_report(state)?;
+        // A repeated report changes nothing, and renews a request that waits for slots.
+        if !self.is_stopped && self.session.as_ref().is_some_and(OpenSession::is_silent) {
+            self.report(state)?;
+        }
         let mut any = self.end_copies()?;
         if !self.plan.division.reads && self.begin_gathering()? {
             any = true;
