@@ -7,6 +7,7 @@
 pub mod blocks;
 mod ranges;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,9 +84,12 @@ pub fn allocate(ordinal: i32, size: u64, stream: CallerStream) -> Result<u64> {
     };
     let address = pool.0.allocate_block(size, stream)?;
     let start = pool.0.address();
-    let _other = {
-        let mut pools = pools().lock();
-        if pools.used.contains_key(&start) { Some(pool) } else { pools.used.insert(start, pool) }
+    let _other = match pools().lock().used.entry(start) {
+        Entry::Occupied(_) => Some(pool),
+        Entry::Vacant(place) => {
+            place.insert(pool);
+            None
+        }
     };
     Ok(address)
 }
