@@ -123,6 +123,7 @@ TEST(a_second_publisher_replaces_the_first) {
     peer second = start_publisher(&here, "twin", 5);
     const kvmem_directory_event event = directory_await(first, KVMEM_DIRECTORY_SUPERSEDED, "twin");
     CHECK_EQ(event.status, KVMEM_STATUS_STALE);
+    CHECK_HAS(event.message, "give each agent a name of its own, or publish again");
     OWNED(kvmem_directory_entry) entry = directory_find(first, "twin");
     CHECK_EQ(directory_entry_info(entry).layout_count, 1);
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "another process",

@@ -23,6 +23,30 @@ pub fn suits_streaming(bytes: u64) -> bool {
     streaming::suits(bytes)
 }
 
+/// Copies bytes, as a transfer of as many does.
+pub fn copy_bytes(from: &[u8], to: &mut [u8]) {
+    let size = from.len().min(to.len());
+    // SAFETY: both have so many bytes, and are distinct.
+    unsafe {
+        match suits_streaming(size as u64) {
+            true => streaming::copy(from.as_ptr(), to.as_mut_ptr(), size),
+            false => std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), size),
+        }
+    }
+    streaming::settle();
+}
+
+/// Fills `to` with rows of `size` bytes that are `stride` bytes apart in `from`, as far as both have whole rows.
+pub fn gather_rows(from: &[u8], to: &mut [u8], size: usize, stride: usize, is_streamed: bool) {
+    let last = from.len().checked_sub(size).map_or(0, |rest| rest / stride.max(1) + 1);
+    let inner = RowLoop { count: (to.len() / size.max(1)).min(last), strides: [stride, size] };
+    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
+    let rows = HostRows { from, to, size, outer: RowLoop::ONCE, inner, ahead: 0 };
+    // SAFETY: all rows are inside of the slices, which are distinct.
+    unsafe { rows.copy(is_streamed && suits_streaming(u64::MAX)) };
+    streaming::settle();
+}
+
 /// Copies rows of host memory. While rows are copied, the source of those after them is prefetched: rows of blocks that are scattered
 /// over many pages would wait for it, because the processor reads ahead within a page only. Elements that the list transposes are
 /// copied in tiles.

@@ -7,14 +7,17 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 
 use crate::base::{PerProcess, Pool, Result, lists, thread};
+use crate::copy::host;
 
-/// Bytes that a thread copies to measure copies within the caches. With the destination they exceed those of a core.
-const NEAR: usize = 4 << 20;
+/// Bytes that a thread copies to measure copies within the caches, which they do not bypass. With the destination they exceed those
+/// of a core.
+const NEAR: usize = 2 << 20;
 /// The maximum size of all memory that is used to measure, unless there are so many threads that each copies [`NEAR`] bytes.
 const MAX_MEMORY: usize = 64 << 20;
 /// The size of the last cache, if the kernel does not report it.
 const USUAL_CACHE: usize = 32 << 20;
-const ROUNDS: usize = 3;
+/// The number of measurements of each, of which the shortest counts.
+const ROUNDS: usize = 2;
 
 /// Size of a short row, whose bytes cost little beside the row itself. Several are in one cache line.
 const SHORT: usize = 8;
@@ -27,8 +30,8 @@ const HEADS: usize = 16;
 struct Measured {
     near: Rates,
     far: Rates,
-    /// Bytes of the last cache.
-    cache: u64,
+    /// The maximum size of what the caches have.
+    max_near: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +58,7 @@ pub fn seconds(bytes: u64, rows: u64, threads: usize) -> Result<f64> {
 impl Measured {
     /// Source and destination of few bytes may be in the caches.
     fn rates(&self, bytes: u64) -> &Rates {
-        if bytes.saturating_mul(2) <= self.cache { &self.near } else { &self.far }
+        if bytes <= self.max_near { &self.near } else { &self.far }
     }
 }
 
@@ -79,12 +82,12 @@ fn measure() -> Result<Measured> {
     let mut all =
         (0..threads).map(|_| Ok((buffer(size, 1)?, buffer(size, 2)?))).collect::<Result<Vec<_>>>()?;
     let one = rate(best(|| copy_each(&mut all[..1], NEAR)), NEAR);
-    let short_row = row::<SHORT>(&mut all[..1], NEAR, one);
+    let short_row = row(SHORT, &mut all[..1], NEAR, one);
     let near = Rates {
         one,
         all: rate(best(|| copy_all(&mut all, NEAR)), threads * NEAR),
         short_row,
-        row: row::<LINES>(&mut all[..1], NEAR, one),
+        row: row(LINES, &mut all[..1], NEAR, one),
     };
     let one = rate(best(|| copy_each(&mut all, size)), threads * size);
     let far = Rates {
@@ -92,9 +95,10 @@ fn measure() -> Result<Measured> {
         all: rate(best(|| copy_all(&mut all, size)), threads * size),
         // Those of a line are copied soon after each other.
         short_row,
-        row: row::<LINES>(&mut all, size, one),
+        row: row(LINES, &mut all, size, one),
     };
-    Ok(Measured { near, far, cache: cache as u64 })
+    let is_streamed = host::suits_streaming(cache as u64 / 2);
+    Ok(Measured { near, far, max_near: if is_streamed { 2 * NEAR as u64 - 1 } else { cache as u64 / 2 } })
 }
 
 /// The size of the largest cache of a processor.
@@ -125,7 +129,7 @@ fn best(round: impl FnMut() -> f64) -> f64 {
 
 fn copy((from, to): &mut Buffers, size: usize) -> f64 {
     let started = Instant::now();
-    to[..size].copy_from_slice(&from[..size]);
+    host::copy_bytes(&from[..size], &mut to[..size]);
     started.elapsed().as_secs_f64()
 }
 
@@ -145,25 +149,25 @@ fn copy_all(buffers: &mut [Buffers], size: usize) -> f64 {
     })
 }
 
-/// Seconds per row of `SIZE` bytes, beyond those of its bytes: rows of the first `size` bytes are gathered by one thread.
-fn row<const SIZE: usize>(buffers: &mut [Buffers], size: usize, rate: f64) -> f64 {
-    // As in a transfer, the compiler does not know the size: it would replace the call by a move of a register.
-    let row_size = std::hint::black_box(SIZE);
-    let of_buffer = size / SIZE / HEADS * HEADS;
+/// Seconds per row of so many bytes, beyond those of its bytes: one thread gathers the rows of the first `size` bytes.
+fn row(row_size: usize, buffers: &mut [Buffers], size: usize, rate: f64) -> f64 {
+    let of_head = size / HEADS / row_size - 1;
+    let is_streamed = size > NEAR;
     let gather = |(from, to): &mut Buffers| {
-        for (index, row) in to.chunks_exact_mut(SIZE).take(of_buffer).enumerate() {
-            let (head, token) = (index / (of_buffer / HEADS), index % (of_buffer / HEADS));
-            let at = (token * HEADS + head) * SIZE;
-            row[..row_size].copy_from_slice(&from[at..at + row_size]);
-        }
+        // What bypasses the caches is whole lines.
+        let first = to.as_ptr().align_offset(host::LINE).min(host::LINE);
+        let rows = to[first..].chunks_exact_mut(of_head * row_size).take(HEADS);
+        rows.enumerate().for_each(|(head, rows)| {
+            host::gather_rows(&from[head * row_size..], rows, row_size, HEADS * row_size, is_streamed);
+        });
     };
-    let rows = buffers.len() * of_buffer;
+    let rows = (buffers.len() * HEADS * of_head) as f64;
     let seconds = best(|| {
         let started = Instant::now();
         buffers.iter_mut().for_each(gather);
         started.elapsed().as_secs_f64()
     });
-    ((seconds - (rows * SIZE) as f64 / rate) / rows as f64).max(0.0)
+    ((seconds - rows * row_size as f64 / rate) / rows).max(0.0)
 }
 
 #[cfg(test)]
@@ -192,7 +196,7 @@ mod tests {
     #[test]
     fn what_the_caches_cannot_have_is_copied_at_the_rates_of_memory() {
         let rates = |one| Rates { one, all: one, short_row: 0.0, row: 0.0 };
-        let measured = Measured { near: rates(40e9), far: rates(10e9), cache: 32 << 20 };
+        let measured = Measured { near: rates(40e9), far: rates(10e9), max_near: 16 << 20 };
         let rate = |bytes: u64| bytes as f64 / measured.rates(bytes).seconds(bytes, 1, 1);
         assert!(rate(16 << 20) > 39e9 && rate((16 << 20) + 1) < 11e9);
     }

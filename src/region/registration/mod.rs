@@ -5,6 +5,7 @@ mod registrar;
 mod registrations;
 mod used_memory;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -196,7 +197,9 @@ impl Registration {
     /// Deregisters extents that are removed from the region. The caller resizes the region.
     pub fn reduce(&self, removed: &[Descriptor], mappings: &[Arc<DeviceMapping>]) -> SpanResult {
         if self.is_registered() {
-            self.change_spans(|spans| spans.retain(|descriptor| !removed.contains(descriptor)));
+            // A region may have millions of extents.
+            let all: HashSet<_> = removed.iter().collect();
+            self.change_spans(|spans| spans.retain(|descriptor| !all.contains(descriptor)));
             let removed = Registered::Spans(removed.to_vec());
             UsedMemory::of_extents(&self.region, mappings).deregister(&self.registrar, removed)?;
         }

@@ -2,6 +2,7 @@
 //! The memory of a region that a call of an agent uses. NIXL may use it until the call returns, also if the caller has left, and for
 //! ever after some failures.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::registrar::Registrar;
@@ -49,11 +50,9 @@ impl UsedMemory {
         if !failure.stuck.is_empty() {
             leak::intentionally(self.region.clone());
         }
-        for extent in &self.extents {
-            if failure.stuck.iter().any(|span| span.address == extent.address()) {
-                leak::intentionally(extent.clone());
-            }
-        }
+        let stuck: HashSet<_> = failure.stuck.iter().map(|span| span.address).collect();
+        let is_stuck = |extent: &&Arc<DeviceMapping>| stuck.contains(&extent.address());
+        self.extents.iter().filter(is_stuck).for_each(|extent| leak::intentionally(extent.clone()));
     }
 
     /// Handles the outcome of a call whose caller has left.

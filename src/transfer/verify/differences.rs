@@ -6,8 +6,8 @@ use crate::base::{Result, fail, lists};
 use crate::run::{Findings, Outcome};
 
 /// The blocks differed, but not when they were compared one by one.
-pub const NONE_LEFT: &str = "When they were compared one by one after that, none differed, so none is listed: something writes to the \
-                         blocks during the run. Move them again without that";
+pub const NONE_LEFT: &str = "When they were compared one by one after that, none differed, so none is listed: something writes to \
+                             the blocks during the run. Move them again without that";
 
 #[derive(Default)]
 pub struct Differences {

@@ -231,6 +231,8 @@ struct HostRun {
     left: AtomicUsize,
     /// Chunks left of each layer.
     left_of_layers: Box<[AtomicUsize]>,
+    /// Layers that are known to be complete, from the first on. Changed with the lock of the run: there may be thousands.
+    complete: AtomicUsize,
     /// Some chunks were not begun, and will not be.
     is_cut_short: AtomicBool,
     /// A chunk ended by a panic.
@@ -254,6 +256,7 @@ impl HostRun {
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(chunks.count()),
             left_of_layers: chunks.of_layers(),
+            complete: AtomicUsize::new(0),
             is_cut_short: AtomicBool::new(false),
             failure: OnceCell::new(),
             chunks,
@@ -264,12 +267,22 @@ impl HostRun {
 
     /// Becomes another run of the same copy.
     fn restart(&mut self, run: Run, stop: Option<Stop>) {
-        let Self { next, left, left_of_layers, is_cut_short, failure, chunks, stop: last, run: unfinished } =
-            self;
+        let Self {
+            next,
+            left,
+            left_of_layers,
+            complete,
+            is_cut_short,
+            failure,
+            chunks,
+            stop: last,
+            run: unfinished,
+        } = self;
         *last = stop;
         *next.get_mut() = 0;
         *left.get_mut() = chunks.count();
         left_of_layers.iter_mut().for_each(|left| *left.get_mut() = chunks.each);
+        *complete.get_mut() = 0;
         *is_cut_short.get_mut() = false;
         drop(failure.take());
         *unfinished.get_mut() = Some(run);
@@ -315,7 +328,9 @@ impl HostRun {
         }
         let run = self.unfinished();
         let is_complete = |left: &&AtomicUsize| left.load(Ordering::Acquire) == 0;
-        let moved = self.left_of_layers.iter().take_while(is_complete).count();
+        let known = self.complete.load(Ordering::Relaxed);
+        let moved = known + self.left_of_layers[known..].iter().take_while(is_complete).count();
+        self.complete.store(moved, Ordering::Relaxed);
         if let Some(run) = &*run {
             run.advance(moved as u64);
         }
