@@ -23,6 +23,14 @@ def test_importing_loads_the_library_only():
     assert "kvmem._library" in loaded
 
 
+def test_functions_that_the_package_calls_exist():
+    from kvmem._library import lib
+
+    sources = pathlib.Path(kvmem.__file__).parent.rglob("*.py")
+    called = {name for path in sources for name in re.findall(r"\blib\.(kvmem_\w+)", path.read_text())}
+    assert len(called) > 100 and [name for name in sorted(called) if not hasattr(lib, name)] == []
+
+
 def test_names_are_those_that_tools_see():
     stub = (pathlib.Path(kvmem.__file__).parent / "__init__.pyi").read_text()
     seen = set(re.findall(r"(\w+) as \1\b", stub)) | {"library_path"}

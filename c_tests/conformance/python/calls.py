@@ -97,10 +97,10 @@ def row(step, state):
     address(step, state, state.find(step.name, kvmem.Layout).row(*at))
 
 
-def strides(step, state):
-    found = state.find(step.name, kvmem.Layout).strides
-    step.put(found, *(field for field in found._fields if field != "bases"))
-    step.result["num_bases"] = len(found.bases)
+def layout_info(step, state):
+    info = state.find(step.name, kvmem.Layout).info
+    step.put(info)
+    step.result["part_names"] = joined(info.part_names)
 
 
 def joined(found):
@@ -365,14 +365,11 @@ OTHER = {
     "region_get_path": lambda s, state: result(s, "path", state.find(s.name, kvmem.Region).path),
     "region_get_agent": lambda s, state: result(s, "agent", state.find(s.name, kvmem.Region).agent(s.given.number("index"))),
     "layout_get_requirements": lambda s, _: s.put(shape(s.given).requirements),
-    "layout_get_info": lambda s, state: s.put(state.find(s.name, kvmem.Layout).info),
-    "layout_get_part_name": lambda s, state: result(s, "name", state.find(s.name, kvmem.Layout).part_name(s.given.number("index"))),
-    "layout_get_strides": strides,
+    "layout_get_info": layout_info,
     "layout_get_block": block,
     "layout_get_row": row,
     "layout_checksum": layout_checksum,
     "layout_export": lambda s, state: store(s, state, "descriptor", lambda: state.find(s.name, kvmem.Layout).export()),
-    "layout_get_agent": lambda s, state: result(s, "agent", state.find(s.name, kvmem.Layout).agent),
     "transfer_prepare": prepare,
     "transfer_submit": submit,
     "transfer_poll": poll,

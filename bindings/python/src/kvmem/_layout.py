@@ -157,6 +157,8 @@ class Layout(Handle):
             memory_type=k.MemoryType(c.memory_type),
             order=ffi.string(c.order).decode(),
             identity=bytes(ffi.buffer(c.identity, c.identity_size)) if c.identity_size else b"",
+            agent=text(c.agent),
+            part_names=tuple(text(c.part_names[index]) for index in range(c.num_parts)),
         )
 
     @property
@@ -171,14 +173,7 @@ class Layout(Handle):
     @property
     def parts(self) -> dict[str, Layout]:
         """The parts of a layout that was combined, as new handles by name."""
-        return {name: self.part(name) for name in map(self.part_name, range(self.info.num_parts))}
-
-    def part_name(self, index: int) -> str:
-        """The name of a part."""
-        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
-        if not 0 <= index < c.num_parts:
-            raise _errors.OutOfRange(f"index is {index}; the layout has {c.num_parts} parts")
-        return text(c.part_names[index])
+        return {name: self.part(name) for name in self.info.part_names}
 
     def part(self, name: str) -> Layout:
         """A part of a layout that was combined."""

@@ -192,7 +192,7 @@ class Agent(Handle):
     def invalidate_all(self) -> int:
         """Forgets all peers, and returns their number."""
         count = ffi.new("size_t *")
-        _errors.call(lib.kvmem_agent_invalidate_all_remote_metadata, self._handle, count)
+        _errors.call(lib.kvmem_agent_invalidate_remote_metadata, self._handle, ffi.NULL, count)
         return int(count[0])
 
     def import_layout(self, descriptor: bytes) -> Layout:

@@ -103,6 +103,19 @@ class LayoutInfo(NamedTuple):
     head_stride: int
     element_stride: int
     identity: bytes
+    layer_step: int
+    """Regions from one layer to the next; 0 if layers share regions. The next three likewise."""
+    outer_step: int
+    token_step: int
+    head_step: int
+    piece_size: int
+    """Bytes of a block in one layer and outer slot, if they are contiguous; else 0."""
+    row_size: int
+    """Contiguous bytes of one head of one token."""
+    agent: str
+    """Name of the agent; "" for none."""
+    part_names: tuple[str, ...]
+    """Names of the parts of a layout that was combined."""
 
 
 class Strides(NamedTuple):
