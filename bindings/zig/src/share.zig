@@ -64,8 +64,8 @@ pub const Share = struct {
     }
 
     /// Creates a share from bytes and file descriptors that came over a channel of the caller, which closes its own.
-    pub fn initReceived(received: []const u8, fds: []const i32, diagnostics: ?*Diagnostics) Error!Share {
-        return create(diagnostics, c.kvmem_share_create_received, .{ core.pointer(received), received.len, fds.ptr, fds.len });
+    pub fn initReceived(received: []const u8, files: []const i32, diagnostics: ?*Diagnostics) Error!Share {
+        return create(diagnostics, c.kvmem_share_create_received, .{ core.pointer(received), received.len, files.ptr, files.len });
     }
 
     /// Receives a share over a connected Unix socket.

@@ -119,7 +119,8 @@ CASE(layouts_are_combined_and_moved_by_part) {
         return kvmem::Layout::combine({{"scales", &scales}, {"data", &data}});
     };
     const auto from = combined(), to = combined();
-    CHECK(from.info().part_names == std::vector<std::string>{"data", "scales"});
+    const std::vector<std::string> names = {"data", "scales"};
+    CHECK(from.info().part_names == names);
     from.part("scales").host_bytes(1, 0, 0)[0] = std::byte{0x5a};
 
     const kvmem::BlockPair pair = {1, 2};

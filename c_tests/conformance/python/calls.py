@@ -176,10 +176,6 @@ def wait(step, state):
     state.find(step.name, kvmem.Transfer).wait(step.given.timeout())
 
 
-def get_layers(step, state):
-    step.result["num_layers"] = state.find(step.name, kvmem.Transfer).info.layers_moved
-
-
 def wait_layers(step, state):
     state.find(step.name, kvmem.Transfer).wait_layers(step.given.number("num_layers"), step.given.timeout())
 
@@ -374,7 +370,6 @@ OTHER = {
     "transfer_submit": submit,
     "transfer_poll": poll,
     "transfer_wait": wait,
-    "transfer_get_layers": get_layers,
     "transfer_wait_layers": wait_layers,
     "transfer_get_info": transfer_info,
     "transfer_get_methods": get_methods,
