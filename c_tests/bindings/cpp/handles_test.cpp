@@ -11,12 +11,14 @@ template <typename... Handles>
 constexpr bool all_move_only = ((!std::is_copy_constructible_v<Handles> && !std::is_copy_assignable_v<Handles> &&
                                  std::is_nothrow_move_constructible_v<Handles> &&
                                  std::is_nothrow_move_assignable_v<Handles> &&
-                                 std::is_nothrow_default_constructible_v<Handles> &&
-                                 sizeof(Handles) == sizeof(void *)) && ...);
+                                 std::is_nothrow_default_constructible_v<Handles>) && ...);
+template <typename... Handles>
+constexpr bool all_are_pointers = ((all_move_only<Handles> && sizeof(Handles) == sizeof(void *)) && ...);
 
-static_assert(all_move_only<kvmem::Agent, kvmem::Blob, kvmem::Broker, kvmem::Layout, kvmem::Notifications, kvmem::Queue,
-                            kvmem::Region, kvmem::Registration, kvmem::Share, kvmem::Transfer, kvmem::VmmMapping,
-                            kvmem::VmmMemory, kvmem::VmmRange>);
+static_assert(all_are_pointers<kvmem::Agent, kvmem::Blob, kvmem::Broker, kvmem::Layout, kvmem::Notifications, kvmem::Queue,
+                               kvmem::Region, kvmem::Registration, kvmem::Share, kvmem::Transfer, kvmem::VmmMemory>);
+// They also have what was returned when they were created.
+static_assert(all_move_only<kvmem::MemoryView, kvmem::VmmMapping, kvmem::VmmRange>);
 
 std::uint64_t handles_of(const kvmem::Region &region) { return region.holders().handles; }
 

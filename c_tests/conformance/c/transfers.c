@@ -247,7 +247,6 @@ const struct call transfer_calls[] = {
     {"transfer_poll", .run = transfer_poll},
     {"transfer_wait", .run = transfer_wait},
     {"transfer_wait_layers", .run = transfer_wait_layers},
-    {"transfer_get_layers", .run = transfer_get_layers},
     {"transfer_get_info", .run = transfer_get_info},
     {"transfer_get_methods", .run = transfer_get_methods},
     {"transfer_get_mismatches", .run = transfer_get_mismatches},
