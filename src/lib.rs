@@ -9,6 +9,7 @@
 //! - [`ffi`]: the C interface, one folder per header; the only module that C sees.
 //! - [`transfer`]: a transfer's life: create, submit, wait, explain, verify.
 //! - [`raw`]: NIXL requests on descriptors that the caller lists.
+//! - [`store`]: blocks under keys in a folder, which survive the process.
 //! - [`engine`]: how a plan is executed: directly, with files, with peers.
 //! - [`run`]: one submission: completion, queue, deadline, learned costs.
 //! - [`copy`]: rows and elements copied once, by the host or a GPU. No runs, and no choice of a method.
@@ -36,6 +37,7 @@ pub mod raw;
 pub mod region;
 pub mod run;
 pub mod share;
+pub mod store;
 pub mod transfer;
 
 #[cfg(test)]

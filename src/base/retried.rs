@@ -58,6 +58,7 @@ retried! {
     fs::chmod(path: impl Arg + Copy, mode: Mode) -> ();
     fs::fchmod(file: impl AsFd + Copy, mode: Mode) -> ();
     fs::ftruncate(file: impl AsFd + Copy, size: u64) -> ();
+    fs::fsync(file: impl AsFd + Copy) -> ();
     fs::fdatasync(file: impl AsFd + Copy) -> ();
     fs::flock(file: impl AsFd + Copy, operation: FlockOperation) -> ();
     fs::fcntl_getfl(file: impl AsFd + Copy) -> OFlags;

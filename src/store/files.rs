@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The files of a store: those of a folder, or what a test has instead of them.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::base::file_limit::FileSizeSignal;
+use crate::base::{Error, LocalFd, Mutex, Result, Status, ensure, fail, retried};
+use crate::region::file_lock::FileLock;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreFile {
+    Header,
+    /// The header while it is written.
+    NewHeader,
+    Journal,
+    /// The next journal while its checkpoint is written.
+    NewJournal,
+    /// The layout, whose blocks are the slots.
+    Blocks,
+}
+
+impl StoreFile {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Header => "store",
+            Self::NewHeader => "store.new",
+            Self::Journal => "index.0",
+            Self::NewJournal => "index.0.new",
+            Self::Blocks => "blocks.0",
+        }
+    }
+}
+
+/// What a store needs of a file system. Nothing is durable before a sync: of what was written since, any part may survive a loss of power, torn
+/// at 512 bytes and in any order.
+pub trait Files {
+    /// The size of a file; `None` if it does not exist.
+    fn size(&self, file: StoreFile) -> Result<Option<u64>>;
+    /// Reads until the buffer is full. Fails at the end of the file.
+    fn read(&self, file: StoreFile, offset: u64, into: &mut [u8]) -> Result<()>;
+    /// Writes all bytes; creates the file if it does not exist.
+    fn write(&self, file: StoreFile, offset: u64, bytes: &[u8]) -> Result<()>;
+    fn set_size(&self, file: StoreFile, size: u64) -> Result<()>;
+    /// Makes the bytes and the size of a file durable.
+    fn sync(&self, file: StoreFile) -> Result<()>;
+    /// Replaces a file by another one, at once.
+    fn rename(&self, from: StoreFile, to: StoreFile) -> Result<()>;
+    /// Makes the names of the files durable.
+    fn sync_folder(&self) -> Result<()>;
+}
+
+/// The folder of a store, for its writer: no other process, nor another open in this one, has it meanwhile.
+pub struct StoreFolder {
+    path: PathBuf,
+    folder: OwnedFd,
+    /// Open as long as the store, because the kernel reports a failed write to files that were open when it failed.
+    open: Mutex<Vec<(StoreFile, Arc<OwnedFd>)>>,
+    _writer: FileLock,
+}
+
+/// The file that the writer of a store locks, and the byte of it.
+const WRITER: &str = "writer";
+const WRITER_BYTE: u64 = 0;
+const PERMISSIONS: Mode = Mode::from_raw_mode(0o666);
+
+impl StoreFolder {
+    /// Opens a folder for writing. Creates it if it does not exist.
+    pub fn open(path: &Path) -> Result<Self> {
+        let doing = |errno| Error::errno(format!("open the store {}", path.display()), errno);
+        match retried::mkdir(path, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(doing(errno)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = retried::open(path, flags, Mode::empty()).map_err(doing)?;
+        let lock = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let lock = LocalFd::open(|| retried::openat(&folder, WRITER, lock, PERMISSIONS)).map_err(doing)?;
+        let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
+            Some(crate::base::Cause::Errno(libc::EAGAIN | libc::EACCES)) => Error::new(
+                Status::Busy,
+                format!("the store {} has a writer, in this process or in another", path.display()),
+            ),
+            _ => error.context(format!("lock the store {}", path.display())),
+        })?;
+        Ok(Self { path: path.into(), folder, open: Mutex::default(), _writer: writer })
+    }
+
+    fn failed(&self, doing: &str, file: StoreFile, errno: Errno) -> Error {
+        Error::errno(format!("{doing} {}", self.path.join(file.name()).display()), errno)
+    }
+
+    /// The open file; `None` if it does not exist, and is not to be created.
+    fn opened(&self, file: StoreFile, create: bool) -> Result<Option<Arc<OwnedFd>>> {
+        let mut open = self.open.lock();
+        if let Some((_, opened)) = open.iter().find(|(name, _)| *name == file) {
+            return Ok(Some(opened.clone()));
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = if create { flags | OFlags::CREATE } else { flags };
+        match retried::openat(&self.folder, file.name(), flags, PERMISSIONS) {
+            Ok(opened) => {
+                let opened = Arc::new(opened);
+                open.push((file, opened.clone()));
+                Ok(Some(opened))
+            }
+            Err(Errno::NOENT) if !create => Ok(None),
+            Err(errno) => Err(self.failed("open", file, errno)),
+        }
+    }
+
+    fn existing(&self, file: StoreFile) -> Result<Arc<OwnedFd>> {
+        let found = self.opened(file, false)?;
+        found.ok_or_else(|| self.failed("open", file, Errno::NOENT))
+    }
+}
+
+impl Files for StoreFolder {
+    fn size(&self, file: StoreFile) -> Result<Option<u64>> {
+        let Some(opened) = self.opened(file, false)? else { return Ok(None) };
+        let stat = retried::fstat(&*opened).map_err(|errno| self.failed("get the size of", file, errno))?;
+        Ok(Some(stat.st_size as u64))
+    }
+
+    fn read(&self, file: StoreFile, offset: u64, into: &mut [u8]) -> Result<()> {
+        let (opened, mut done) = (self.existing(file)?, 0);
+        while done < into.len() {
+            match retried::pread(&*opened, &mut into[done..], offset + done as u64) {
+                Ok(0) => fail!(Io, "read {}: the file was truncated", self.path.join(file.name()).display()),
+                Ok(got) => done += got,
+                Err(errno) => return Err(self.failed("read", file, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, file: StoreFile, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Some(opened) = self.opened(file, true)? else {
+            return Err(self.failed("create", file, Errno::NOENT));
+        };
+        let (_limit_reports_itself, mut done) = (FileSizeSignal::block(), 0);
+        while done < bytes.len() {
+            let written = retried::pwrite(&*opened, &bytes[done..], offset + done as u64)
+                .map_err(|errno| self.failed("write", file, errno))?;
+            ensure!(written > 0, Io, "write {}: the kernel wrote 0 bytes", file.name());
+            done += written;
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, file: StoreFile, size: u64) -> Result<()> {
+        let opened = self.existing(file)?;
+        let _limit_reports_itself = FileSizeSignal::block();
+        retried::ftruncate(&*opened, size).map_err(|errno| self.failed("set the size of", file, errno))
+    }
+
+    fn sync(&self, file: StoreFile) -> Result<()> {
+        retried::fdatasync(&*self.existing(file)?).map_err(|errno| self.failed("sync", file, errno))
+    }
+
+    fn rename(&self, from: StoreFile, to: StoreFile) -> Result<()> {
+        retried::renameat(&self.folder, from.name(), &self.folder, to.name())
+            .map_err(|errno| self.failed("rename", from, errno))?;
+        let mut open = self.open.lock();
+        open.retain(|(name, _)| *name != to);
+        open.iter_mut().filter(|(name, _)| *name == from).for_each(|(name, _)| *name = to);
+        Ok(())
+    }
+
+    fn sync_folder(&self) -> Result<()> {
+        retried::fsync(&self.folder)
+            .map_err(|errno| Error::errno(format!("sync the folder {}", self.path.display()), errno))
+    }
+}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which key is in which slot, and what can be evicted. Pure.
+//!
+//! The least recently used blocks are evicted first, and leaves before their parents: a prefix keeps its head as long as it has
+//! another block. A block is a parent by its key, whichever of the two is stored first.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::key::{Key, KeyHashing};
+use super::record::Record;
+use crate::base::{Result, ensure, fail, lists};
+
+/// A block to store.
+#[derive(Clone, Copy, Debug)]
+pub struct NewBlock {
+    pub key: Key,
+    pub parent: Option<Key>,
+}
+
+/// A slot that only the holder of this writes, until it is committed or abandoned.
+#[must_use]
+#[derive(Debug)]
+pub struct Reserved(u32);
+
+impl Reserved {
+    pub fn slot(&self) -> u32 {
+        self.0
+    }
+}
+
+/// A stored block, which is not evicted or removed until it is released.
+#[must_use]
+#[derive(Debug)]
+pub struct Located {
+    slot: u32,
+    checksum: u32,
+}
+
+impl Located {
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The CRC32C that its bytes must have.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub slots: u64,
+    pub stored: u64,
+    pub retired: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub evicted: u64,
+}
+
+enum Slot {
+    /// Also while it is in quarantine.
+    Free,
+    Reserved(NewBlock),
+    Stored(Stored),
+    Retired,
+}
+
+struct Stored {
+    block: NewBlock,
+    checksum: u32,
+    /// The clock at its last use.
+    used: u64,
+    children: u32,
+    /// Reads in progress.
+    holds: u32,
+    is_pinned: bool,
+}
+
+impl Stored {
+    fn is_evictable(&self) -> bool {
+        self.children == 0 && self.holds == 0 && !self.is_pinned
+    }
+}
+
+pub struct Index {
+    slots: Vec<Slot>,
+    stored: HashMap<Key, u32, KeyHashing>,
+    reserved: HashMap<Key, u32, KeyHashing>,
+    /// Parents that are not stored, with the number of their children that are.
+    absent_parents: HashMap<Key, u32, KeyHashing>,
+    /// By last use.
+    evictable: BTreeSet<(u64, u32)>,
+    free: Vec<u32>,
+    quarantine: Vec<u32>,
+    clock: u64,
+    counts: Counts,
+}
+
+impl Index {
+    pub fn new(count: u64) -> Result<Self> {
+        let hashing = KeyHashing::new()?;
+        let map = || HashMap::with_hasher(hashing.clone());
+        let mut stored = map();
+        let entry = size_of::<(Key, u32)>();
+        lists::reserved(stored.try_reserve(count as usize), count as usize, entry)?;
+        Ok(Self {
+            slots: lists::collect((0..count).map(|_| Slot::Free))?,
+            stored,
+            reserved: map(),
+            absent_parents: map(),
+            evictable: BTreeSet::new(),
+            free: lists::collect((0..count as u32).rev())?,
+            quarantine: Vec::new(),
+            clock: 0,
+            counts: Counts { slots: count, ..Counts::default() },
+        })
+    }
+
+    /// Applies a record of the journal. The free slots are listed by [`Self::list_free`] after the last one.
+    pub fn replay(&mut self, record: Record) -> Result<()> {
+        let (Record::Stored { slot, .. } | Record::Removed { slot } | Record::Retired { slot }) = record;
+        let count = self.slots.len();
+        ensure!(slot < count as u64, Corrupt, "the index names slot {slot} of a store with {count} slots");
+        self.take(slot as u32);
+        match record {
+            Record::Stored { slot, key, parent, checksum } => {
+                // If the record of its removal was damaged.
+                if let Some(before) = self.stored.get(&key).copied() {
+                    self.take(before);
+                }
+                self.store(slot as u32, NewBlock { key, parent }, checksum);
+            }
+            Record::Removed { .. } => {}
+            Record::Retired { slot } => self.set_retired(slot as u32),
+        }
+        Ok(())
+    }
+
+    /// Lists the free slots, after the journal was replayed.
+    pub fn list_free(&mut self) {
+        let slots = &self.slots;
+        self.free.retain(|slot| matches!(slots[*slot as usize], Slot::Free));
+    }
+
+    pub fn contains(&self, key: &Key) -> bool {
+        self.stored.contains_key(key)
+    }
+
+    /// How many slots must be freed before all of these blocks have one. Blocks that are stored, and parents, count as used.
+    pub fn missing(&mut self, blocks: &[NewBlock]) -> usize {
+        let mut new = 0;
+        for block in blocks {
+            for key in block.parent.iter().chain([&block.key]) {
+                let slot = self.stored.get(key).copied();
+                self.clock += 1;
+                let clock = self.clock;
+                slot.and_then(|slot| self.change(slot, |stored| stored.used = clock));
+            }
+            new += usize::from(!self.contains(&block.key) && !self.reserved.contains_key(&block.key));
+        }
+        new.saturating_sub(self.free.len())
+    }
+
+    /// Reserves a slot for a block. `None` if its key is stored, or a slot is reserved for it.
+    pub fn reserve(&mut self, block: NewBlock) -> Result<Option<Reserved>> {
+        ensure!(block.parent != Some(block.key), InvalidArgument, "block {:?} is its own parent", block.key);
+        if self.contains(&block.key) || self.reserved.contains_key(&block.key) {
+            return Ok(None);
+        }
+        let Some(slot) = self.free.pop() else {
+            fail!(Busy, "all slots of the store are written, read or pinned now")
+        };
+        self.reserved.insert(block.key, slot);
+        self.slots[slot as usize] = Slot::Reserved(block);
+        Ok(Some(Reserved(slot)))
+    }
+
+    /// The record that makes the block of a reserved slot a stored one.
+    pub fn record(&self, reserved: &Reserved, checksum: u32) -> Option<Record> {
+        let Slot::Reserved(NewBlock { key, parent }) = self.slots[reserved.0 as usize] else { return None };
+        Some(Record::Stored { slot: reserved.0.into(), key, parent, checksum })
+    }
+
+    /// Makes the block of a reserved slot visible.
+    pub fn publish(&mut self, reserved: Reserved, checksum: u32) {
+        if let Some((slot, block)) = self.unreserve(reserved) {
+            self.store(slot, block, checksum);
+        }
+    }
+
+    /// Frees a reserved slot.
+    pub fn abandon(&mut self, reserved: Reserved) {
+        if let Some((slot, _)) = self.unreserve(reserved) {
+            self.free.push(slot);
+        }
+    }
+
+    fn unreserve(&mut self, Reserved(slot): Reserved) -> Option<(u32, NewBlock)> {
+        let Slot::Reserved(block) = self.slots[slot as usize] else { return None };
+        self.reserved.remove(&block.key);
+        self.slots[slot as usize] = Slot::Free;
+        Some((slot, block))
+    }
+
+    /// The blocks of the first keys, up to the first that is not stored. Holds them.
+    pub fn hold_run(&mut self, keys: &[Key]) -> Result<Vec<Located>> {
+        let mut run = Vec::new();
+        lists::reserve(&mut run, keys.len())?;
+        for key in keys {
+            let Some(slot) = self.stored.get(key).copied() else { break };
+            self.clock += 1;
+            let clock = self.clock;
+            let checksum = self.change(slot, |stored| {
+                stored.holds += 1;
+                stored.used = clock;
+                stored.checksum
+            });
+            run.extend(checksum.map(|checksum| Located { slot, checksum }));
+        }
+        self.counts.hits += run.len() as u64;
+        self.counts.misses += (keys.len() - run.len()) as u64;
+        Ok(run)
+    }
+
+    pub fn release(&mut self, block: &Located) {
+        self.change(block.slot, |stored| stored.holds = stored.holds.saturating_sub(1));
+    }
+
+    /// Protects a block from eviction, or no longer. Returns false if it is not stored.
+    pub fn pin(&mut self, key: &Key, is_pinned: bool) -> bool {
+        let slot = self.stored.get(key).copied();
+        slot.and_then(|slot| self.change(slot, |stored| stored.is_pinned = is_pinned)).is_some()
+    }
+
+    /// Removes a block; its slot is in quarantine then. Returns the record of it; `None` if the key is not stored.
+    pub fn remove(&mut self, key: &Key) -> Result<Option<Record>> {
+        let Some(slot) = self.stored.get(key).copied() else { return Ok(None) };
+        let is_held = matches!(&self.slots[slot as usize], Slot::Stored(stored) if stored.holds > 0);
+        ensure!(!is_held, Busy, "block {key:?} is being read");
+        Ok(Some(self.remove_slot(slot)))
+    }
+
+    fn remove_slot(&mut self, slot: u32) -> Record {
+        self.take(slot);
+        self.quarantine.push(slot);
+        Record::Removed { slot: slot.into() }
+    }
+
+    /// Removes up to so many blocks. Returns the records of them.
+    pub fn evict(&mut self, count: usize) -> Vec<Record> {
+        let mut records = Vec::new();
+        while records.len() < count
+            && let Some((_, slot)) = self.evictable.first().copied()
+        {
+            records.push(self.remove_slot(slot));
+            self.counts.evicted += 1;
+        }
+        records
+    }
+
+    /// Removes the block of a slot whose bytes are damaged; the slot is not used again. Returns the record of it, unless another reader
+    /// was first.
+    pub fn retire(&mut self, &Located { slot, .. }: &Located) -> Option<Record> {
+        matches!(self.slots.get(slot as usize), Some(Slot::Stored(_))).then(|| {
+            self.take(slot);
+            self.set_retired(slot);
+            Record::Retired { slot: slot.into() }
+        })
+    }
+
+    /// Frees the slots in quarantine: the records of their removal are in the journal.
+    pub fn end_quarantine(&mut self) {
+        self.free.append(&mut self.quarantine);
+    }
+
+    /// Records of all blocks, the least recently used first, and of retired slots.
+    pub fn records(&self) -> Result<Vec<Record>> {
+        let (mut retired, mut stored) = (Vec::new(), Vec::new());
+        for (slot, state) in self.slots.iter().enumerate() {
+            match state {
+                Slot::Retired => lists::push(&mut retired, Record::Retired { slot: slot as u64 })?,
+                Slot::Stored(block) => lists::push(&mut stored, (block.used, slot, block))?,
+                _ => {}
+            }
+        }
+        stored.sort_unstable_by_key(|(used, ..)| *used);
+        lists::extend(
+            &mut retired,
+            stored.into_iter().map(|(_, slot, stored)| Record::Stored {
+                slot: slot as u64,
+                key: stored.block.key,
+                parent: stored.block.parent,
+                checksum: stored.checksum,
+            }),
+        )?;
+        Ok(retired)
+    }
+
+    /// The keys of all blocks.
+    pub fn keys(&self) -> Result<Vec<Key>> {
+        lists::collect(self.stored.keys().copied())
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts { stored: self.stored.len() as u64, ..self.counts }
+    }
+
+    fn store(&mut self, slot: u32, mut block: NewBlock, checksum: u32) {
+        let children = self.absent_parents.remove(&block.key).unwrap_or(0);
+        if children > 0 && self.is_descendant(block) {
+            // The blocks of a cycle would never be leaves.
+            block.parent = None;
+        }
+        self.clock += 1;
+        let stored = Stored { block, checksum, used: self.clock, children, holds: 0, is_pinned: false };
+        self.slots[slot as usize] = Slot::Stored(stored);
+        self.stored.insert(block.key, slot);
+        self.change(slot, |_| ());
+        if let Some(parent) = block.parent {
+            match self.stored.get(&parent).copied() {
+                Some(parent) => drop(self.change(parent, |parent| parent.children += 1)),
+                None => *self.absent_parents.entry(parent).or_default() += 1,
+            }
+        }
+    }
+
+    /// Whether a block that is not stored yet is an ancestor of its own parent.
+    fn is_descendant(&self, block: NewBlock) -> bool {
+        let mut ancestor = block.parent;
+        while let Some(key) = ancestor {
+            if key == block.key {
+                return true;
+            }
+            ancestor = match self.stored.get(&key).map(|slot| &self.slots[*slot as usize]) {
+                Some(Slot::Stored(stored)) => stored.block.parent,
+                _ => None,
+            };
+        }
+        false
+    }
+
+    /// Removes the block of a slot, if it has one, from all lists; the slot is free then.
+    fn take(&mut self, slot: u32) {
+        let before = std::mem::replace(&mut self.slots[slot as usize], Slot::Free);
+        self.counts.retired -= u64::from(matches!(before, Slot::Retired));
+        let Slot::Stored(stored) = before else { return };
+        self.evictable.remove(&(stored.used, slot));
+        self.stored.remove(&stored.block.key);
+        if stored.children > 0 {
+            self.absent_parents.insert(stored.block.key, stored.children);
+        }
+        let Some(parent) = stored.block.parent else { return };
+        match self.stored.get(&parent).copied() {
+            Some(parent) => drop(self.change(parent, |parent| parent.children -= 1)),
+            None => {
+                if let Some(count) = self.absent_parents.get_mut(&parent) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.absent_parents.remove(&parent);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_retired(&mut self, slot: u32) {
+        self.slots[slot as usize] = Slot::Retired;
+        self.counts.retired += 1;
+    }
+
+    /// Changes a stored block, and its place among those that can be evicted. `None` if the slot has no block.
+    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Stored) -> T) -> Option<T> {
+        let Some(Slot::Stored(stored)) = self.slots.get_mut(slot as usize) else { return None };
+        let before = (stored.used, slot);
+        let result = change(stored);
+        let (after, is_evictable) = ((stored.used, slot), stored.is_evictable());
+        if before != after || !is_evictable {
+            self.evictable.remove(&before);
+        }
+        if is_evictable {
+            self.evictable.insert(after);
+        }
+        Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::key;
+    use super::*;
+
+    fn put(index: &mut Index, number: u64, parent: Option<u64>) {
+        let block = NewBlock { key: key(number), parent: parent.map(key) };
+        let reserved = index.reserve(block).unwrap().unwrap();
+        index.publish(reserved, number as u32);
+    }
+
+    /// The numbers of the keys in the order in which they are evicted.
+    fn evicted(index: &mut Index) -> Vec<u64> {
+        let mut order = Vec::new();
+        loop {
+            let before: Vec<u64> = (0..20).filter(|number| index.contains(&key(*number))).collect();
+            if index.evict(1).is_empty() {
+                return order;
+            }
+            order.extend(before.into_iter().find(|number| !index.contains(&key(*number))));
+        }
+    }
+
+    #[test]
+    fn leaves_are_evicted_before_their_parents_and_old_ones_first() {
+        let mut index = Index::new(8).unwrap();
+        put(&mut index, 2, Some(1));
+        put(&mut index, 0, None);
+        put(&mut index, 1, Some(0));
+        put(&mut index, 5, None);
+        put(&mut index, 3, Some(1));
+        let held = index.hold_run(&[key(0), key(1), key(2), key(9)]).unwrap();
+        assert_eq!(held.iter().map(Located::checksum).collect::<Vec<_>>(), [0, 1, 2]);
+        held.iter().for_each(|block| index.release(block));
+        assert_eq!(evicted(&mut index), [5, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn a_cycle_of_parents_is_evicted() {
+        let mut index = Index::new(8).unwrap();
+        put(&mut index, 1, Some(3));
+        put(&mut index, 2, Some(1));
+        put(&mut index, 3, Some(2));
+        assert_eq!(evicted(&mut index).len(), 3);
+        let own = NewBlock { key: key(1), parent: Some(key(1)) };
+        assert!(index.reserve(own).is_err());
+    }
+
+    #[test]
+    fn held_and_pinned_blocks_stay() {
+        let mut index = Index::new(4).unwrap();
+        (0..3).for_each(|number| put(&mut index, number, None));
+        assert!(index.pin(&key(0), true) && !index.pin(&key(7), true));
+        let held = index.hold_run(&[key(1)]).unwrap();
+        assert_eq!(index.remove(&key(1)).unwrap_err().status(), crate::base::Status::Busy);
+        assert_eq!(evicted(&mut index), [2]);
+        held.iter().for_each(|block| index.release(block));
+        index.pin(&key(0), false);
+        assert_eq!(evicted(&mut index), [0, 1]);
+    }
+
+    #[test]
+    fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
+        let mut index = Index::new(2).unwrap();
+        let block = NewBlock { key: key(1), parent: None };
+        let reserved = index.reserve(block).unwrap().unwrap();
+        assert!(index.reserve(block).unwrap().is_none() && !index.contains(&key(1)));
+        index.publish(reserved, 1);
+        assert!(index.reserve(block).unwrap().is_none());
+        put(&mut index, 2, None);
+        assert!(index.remove(&key(1)).unwrap().is_some());
+        assert!(index.reserve(block).is_err(), "its slot is in quarantine");
+        index.end_quarantine();
+        let again = index.reserve(block).unwrap().unwrap();
+        index.abandon(again);
+        let run = index.hold_run(&[key(2)]).unwrap();
+        assert!(index.retire(&run[0]).is_some() && index.retire(&run[0]).is_none());
+        assert_eq!((index.counts().retired, index.free.len()), (1, 1));
+    }
+}

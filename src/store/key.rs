@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keys of blocks, and how they are hashed.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use crate::base::{Result, ensure, random};
+
+/// Bytes of the shortest and of the longest key.
+const MIN: usize = 16;
+pub const MAX: usize = 64;
+
+/// 16 to 64 bytes of the caller, usually a hash of the tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Followed by zeros.
+    bytes: [u8; MAX],
+    size: u8,
+}
+
+impl Key {
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        ensure!(
+            (MIN..=MAX).contains(&bytes.len()),
+            InvalidArgument,
+            "a key has {} bytes, it must have {MIN} to {MAX}; use a hash of what is shorter or longer",
+            bytes.len()
+        );
+        let mut padded = [0; MAX];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        Ok(Self { bytes: padded, size: bytes.len() as u8 })
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.size.into()]
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().iter().try_for_each(|byte| write!(to, "{byte:02x}"))
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.bytes[..usize::from(self.size).next_multiple_of(8)]);
+    }
+}
+
+/// Hashes keys with a random seed, so that no peer can choose keys that collide. The standard library's needs twice as long.
+#[derive(Clone)]
+pub struct KeyHashing([u64; 2]);
+
+impl KeyHashing {
+    pub fn new() -> Result<Self> {
+        let seed = random::<16>()?;
+        let (low, high) = seed.split_at(8);
+        Ok(Self([low, high].map(|half| word(half) | 1)))
+    }
+}
+
+impl BuildHasher for KeyHashing {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher { state: self.0[0], factor: self.0[1] }
+    }
+}
+
+pub struct KeyHasher {
+    state: u64,
+    factor: u64,
+}
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for next in bytes.chunks_exact(8) {
+            let product = u128::from(self.state ^ word(next)) * u128::from(self.factor);
+            // The sum with the state keeps what a product with zero would lose.
+            self.state = ((product >> 64) as u64 ^ product as u64).wrapping_add(self.state.rotate_left(23));
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.state
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::base::Status;
+
+    #[test]
+    fn keys_have_16_to_64_bytes_and_differ_by_their_size() {
+        for size in [0, 15, 65] {
+            assert_eq!(Key::new(&vec![1; size]).unwrap_err().status(), Status::InvalidArgument);
+        }
+        assert_ne!(Key::new(&[0; 16]).unwrap(), Key::new(&[0; 17]).unwrap());
+        assert_eq!(Key::new(&[7; 64]).unwrap().bytes(), [7; 64]);
+    }
+
+    #[test]
+    fn keys_that_differ_in_one_bit_have_other_hashes() {
+        let hashing = KeyHashing::new().unwrap();
+        let mut hashes = HashSet::new();
+        for bit in 0..512 {
+            let mut bytes = [0; MAX];
+            bytes[bit / 8] = 1 << (bit % 8);
+            hashes.insert(hashing.hash_one(Key::new(&bytes).unwrap()) >> 32);
+        }
+        assert!(hashes.len() > 510, "{} of 512 differ in their high half", hashes.len());
+    }
+}

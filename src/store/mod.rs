@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Blocks under keys in a folder, which survive the process and a loss of power. docs/store.md has the format and the promises.
+//!
+//! - A *slot* is a block id of the layout in the file of blocks. This module moves no bytes of blocks: who stores a block
+//!   reserves a slot, writes it, and commits it with its checksum.
+//! - The *index* is the state in memory: which key is in which slot, and what can be evicted. Pure.
+//! - The *journal* is the file that the index is recovered from. It has a *record* for each change, and begins with a
+//!   *checkpoint*: records of all that was stored when the file was written.
+//! - A slot is in *quarantine* while its key is removed in memory, but not yet in the journal as durably as the mode requires.
+//!   Nothing is written to it, so that no record that a crash leaves names a slot with the bytes of another key.
+
+mod block_store;
+mod files;
+mod index;
+mod journal;
+mod key;
+mod record;
+mod store_header;
+#[cfg(test)]
+mod tests;
+
+pub use block_store::{Durability, Store};
+pub use files::{Files, StoreFile, StoreFolder};
+pub use index::{Counts, Located, NewBlock, Reserved};
+pub use key::Key;
+pub use store_header::Identity;
