@@ -5,7 +5,6 @@
 #include "common/kv.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 
 namespace bench {
@@ -35,8 +34,9 @@ inline kvmem_layout_config whole_blocks(uint64_t block_bytes, uint64_t num_block
 // Returns `count` of `pool` block ids, in runs of `run` adjacent ones. The runs are in random order.
 inline std::vector<uint32_t> scattered_ids(uint32_t count, uint32_t pool, uint32_t run, std::mt19937 &random)
 {
-    std::vector<uint32_t> starts(pool / run);
-    std::iota(starts.begin(), starts.end(), 0);
+    std::vector<uint32_t> starts;
+    for (uint32_t start = 0; start < pool / run; ++start)
+        starts.push_back(start);
     std::shuffle(starts.begin(), starts.end(), random);
     std::vector<uint32_t> ids;
     for (uint32_t start : starts)
