@@ -38,6 +38,8 @@ type CUDADeviceInfo struct {
 	Capabilities CUDACapabilities
 	// MinimumGranularity and RecommendedGranularity of sizes and offsets of VMM memory, in bytes.
 	MinimumGranularity, RecommendedGranularity uint64
+	// KeptObjects were destroyed, and are kept with KeptBytes of memory until the GPU has finished its work.
+	KeptObjects, KeptBytes uint64
 	// CanAccess has the GPUs whose memory this one can map: bit i is GPU i.
 	CanAccess uint64
 	// ComputeCapabilityMajor and ComputeCapabilityMinor, such as 9 and 0.
@@ -60,6 +62,7 @@ func GetCUDADeviceInfo(device int32) (CUDADeviceInfo, error) {
 		Name: C.GoString(&i.name[0]), UUID: *(*UUID)(unsafe.Pointer(&i.uuid)), TotalMemory: uint64(i.total_memory),
 		Capabilities: CUDACapabilities(i.capabilities), MinimumGranularity: uint64(i.minimum_granularity),
 		RecommendedGranularity: uint64(i.recommended_granularity), CanAccess: uint64(i.can_access),
+		KeptObjects: uint64(i.kept_objects), KeptBytes: uint64(i.kept_bytes),
 		ComputeCapabilityMajor: uint32(i.compute_capability_major),
 		ComputeCapabilityMinor: uint32(i.compute_capability_minor), Multiprocessors: uint32(i.multiprocessors),
 		NUMANode: int32(i.numa_node),

@@ -3,7 +3,8 @@
 // it. Environment variables:
 // - CUFILE_ALLOW_COMPAT_MODE, as for cuFile: false or 0 if registering a file must fail without GDS;
 // - KVMEM_SIM_CUFILE: "absent" if GDS is not supported, "wrong-write" or "wrong-read" to change a byte of
-//   each write or read, "fails" if reads and writes fail.
+//   each write or read, "fails" if reads and writes fail, "waits" if each write waits until the variable has another
+//   value.
 #include "cuda_api.h"
 
 #include <errno.h>
@@ -111,6 +112,7 @@ EXPORT ssize_t cuFileWrite(void *handle, const void *memory, size_t size, off_t 
     const CUdeviceptr from = (CUdeviceptr)(uintptr_t)memory + (CUdeviceptr)memory_offset;
     unsigned char *bounce = bounce_buffer(size);
     ssize_t moved = -1;
+    while (simulates("waits")) usleep(1000);
     errno = EIO;
     if (bounce != NULL && !simulates("fails") && copy((CUdeviceptr)(uintptr_t)bounce, from, size, from)) {
         bounce[size / 2] ^= simulates("wrong-write");

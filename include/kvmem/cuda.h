@@ -217,6 +217,12 @@ typedef struct kvmem_cuda_device_info {
     uint64_t minimum_granularity;
     /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
     uint64_t recommended_granularity;
+    /// Objects that were destroyed, and are kept until the GPU has finished its work: freeing them would wait
+    /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
+    /// opened IPC handles, and kernels. A number that does not fall means work that does not end.
+    uint64_t kept_objects;
+    /// Bytes of GPU memory and of page-locked host memory that they have.
+    uint64_t kept_bytes;
 } kvmem_cuda_device_info;
 
 /// Returns the properties of a GPU.

@@ -2,28 +2,23 @@
 //! Drops objects on a separate thread: freeing device memory or unlocking pages can block until all work that is queued on
 //! the device has completed.
 
-use crate::base::file_systems::FileSystems;
+use crate::base::file_systems::Blockers;
 use crate::base::thread_pool::Pool;
 
 /// Drops objects on another thread.
-pub fn dispose_of<T: Send + 'static>(objects: Vec<T>) {
+pub fn dispose_of<T: Send + 'static>(blockers: &Blockers, objects: Vec<T>) {
     if !objects.is_empty() {
-        dispose_of_then(objects, || ());
+        dispose_of_then(blockers, objects, || ());
     }
 }
 
-/// Drops an object on another thread, and then calls `then` there.
-pub fn dispose_of_then<T: Send + 'static>(object: T, then: impl FnOnce() + Send + 'static) {
-    dispose_of_files_then(&FileSystems::default(), object, then);
-}
-
-/// The same for an object that holds files of these file systems.
-pub fn dispose_of_files_then<T: Send + 'static>(
-    on: &FileSystems,
+/// Drops an object on another thread, and then calls `then` there. Only objects with the same blockers wait for one that blocks.
+pub fn dispose_of_then<T: Send + 'static>(
+    blockers: &Blockers,
     object: T,
     then: impl FnOnce() + Send + 'static,
 ) {
-    Pool::releases(on).run_once(move |_| {
+    Pool::releases(blockers).run_once(move |_| {
         drop(object);
         then();
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file systems that files are on. Work on one that does not respond must not delay work on others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A file system: the major and minor number of its device.
@@ -8,3 +9,24 @@ pub type FileSystemId = (u32, u32);
 
 /// The file systems of some files, each once, in order; none for memory.
 pub type FileSystems = Arc<[FileSystemId]>;
+
+/// What freeing some objects may wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blockers {
+    /// The devices whose work it may wait for, by ordinal.
+    pub devices: BTreeSet<i32>,
+    pub file_systems: FileSystems,
+}
+
+impl Blockers {
+    /// The work of one device.
+    pub fn device(ordinal: i32) -> Self {
+        Self::default().and_device(ordinal)
+    }
+
+    /// The same, and the work of one more device.
+    pub fn and_device(mut self, ordinal: i32) -> Self {
+        self.devices.insert(ordinal);
+        self
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::base::error::Result;
-use crate::base::file_systems::FileSystems;
+use crate::base::file_systems::{Blockers, FileSystems};
 use crate::base::guarded::guarded;
 use crate::base::keyed::Keyed;
 use crate::base::log::log;
@@ -31,8 +31,8 @@ const MAX_THREADS: usize = 16;
 
 type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> Result<()>;
 
-/// A pool for each set of file systems that is in use. Its threads hold it.
-type PoolsOfFiles = PerProcess<SharedObjects<FileSystems, Pool>>;
+/// A pool for each set of what its work may wait for, while it is in use. Its threads hold it.
+type Pools<K> = PerProcess<SharedObjects<K, Pool>>;
 
 /// A pool of threads of this process.
 pub struct Pool {
@@ -59,14 +59,14 @@ impl Pool {
     /// The threads that read and write files on these file systems. They are separate, because a slow disk must not delay copies,
     /// and a file system that does not respond no others.
     pub fn files(on: &FileSystems) -> Arc<Self> {
-        static FILES: PoolsOfFiles = PerProcess::new();
-        Self::of_files(&FILES, "kvmem-file", on)
+        static FILES: Pools<FileSystems> = PerProcess::new();
+        Self::keyed(&FILES, "kvmem-file", on)
     }
 
     /// The threads that compare moved blocks. They are separate, because they wait for copies and files.
     pub fn checks(on: &FileSystems) -> Arc<Self> {
-        static CHECKS: PoolsOfFiles = PerProcess::new();
-        Self::of_files(&CHECKS, "kvmem-check", on)
+        static CHECKS: Pools<FileSystems> = PerProcess::new();
+        Self::keyed(&CHECKS, "kvmem-check", on)
     }
 
     /// The threads that make driver calls for a device, which may block.
@@ -82,15 +82,15 @@ impl Pool {
         SERVICES.get(|| Self::new("kvmem-serve", usize::MAX))
     }
 
-    /// The threads that free objects, which may block: files of these file systems among them.
-    pub fn releases(on: &FileSystems) -> Arc<Self> {
-        static RELEASES: PoolsOfFiles = PerProcess::new();
-        Self::of_files(&RELEASES, "kvmem-free", on)
+    /// The threads that free objects which may wait for these devices and file systems.
+    pub fn releases(blockers: &Blockers) -> Arc<Self> {
+        static RELEASES: Pools<Blockers> = PerProcess::new();
+        Self::keyed(&RELEASES, "kvmem-free", blockers)
     }
 
-    fn of_files(pools: &PoolsOfFiles, name: &'static str, on: &FileSystems) -> Arc<Self> {
+    fn keyed<K: Clone + PartialEq + Send + Sync>(pools: &Pools<K>, name: &'static str, key: &K) -> Arc<Self> {
         let make = || Ok(Self::unshared(name, MAX_THREADS));
-        let pool = pools.get(SharedObjects::default).get(on.clone(), |_| true, None, make);
+        let pool = pools.get(SharedObjects::default).get(key.clone(), |_| true, None, make);
         pool.unwrap_or_else(|_| Self::new(name, MAX_THREADS))
     }
 

@@ -29,11 +29,13 @@ const ALLOCATION: Duration = Duration::from_secs(1);
 pub struct Deferred<T: Send + Sync + 'static> {
     object: Arc<T>,
     context: Arc<Context>,
+    bytes: u64,
 }
 
 impl<T: Send + Sync> Deferred<T> {
-    pub fn new(context: &Arc<Context>, object: T) -> Self {
-        Self { object: Arc::new(object), context: context.clone() }
+    /// An object that has `bytes` of memory of the device, or page-locked.
+    pub fn new(context: &Arc<Context>, object: T, bytes: u64) -> Self {
+        Self { object: Arc::new(object), context: context.clone(), bytes }
     }
 }
 
@@ -56,7 +58,12 @@ impl<T: Send + Sync> Drop for Deferred<T> {
         if !is_idle().or_else(|_| is_idle()).unwrap_or_else(|error| means_lost(&error)) {
             Queue::keep(
                 &queue,
-                Waiting { _object: self.object.clone(), context: self.context.clone(), work },
+                Waiting {
+                    _object: self.object.clone(),
+                    context: self.context.clone(),
+                    work,
+                    bytes: self.bytes,
+                },
             );
         }
     }
@@ -75,6 +82,29 @@ struct Waiting {
     _object: Arc<dyn Any + Send + Sync>,
     context: Arc<Context>,
     work: Arc<ContextWork>,
+    bytes: u64,
+}
+
+/// Objects that were destroyed, and are kept until their device has finished its work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+impl Kept {
+    /// Those of a device now.
+    pub fn of_device(ordinal: i32) -> Self {
+        let queue = queues().get(ordinal);
+        let state = queue.state();
+        let waiting = state.waiting.iter().map(|waiting| waiting.bytes);
+        let mut kept = Self { objects: state.waiting.len() as u64, bytes: waiting.sum() };
+        if let Some(bytes) = state.freeing {
+            kept.objects += 1;
+            kept.bytes += bytes;
+        }
+        kept
+    }
 }
 
 /// The objects of one device that wait.
@@ -88,7 +118,8 @@ struct Queue {
 struct State {
     waiting: VecDeque<Waiting>,
     has_thread: bool,
-    is_freeing: bool,
+    /// The bytes of the object that the thread frees.
+    freeing: Option<u64>,
     freed: u64,
     /// When the thread last looked for the end of work.
     looked: Option<Instant>,
@@ -101,11 +132,11 @@ struct State {
 impl State {
     /// How long an allocation still waits that began at a time. The thread looks first, and then work may end.
     fn left(&self, begun: Instant) -> Option<Duration> {
-        if self.waiting.is_empty() && !self.is_freeing {
+        if self.waiting.is_empty() && self.freeing.is_none() {
             return None;
         }
         let has_looked = self.looked.is_some_and(|looked| looked > begun);
-        let patience = if has_looked && !self.is_freeing { PATIENCE } else { ALLOCATION };
+        let patience = if has_looked && self.freeing.is_none() { PATIENCE } else { ALLOCATION };
         patience.checked_sub(begun.elapsed())
     }
 }
@@ -163,13 +194,13 @@ impl Queue {
             // Freed without the lock, which every thread that frees memory needs.
             let mut state = self.state();
             let object = state.waiting.pop_front();
-            state.is_freeing = true;
+            state.freeing = object.as_ref().map(|object| object.bytes);
             drop(state);
             if let Err(panic) = guarded(|| drop(object)) {
                 log!(Error, "free memory of a GPU: {panic}");
             }
             let mut state = self.state();
-            state.is_freeing = false;
+            state.freeing = None;
             state.freed += 1;
             drop(state);
             self.changed.notify_all();

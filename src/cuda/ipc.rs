@@ -280,7 +280,7 @@ impl OpenAllocation {
     fn mapping(&self, key: Key, in_use: Option<InUse>) -> IpcMapping {
         let (address, size, identity) = (self.address, self.size, self.context.identity());
         let mapping = Mapping { key, address, size, identity, _in_use: in_use };
-        IpcMapping(Deferred::new(&self.context, mapping))
+        IpcMapping(Deferred::new(&self.context, mapping, 0))
     }
 
     /// Not retried: a second close could close an open by other code of this process.

@@ -47,7 +47,7 @@ impl Allocation {
         ensure!(size > 0, InvalidArgument, "the size of a device region is 0 bytes; it must be at least 1");
         let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
         let address = deferred::allocate(Some(ordinal), || allocate(&context, size))?;
-        Ok(Self(Deferred::new(&context.clone(), Plain { context, address, size })))
+        Ok(Self(Deferred::new(&context.clone(), Plain { context, address, size }, size)))
     }
 
     /// Its first byte.

@@ -41,7 +41,7 @@ impl Module {
     }
 
     fn function(self, name: &CStr) -> Result<Function> {
-        let module = Deferred::new(&self.context.clone(), self);
+        let module = Deferred::new(&self.context.clone(), self, 0);
         let driver = module.context.driver();
         let mut raw = std::ptr::null_mut();
         let entered = module.context.enter()?;

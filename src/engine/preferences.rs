@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The caller's constraints on the method of a transfer, and what it wants at the end of a run.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::run::method::TransferMethod;
 
@@ -27,6 +27,8 @@ pub struct Preferences {
     pub method: Option<TransferMethod>,
     /// How long a transfer with a peer may make no progress; `None` for the default.
     pub stall_timeout: Option<Duration>,
+    /// When the caller expects the run to have ended: preparing it waits no longer.
+    pub prepared_by: Option<Instant>,
     /// The destination is host memory that the library compares: slots get poison before NIXL fills them.
     pub poisons_slots: bool,
 }

@@ -65,7 +65,7 @@ pub fn move_once(
     let account = Account { bytes: plan.bytes(), limit, ..Account::default() };
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
-    let engine = prepared(method, sides, plan, limits.stall_timeout)?;
+    let engine = prepared(method, sides, plan, limits)?;
     let needs = Needs::new(&*engine, touched, contexts, account);
     let runs = Runs::new([source.clone(), destination.clone()], completion);
     engine.submit(runs.reserve(&*engine, &needs)?)?;
@@ -78,10 +78,11 @@ fn prepared(
     method: TransferMethod,
     sides: [&Arc<Layout>; 2],
     plan: Plan,
-    stall_timeout: Option<Duration>,
+    limits: &WaitLimits,
 ) -> Result<Box<dyn Engine>> {
-    let stall_timeout = stall_timeout.or(Some(STALL_TIMEOUT));
-    let preferences = Preferences { stall_timeout, poisons_slots: true, ..Preferences::default() };
+    let (stall_timeout, prepared_by) = (limits.stall_timeout.or(Some(STALL_TIMEOUT)), limits.deadline);
+    let preferences =
+        Preferences { stall_timeout, prepared_by, poisons_slots: true, ..Preferences::default() };
     if method == TransferMethod::Nixl && sides[0].served().is_some() {
         let served = Preferences { method: Some(TransferMethod::NixlServed), ..preferences.clone() };
         match prepare(method, sides, plan.clone(), &served, Ending::default(), None) {

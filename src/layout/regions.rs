@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What transfers ask of the regions of a layout, which takes as long for hundreds of regions as for one.
 
+use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -43,6 +44,11 @@ impl Layout {
     /// The file systems that its files are on; none if they are memory.
     pub fn file_systems(&self) -> &FileSystems {
         &self.storage.file_systems
+    }
+
+    /// The devices that its memory is on.
+    pub fn devices(&self) -> &BTreeSet<i32> {
+        &self.storage.devices
     }
 
     /// Whether all its files bypass the page cache.

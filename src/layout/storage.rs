@@ -24,6 +24,8 @@ pub(super) struct Storage {
     /// The open file of each region; none if they are memory.
     pub files: Arc<[RawFd]>,
     pub file_systems: FileSystems,
+    /// The devices that memory of regions is on.
+    pub devices: BTreeSet<i32>,
     /// All files bypass the page cache.
     pub is_direct: bool,
     pub io_alignment: u64,
@@ -56,6 +58,7 @@ impl Storage {
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect(),
+            devices: regions.iter().filter_map(|region| region.ordinal()).collect(),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
             places: Arc::new(match memory {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! GPUDirect Storage: the backend of an agent that moves bytes between files and GPUs, and the results of trial transfers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::{Mutex, SharedObjects};
+use crate::base::{Condvar, Error, Keyed, Mutex, Pool, Result};
 
 /// The two ends of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,47 +18,143 @@ pub struct GdsEndpoints {
 
 /// The results of trial transfers, by GPU and file system.
 #[derive(Default)]
-pub struct GdsTrials {
-    outcomes: SharedObjects<GdsEndpoints, Outcome>,
-    /// Keeps them.
-    known: Mutex<HashMap<GdsEndpoints, Arc<Outcome>>>,
+pub struct GdsTrials(Keyed<GdsEndpoints, Trial>);
+
+#[derive(Default)]
+struct Trial {
+    state: Mutex<TrialState>,
+    ended: Condvar,
 }
 
-type Outcome = Result<(), String>;
+#[derive(Clone, Default)]
+enum TrialState {
+    /// None has begun, or its thread has panicked.
+    #[default]
+    Unknown,
+    /// A thread makes it. Until this time, callers wait for it.
+    Running(Instant),
+    Ended(Outcome),
+}
 
-/// How long a thread waits for the trial of another one: as long as a backend that does not move any bytes can keep it.
-const PATIENCE: Duration = Duration::from_secs(20);
+type Outcome = std::result::Result<(), String>;
+
+/// How long a trial may take: a backend that takes longer is not used. Callers wait no longer either.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl GdsTrials {
-    /// The outcome of `trial`, which runs once. It moves bytes, and may wait for a backend that never does, so that no
-    /// lock is held meanwhile: only threads that need its outcome wait, and no longer than [`PATIENCE`].
-    pub fn once(&self, ends: GdsEndpoints, trial: impl FnOnce() -> Outcome) -> Outcome {
-        let deadline = Instant::now() + PATIENCE;
-        match self.outcomes.get(ends, |_| true, Some(deadline), || Ok(trial())) {
-            Ok(outcome) => {
-                self.known.lock().insert(ends, outcome.clone());
-                Outcome::clone(&outcome)
-            }
-            Err(_) => Err("the trial transfer of another thread has not ended".to_string()),
+    /// The outcome of a trial, which runs once, on a thread of its own: it waits for a backend that may never move a byte, and a
+    /// caller may have less time. `prepare` makes it, if none has begun; it ends at the time that it is given.
+    ///
+    /// Waits for the outcome until `until`, and until the trial should have ended. The outcome of one that is late counts for later callers.
+    pub fn outcome<T: FnOnce(Instant) -> Outcome + Send + 'static>(
+        &self,
+        ends: GdsEndpoints,
+        until: Option<Instant>,
+        prepare: impl FnOnce() -> Result<T>,
+    ) -> Outcome {
+        let trial = self.0.get(ends);
+        let mut state = trial.state.lock();
+        if let TrialState::Unknown = *state {
+            let end = Instant::now() + PATIENCE;
+            *state = TrialState::Running(end);
+            drop(state);
+            // Anything but an outcome leaves it unknown.
+            let running = Running(trial.clone());
+            let started = prepare().and_then(|work| {
+                Pool::services().run_once_alone(move || {
+                    let outcome = work(end);
+                    running.0.put(TrialState::Ended(outcome));
+                })
+            });
+            started.map_err(|error| not_begun(&error))?;
+            state = trial.state.lock();
+        }
+        loop {
+            let end = match &*state {
+                TrialState::Ended(outcome) => return outcome.clone(),
+                TrialState::Unknown => {
+                    return Err("a trial transfer has failed; the log has the reason".into());
+                }
+                TrialState::Running(end) => until.map_or(*end, |until| until.min(*end)),
+            };
+            let Ok(woken) = trial.ended.wait_until(state, Some(end)) else {
+                return Err("a trial transfer has not ended yet".into());
+            };
+            state = woken;
+        }
+    }
+}
+
+fn not_begun(error: &Error) -> String {
+    format!("a trial transfer could not begin: {error}")
+}
+
+impl Trial {
+    fn put(&self, state: TrialState) {
+        *self.state.lock() = state;
+        self.ended.notify_all();
+    }
+}
+
+/// A trial in progress. Without an outcome the next caller begins another.
+struct Running(Arc<Trial>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let has_ended = matches!(*self.0.state.lock(), TrialState::Ended(_));
+        if !has_ended {
+            self.0.put(TrialState::Unknown);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::base::Status;
 
     const HERE: GdsEndpoints = GdsEndpoints { ordinal: 0, file_system: (8, 1), is_direct: true };
+
+    /// The outcome for a caller who has time.
+    fn outcome(trials: &GdsTrials, ends: GdsEndpoints, made: Outcome) -> Outcome {
+        trials.outcome(ends, None, || Ok(move |_| made))
+    }
 
     #[test]
     fn a_trial_runs_once_and_again_only_after_a_panic() {
         let trials = GdsTrials::default();
-        let panicked = catch_unwind(AssertUnwindSafe(|| trials.once(HERE, || panic!("deliberate"))));
-        assert!(panicked.is_err());
-        assert_eq!(trials.once(HERE, || Err("no".into())), Err("no".into()));
-        assert_eq!(trials.once(HERE, || unreachable!()), Err("no".into()));
-        assert_eq!(trials.once(GdsEndpoints { ordinal: 1, ..HERE }, || Ok(())), Ok(()));
+        let panicked = trials.outcome(HERE, None, || Ok(|_| panic!("deliberate")));
+        assert_eq!(panicked, Err("a trial transfer has failed; the log has the reason".into()));
+        let failed = || Err(Error::new(Status::OutOfMemory, "deliberate"));
+        let not_begun = trials.outcome::<fn(Instant) -> Outcome>(HERE, None, failed);
+        assert_eq!(not_begun, Err("a trial transfer could not begin: deliberate".into()));
+        assert_eq!(outcome(&trials, HERE, Err("no".into())), Err("no".into()));
+        assert_eq!(outcome(&trials, HERE, Ok(())), Err("no".into()));
+        assert_eq!(outcome(&trials, GdsEndpoints { ordinal: 1, ..HERE }, Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_caller_waits_until_its_deadline_and_a_late_outcome_counts() {
+        let trials = GdsTrials::default();
+        let (open, gate) = channel::<()>();
+        let (report, ended) = channel();
+        let late = Err("a trial transfer has not ended yet".to_string());
+        let work = move |_: Instant| {
+            let _ = gate.recv();
+            let _ = report.send(());
+            Ok(())
+        };
+        assert_eq!(trials.outcome(HERE, Some(Instant::now()), || Ok(work)), late);
+        assert_eq!(trials.outcome(HERE, Some(Instant::now()), || Ok(|_| unreachable!())), late);
+        assert_eq!(
+            outcome(&trials, GdsEndpoints { ordinal: 1, ..HERE }, Ok(())),
+            Ok(()),
+            "no other waits for it"
+        );
+        drop(open);
+        ended.recv().unwrap();
+        assert_eq!(outcome(&trials, HERE, Err("another".into())), Ok(()));
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::completion::MemoryUse;
-use crate::base::file_systems::FileSystems;
+use crate::base::file_systems::{Blockers, FileSystems};
 use crate::base::{Error, Mutex, Pool, Result, Shared, Status, leak};
 use crate::layout::Layout;
 use crate::nixl::{Agent, MemoryType, Released, RemoteHold};
@@ -303,6 +303,13 @@ impl Run {
             layouts.iter().map(|layout| layout.file_systems()).find(|file_systems| !file_systems.is_empty())
         });
         of_layouts.cloned().unwrap_or_default()
+    }
+
+    /// What freeing its layouts may wait for.
+    pub fn blockers(&self) -> Blockers {
+        let layouts = self.layouts().map_or(&[][..], |layouts| layouts);
+        let devices = layouts.iter().flat_map(|layout| layout.devices()).copied().collect();
+        Blockers { devices, file_systems: self.file_systems() }
     }
 
     /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.

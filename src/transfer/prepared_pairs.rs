@@ -2,7 +2,7 @@
 //! One list of pairs of a transfer, prepared for an engine: plans it, and selects the engine or reuses the previous one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::layout_pair::LayoutPair;
 use super::transfer_request::Step;
@@ -58,7 +58,9 @@ impl Route {
             notification: step.notification.as_ref().filter(|_| is_last).cloned(),
         };
         let before = before.map(|before| &*before.engine);
-        let engine = prepare(self.pair.method, sides, plan, &self.preferences, ending, before)?;
+        let prepared_by = step.timeout.and_then(|after| Instant::now().checked_add(after));
+        let preferences = Preferences { prepared_by, ..self.preferences.clone() };
+        let engine = prepare(self.pair.method, sides, plan, &preferences, ending, before)?;
         let method = engine.method();
         let by_engine = step.verifies && engine.verifies();
         let verification =

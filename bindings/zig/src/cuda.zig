@@ -22,6 +22,9 @@ pub const CudaDeviceInfo = struct {
     capabilities: constants.CudaCapabilities,
     minimum_granularity: u64,
     recommended_granularity: u64,
+    /// Destroyed, and kept until the GPU has finished its work.
+    kept_objects: u64,
+    kept_bytes: u64,
     /// Bit i: the memory of GPU i can be mapped.
     can_access: u64,
     compute_capability_major: u32,

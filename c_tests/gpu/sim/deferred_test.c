@@ -24,6 +24,11 @@ static uint64_t allocate_most(kvmem_region **region) {
     return most;
 }
 
+static kvmem_cuda_device_info device_info(void) {
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
+    return info;
+}
+
 TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
     RETAIN_DEVICE(0);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
@@ -31,11 +36,18 @@ TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
     const uint64_t most = allocate_most(&region);
     busy busy = {0};
     busy_begin(&busy, BUSY_ONE);
+    const kvmem_cuda_device_info before_end = device_info();
     DESTROYED(kvmem_region, region);
+    const kvmem_cuda_device_info kept = device_info();
+    CHECK_EQ(kept.kept_objects, before_end.kept_objects + 1);
+    CHECK_EQ(kept.kept_bytes, before_end.kept_bytes + most);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, allocate(most, &region));
     busy_end(&busy);
     EXPECT_OK(allocate(most, &region)); /* at once: nothing else may have freed it */
     DESTROYED(kvmem_region, region);
+    const uint64_t end = patience_end();
+    while (device_info().kept_objects > 0) patience_wait(end, "objects to be freed");
+    CHECK_EQ(device_info().kept_bytes, 0);
 }
 
 /* Work that was submitted after the destruction counts, too: the driver would wait for it. */

@@ -54,16 +54,27 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
     }
 }
 
+static void expect_none(kvmem_queue *queue) {
+    kvmem_completion completion;
+    GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
+    CHECK_EQ(count, 0);
+}
+
+/* The driver's copies use the staging memory, the file and the GPU until they end; then that is reported. */
 TEST(a_run_fails_at_its_deadline) {
     for (size_t i = 0; i < NUM(routes); i++) {
         OPENED(disk_flight, flight, routes[i]);
-        flight_create(&flight, it.transfer.staging_size = 4 * 480, it.run.timeout_ns = SECONDS(1));
+        flight_create(&flight, it.transfer.staging_size = 4 * 480, it.run.timeout_ns = SECONDS(1),
+                      it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
         submit_and_hold(&flight);
         flight_expect_end(&flight, KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms");
         CHECK_HAS(test_last_message(), TEXT("at least 0 of %d bytes", (int)flight_bytes(&flight)));
         flight_expect_completion(&flight, KVMEM_STATUS_TIMED_OUT);
         EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, NULL, ERR));
+        expect_none(flight.queue);
         SIM(sim_go());
+        expect_release(flight.queue, FLIGHT_USER_DATA, KVMEM_STATUS_OK);
+        expect_none(flight.queue);
         flight_run_in_time(&flight);
     }
 }

@@ -3,6 +3,7 @@
 // host memory, fail, or change a byte. They cannot test GPUDirect Storage itself.
 #include "gpu_flight.h"
 #include "caller_context.h"
+#include "patience.h"
 
 static const kv_move small = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
 static const kv_move large = KV_MOVE(2, {0, 8}, {1, 9}, {15, 1});
@@ -119,6 +120,25 @@ TEST(gds_that_fails_the_trial_is_not_used) {
             expect_moved(&gds.flight, false, 0, false, faults[i].reason);
         }
     }
+}
+
+/* The caller waits for a trial until its own deadline; the trial goes on without it, and later runs use GDS. */
+TEST(a_trial_that_waits_does_not_hold_up_runs) {
+    OPENED(gds_flight, gds, &large, 0, "false", "waits");
+    if (!file_side_is_direct(&flight_file(&gds.flight)->file)) SKIP("direct I/O: the file system has none");
+    const kv_job limited = WITH(flight_options(&gds.flight), it.run.timeout_ns = SECONDS(1));
+    flight_create_with(&gds.flight, limited);
+    CHECK_EQ(flight_info(&gds.flight).method == KVMEM_METHOD_NIXL, false);
+    flight_explain(&gds.flight, "a trial transfer has not ended yet");
+    flight_run(&gds.flight);
+    set_cufile("false", "");
+    const uint64_t end = patience_end();
+    do {
+        flight_create(&gds.flight, it.transfer.method = 0);
+        patience_wait(end, "the end of the trial");
+    } while (flight_info(&gds.flight).method != KVMEM_METHOD_NIXL);
+    flight_refill(&gds.flight, 52);
+    flight_run(&gds.flight);
 }
 
 /* A failure after a successful trial is an error, and never results in wrong bytes. */

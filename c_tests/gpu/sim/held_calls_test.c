@@ -105,7 +105,12 @@ static void *act(void *argument) {
 static void use_the_other_gpu(uint32_t path) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1,
            .has_queue = true);
-    flight_create(&flight, it.transfer.method = path);
+    /* A kernel that is not loaded within some milliseconds, as on a busy machine, is BUSY: the next call has it. */
+    const uint64_t end = patience_end();
+    while (flight_try(&flight, it.transfer.method = path) == KVMEM_STATUS_BUSY) {
+        patience_wait(end, "a transfer on the other GPU");
+    }
+    CHECK(flight.transfer != NULL);
     flight_submit(&flight);
     flight_expect_completion(&flight, KVMEM_STATUS_OK);
     flight_check_moved(&flight);

@@ -55,7 +55,9 @@ fn a_file_system_that_does_not_respond_takes_no_threads_of_others() {
     let [hung, both, other]: [FileSystems; 3] =
         [&[(250, 1)][..], &[(250, 1), (250, 2)], &[(250, 2)]].map(Arc::from);
     let (call, _seen, go) = gated();
-    let pools = [Pool::files, Pool::checks, Pool::releases];
+    let releases =
+        |on: &FileSystems| Pool::releases(&Blockers { file_systems: on.clone(), ..Blockers::default() });
+    let pools: [&dyn Fn(&FileSystems) -> Arc<Pool>; 3] = [&Pool::files, &Pool::checks, &releases];
     for pool in pools {
         for on in [&hung, &both] {
             pool(on).run(&call, 4 * MAX_THREADS);
@@ -65,6 +67,21 @@ fn a_file_system_that_does_not_respond_takes_no_threads_of_others() {
         receiver.recv_timeout(PATIENCE).unwrap();
     }
     assert!(Arc::ptr_eq(&Pool::files(&hung), &Pool::files(&Arc::from([(250, 1)]))), "one for each");
+    drop(go);
+}
+
+#[test]
+fn frees_that_block_on_a_device_take_no_threads_of_others() {
+    let (free, begun, go) = gated();
+    for busy in [Blockers::device(250), Blockers::device(250).and_device(251)] {
+        Pool::releases(&busy).run(&free, 4 * MAX_THREADS);
+        (0..MAX_THREADS).for_each(|_| begun.recv_timeout(PATIENCE).unwrap());
+    }
+    for idle in [Blockers::device(251), Blockers::default()] {
+        let (sender, receiver) = channel();
+        Pool::releases(&idle).run_once(move |_| sender.send(()).unwrap());
+        receiver.recv_timeout(PATIENCE).unwrap();
+    }
     drop(go);
 }
 

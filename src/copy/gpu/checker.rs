@@ -66,7 +66,8 @@ impl Checker {
 
     /// One of a device that no other thread uses, for a while.
     pub fn take(device: &DeviceState) -> Result<Pooled<Self>> {
-        let checkers = device.attached(|| ResourcePool::<Self>::new(usize::MAX))?;
+        let ordinal = device.context().device().ordinal();
+        let checkers = device.attached(|| ResourcePool::<Self>::new(ordinal, usize::MAX))?;
         checkers.take_one_more(|_| true, || Self::new(device))
     }
 
@@ -206,7 +207,8 @@ pub fn spoil<H: Send + Sync + 'static>(
     if is_fatal(&error) {
         device.retire();
     }
-    drop(Deferred::new(device.context(), Unfinished(Some((checker, held)))));
+    let bytes = checker.device.size();
+    drop(Deferred::new(device.context(), Unfinished(Some((checker, held))), bytes));
     error
 }
 

@@ -40,7 +40,7 @@ impl Ending {
             // Unlocking pages or deregistering memory may take long, and io_uring has one thread for all transfers, so another
             // thread frees objects.
             Self::OfRun(run) if run.is_last_holder() => {
-                disposal::dispose_of_files_then(&run.file_systems(), (), move || run.end(outcome));
+                disposal::dispose_of_then(&run.blockers(), (), move || run.end(outcome));
             }
             Self::OfRun(run) => run.end(outcome),
             Self::OfSlot { to, slot } => to.add(slot, outcome),

@@ -3,6 +3,7 @@
 
 use std::ffi::c_char;
 
+use crate::cuda::deferred::Kept;
 use crate::cuda::{Device, DeviceProperties, driver};
 use crate::ffi::common::{call_out, kvmem_error, kvmem_status, null};
 
@@ -78,6 +79,12 @@ pub struct kvmem_cuda_device_info {
     pub minimum_granularity: u64,
     /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
     pub recommended_granularity: u64,
+    /// Objects that were destroyed, and are kept until the GPU has finished its work: freeing them would wait
+    /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
+    /// opened IPC handles, and kernels. A number that does not fall means work that does not end.
+    pub kept_objects: u64,
+    /// Bytes of GPU memory and of page-locked host memory that they have.
+    pub kept_bytes: u64,
 }
 
 /// Returns the properties of a GPU.
@@ -90,7 +97,9 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     info: *mut kvmem_cuda_device_info,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call_out(error, (info, "info"), |_| Ok(describe(&Device::get(device)?.properties()?)))
+    call_out(error, (info, "info"), |_| {
+        Ok(describe(&Device::get(device)?.properties()?, Kept::of_device(device)))
+    })
 }
 
 /// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
@@ -111,7 +120,7 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
     })
 }
 
-fn describe(properties: &DeviceProperties) -> kvmem_cuda_device_info {
+fn describe(properties: &DeviceProperties, kept: Kept) -> kvmem_cuda_device_info {
     let mut name = [0; 64];
     for (to, from) in name.iter_mut().take(63).zip(properties.name.bytes()) {
         *to = from as c_char;
@@ -134,6 +143,8 @@ fn describe(properties: &DeviceProperties) -> kvmem_cuda_device_info {
         capabilities: capabilities.into_iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum(),
         minimum_granularity: properties.minimum_granularity,
         recommended_granularity: properties.recommended_granularity,
+        kept_objects: kept.objects,
+        kept_bytes: kept.bytes,
         can_access: properties.can_access,
         compute_capability_major,
         compute_capability_minor,

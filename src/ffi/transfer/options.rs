@@ -180,6 +180,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
         method: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
+        prepared_by: None,
         poisons_slots: false,
     })
 }

@@ -104,7 +104,8 @@ impl PinnedMemory {
         pin: impl FnOnce(&mut LockedMemory) -> Result<bool>,
     ) -> Result<Self> {
         let fell_back = pin(&mut locked);
-        let locked = Deferred::new(&locked.lock.context().clone(), locked);
+        let size = locked.memory.size() as u64;
+        let locked = Deferred::new(&locked.lock.context().clone(), locked, size);
         Ok(Self { locked, ordinal, chunk_size, fell_back: fell_back? })
     }
 

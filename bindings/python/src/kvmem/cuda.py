@@ -34,6 +34,9 @@ class DeviceInfo(NamedTuple):
     multiprocessors: int
     numa_node: int
     """-1 if unknown."""
+    kept_objects: int
+    """Destroyed, and kept until the GPU has finished its work."""
+    kept_bytes: int
 
 
 def info() -> CudaInfo:
@@ -53,6 +56,8 @@ def device(index: int) -> DeviceInfo:
         (c.compute_capability_major, c.compute_capability_minor),
         c.multiprocessors,
         c.numa_node,
+        c.kept_objects,
+        c.kept_bytes,
     )
 
 

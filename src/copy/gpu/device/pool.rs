@@ -8,12 +8,15 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::base::file_systems::Blockers;
 use crate::base::{Mutex, MutexGuard, Result, Status, disposal};
 
 /// Idle objects of one type, and the number in use.
 pub struct ResourcePool<T> {
     state: Mutex<State<T>>,
     most: usize,
+    /// What freeing one may wait for.
+    blockers: Blockers,
 }
 
 struct State<T> {
@@ -22,9 +25,10 @@ struct State<T> {
 }
 
 impl<T: Send + Sync + 'static> ResourcePool<T> {
-    /// An empty pool. At most `most` of its objects are in use at a time.
-    pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { idle: Vec::new(), taken: 0 }), most })
+    /// An empty pool for objects of a device. At most `most` of them are in use at a time.
+    pub fn new(ordinal: i32, most: usize) -> Arc<Self> {
+        let state = Mutex::new(State { idle: Vec::new(), taken: 0 });
+        Arc::new(Self { state, most, blockers: Blockers::device(ordinal) })
     }
 
     /// Takes a suitable idle object, or creates one; `None` if `most` are in use. Drops idle ones that are
@@ -56,7 +60,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         let is_needed = state.taken < self.most && !suits_idle(&state);
         let replaced = if is_needed { std::mem::replace(&mut state.idle, vec![made]) } else { vec![made] };
         drop(state);
-        disposal::dispose_of(replaced);
+        disposal::dispose_of(&self.blockers, replaced);
         Ok(())
     }
 
@@ -102,7 +106,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
                 make().map(Arc::new)
             }
             made => {
-                disposal::dispose_of(unsuitable);
+                disposal::dispose_of(&self.blockers, unsuitable);
                 made
             }
         };
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn objects_are_reused_and_no_more_than_the_maximum_are_in_use() {
-        let pool = ResourcePool::new(2);
+        let pool = ResourcePool::new(0, 2);
         let first = take(&pool, 1).unwrap();
         let mut second = take(&pool, 2).unwrap();
         assert!(take(&pool, 3).is_none());
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn providing_an_object_does_not_take_it() {
-        let pool = ResourcePool::new(1);
+        let pool = ResourcePool::new(0, 1);
         let (other, taken) = (pool.clone(), std::cell::RefCell::new(None));
         // Another thread takes one while this one is being created: that one stays in use.
         pool.provide(
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_provided_object_replaces_unsuitable_ones() {
-        let pool: Arc<ResourcePool<u8>> = ResourcePool::new(1);
+        let pool: Arc<ResourcePool<u8>> = ResourcePool::new(0, 1);
         pool.provide(|_| true, || Ok(1)).unwrap();
         pool.provide(|item| *item > 1, || Ok(2)).unwrap();
         assert_eq!(*take(&pool, 3).unwrap(), 2);
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn unsuitable_objects_are_freed_first_if_memory_is_exhausted() {
-        let pool: Arc<ResourcePool<Arc<()>>> = ResourcePool::new(1);
+        let pool: Arc<ResourcePool<Arc<()>>> = ResourcePool::new(0, 1);
         let memory = Arc::new(());
         let make = || match Arc::strong_count(&memory) {
             1 => Ok(memory.clone()),
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn an_object_that_cannot_be_created_does_not_count_as_in_use() {
-        let pool: Arc<ResourcePool<u8>> = ResourcePool::new(1);
+        let pool: Arc<ResourcePool<u8>> = ResourcePool::new(0, 1);
         assert!(pool.take(|_| true, || Err(Error::new(Status::Cuda, "no"))).is_err());
         drop(take(&pool, 1));
         assert_eq!(*pool.take(|item| *item > 1, || Ok(2)).unwrap().unwrap(), 2);

@@ -7,13 +7,14 @@
 mod probe;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::file_sides::FileSides;
 use crate::base::{Error, Result, Status};
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::nixl::gds::GdsEndpoints;
-use crate::nixl::{Agent, Command, cufile};
+use crate::nixl::{self, Agent, Command, cufile};
 use crate::plan::Plan;
 use crate::run::method::TransferMethod;
 
@@ -63,7 +64,7 @@ fn attempt(
     if !is_requested && !refuses_bounces {
         ensure_worth_it(plan)?;
     }
-    try_out(agent, sides)?;
+    try_out(agent, sides, preferences.prepared_by)?;
     Ok(Chosen { moved: prepare(sides, plan)?, doubt })
 }
 
@@ -119,15 +120,23 @@ fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
     ))
 }
 
-/// Runs a trial transfer, once per file system.
-fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>) -> std::result::Result<(), String> {
+/// Runs a trial transfer, once per file system. Waits for it as long as the caller has time, and a call of the agent may take.
+fn try_out(
+    agent: &Arc<Agent>,
+    sides: &FileSides<'_>,
+    until: Option<Instant>,
+) -> std::result::Result<(), String> {
+    let until = agent.call_deadline_before(until);
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is not GPU memory")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
         let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
-        agent.trials.once(ends, || {
-            probe::there_and_back(agent, ordinal, file)
-                .map_err(|error| format!("a trial transfer failed: {error}"))
+        agent.trials.outcome(ends, until, || {
+            let (agent, beside) = (agent.clone(), probe::beside(file)?);
+            Ok(move |end| {
+                nixl::within(Some(end), || probe::there_and_back(&agent, ordinal, beside, end))
+                    .map_err(|error| format!("a trial transfer failed: {error}"))
+            })
         })?;
     }
     Ok(())

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::super::file_sides::FileSides;
 use super::super::host_io::HostIo;
@@ -24,15 +24,18 @@ use crate::run::steps::RunPart;
 use crate::run::ticket::Ticket;
 
 const SIZE: u64 = 1 << 20;
-/// A backend that takes longer is not used.
-const PATIENCE: Duration = Duration::from_secs(10);
 const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
 
-/// Moves bytes between a GPU and the file system of `file`, both ways, and compares them.
-pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Result<()> {
+/// A temporary file in the directory of the caller's file.
+pub fn beside(file: &DiskFile) -> Result<Arc<Region>> {
+    Region::disk_beside(file, SIZE)
+}
+
+/// Moves bytes between a GPU and a file, both ways, and compares them, until a time at the latest.
+pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: Arc<Region>, end: Instant) -> Result<()> {
     let build = |source, agent| Layout::build(block()?, source, agent);
     let known = |source| build(source, Some(agent.clone()));
-    let disk = known(LayoutSource::Regions(vec![Region::disk_beside(file, SIZE)?]))?;
+    let disk = known(LayoutSource::Regions(vec![file]))?;
     let device = AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE });
     let device = known(LayoutSource::Allocate(device))?;
     let host = AllocationConfig::System(SystemConfig::default());
@@ -41,11 +44,11 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
         [("NIXL writes", &device, &disk, 0x5a), ("NIXL reads", &disk, &device, 0xa4)]
     {
         fill(&host, |index| byte(index, salt))?;
-        copy(&host, source)?;
+        copy(&host, source, end)?;
         fill(&host, |_| 0)?;
-        copy(&host, destination)?;
-        by_nixl([source, destination]).map_err(|error| error.context(direction))?;
-        copy(destination, &host)?;
+        copy(&host, destination, end)?;
+        by_nixl([source, destination], end).map_err(|error| error.context(direction))?;
+        copy(destination, &host, end)?;
         ensure!(holds(&host, |index| byte(index, salt))?, Corrupt, "{direction}: other bytes arrived");
     }
     Ok(())
@@ -62,46 +65,38 @@ fn byte(index: usize, salt: u8) -> u8 {
 }
 
 /// Copies between host memory and a GPU or a file, by an engine that needs no NIXL.
-fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
+fn copy(source: &Arc<Layout>, destination: &Arc<Layout>, end: Instant) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     if [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram) {
         let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
-        return run([source, destination], |ticket| copy.submit(ticket));
+        return run(end, [source, destination], |ticket| copy.submit(ticket));
     }
     let sides = FileSides::new(source, destination);
     let (io, _) = Io::choose(&sides, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
-    run([source, destination], |ticket| {
+    run(end, [source, destination], |ticket| {
         copy.prepare_start(ticket.start())();
         Ok(())
     })
 }
 
-fn by_nixl(sides @ [source, destination]: [&Arc<Layout>; 2]) -> Result<()> {
+fn by_nixl(sides @ [source, destination]: [&Arc<Layout>; 2], end: Instant) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(sides, plan, None)?;
-    run(sides, |ticket| {
+    run(end, sides, |ticket| {
         moved.prepare_start(ticket.start())();
         Ok(())
     })
 }
 
-/// Starts a run between two layouts and waits for its end.
-fn run(sides: [&Arc<Layout>; 2], start: impl FnOnce(Ticket) -> Result<()>) -> Result<()> {
-    run_within(PATIENCE, sides, start)
-}
-
-/// The run holds the layouts: one that takes too long still moves bytes when the trial has been given up.
-fn run_within(
-    patience: Duration,
-    sides: [&Arc<Layout>; 2],
-    start: impl FnOnce(Ticket) -> Result<()>,
-) -> Result<()> {
+/// Starts a run between two layouts and waits for its end, until a time. The run holds the layouts: one that takes too long still moves
+/// bytes when the trial has failed.
+fn run(end: Instant, sides: [&Arc<Layout>; 2], start: impl FnOnce(Ticket) -> Result<()>) -> Result<()> {
     let completion = Arc::new(Completion::new(1, None));
     completion.claim();
     let held = RunHolds { layouts: Some(sides.map(Arc::clone)), ..RunHolds::default() };
     start(Ticket::new(completion.clone(), Account::default(), held)?)?;
-    completion.wait(Instant::now().checked_add(patience))
+    completion.wait(Some(end))
 }
 
 fn fill(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<()> {
@@ -129,7 +124,7 @@ mod tests {
         let layouts = [(); 2].map(|()| Layout::build(block().unwrap(), memory(), None).unwrap());
         let holders = || layouts.each_ref().map(Arc::strong_count);
         let mut late = None;
-        let error = run_within(Duration::ZERO, layouts.each_ref(), |ticket| {
+        let error = run(Instant::now(), layouts.each_ref(), |ticket| {
             late = Some(ticket.start());
             Ok(())
         });

@@ -79,11 +79,12 @@ impl StagedRun {
         }
         let Self { prepared, ring, chunks, run, failure, .. } = self;
         let outcome = failure.map_or(Ok(()), Err);
+        let device = ring.device.context().device().ordinal();
         drop((prepared, chunks));
         match (Arc::into_inner(ring), run.is_last_holder()) {
             (None, false) => run.end(outcome),
             (ring, _) => {
-                disposal::dispose_of_files_then(&run.file_systems(), ring, move || run.end(outcome));
+                disposal::dispose_of_then(&run.blockers().and_device(device), ring, move || run.end(outcome));
             }
         }
     }

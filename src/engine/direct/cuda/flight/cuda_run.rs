@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::super::work::sequence::TaskSequence;
 use super::run_cell::Abandon;
+use crate::base::file_systems::Blockers;
 use crate::base::{Error, Result, disposal, guarded, leak};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
@@ -177,12 +178,17 @@ impl CudaRun {
         if let (true, Some(resources)) = (is_sound, &mut resources) {
             tasks.release_layers(resources);
         }
+        let ordinal = device.context().device().ordinal();
         disposal::dispose_of(
+            &Blockers::device(ordinal),
             resources.and_then(|resources| resources.release(is_sound)).into_iter().collect(),
         );
         match (Arc::into_inner(tasks), Arc::into_inner(device), run.is_last_holder()) {
             (None, None, false) => run.end(outcome),
-            (tasks, device, _) => disposal::dispose_of_then((tasks, device), move || run.end(outcome)),
+            (tasks, device, _) => {
+                let blockers = run.blockers().and_device(ordinal);
+                disposal::dispose_of_then(&blockers, (tasks, device), move || run.end(outcome));
+            }
         }
     }
 }
