@@ -73,7 +73,7 @@ fn pool_of(ordinal: i32, region: &Arc<Region>) -> Result<Arc<Pool>> {
         "the region is a view; make the region that it is a view of a pool"
     );
     let context = region.pool_blocks(ordinal)?.context.clone();
-    Ok(Arc::new(Pool(Deferred::new(&context, region.clone()))))
+    Ok(Arc::new(Pool(Deferred::new(&context, region.clone(), region.size()))))
 }
 
 /// Allocates a block of the current pool of a device, for work on a stream. Returns its address.
