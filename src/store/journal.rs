@@ -188,8 +188,8 @@ impl Journal {
 }
 
 impl Start {
-    fn to_bytes(&self) -> Result<[u8; SIZE]> {
-        let (form, mut bytes) = (FORM.write(VERSION, self)?, [0; SIZE]);
+    fn to_bytes(self) -> Result<[u8; SIZE]> {
+        let (form, mut bytes) = (FORM.write(VERSION, &self)?, [0; SIZE]);
         ensure!(form.len() <= SIZE - LENGTH, OutOfRange, "the header of the index has {} bytes", form.len());
         bytes[..LENGTH].copy_from_slice(&(form.len() as u32).to_le_bytes());
         bytes[LENGTH..LENGTH + form.len()].copy_from_slice(&form);
