@@ -57,8 +57,8 @@ fn a_file_system_that_does_not_respond_takes_no_threads_of_others() {
     let (call, _seen, go) = gated();
     let releases =
         |on: &FileSystems| Pool::releases(&Blockers { file_systems: on.clone(), ..Blockers::default() });
-    let pools: [&dyn Fn(&FileSystems) -> Arc<Pool>; 3] = [&Pool::files, &Pool::checks, &releases];
-    for pool in pools {
+    type PoolOf<'a> = &'a dyn Fn(&FileSystems) -> Arc<Pool>;
+    for pool in [&Pool::files as PoolOf, &Pool::checks, &releases] {
         for on in [&hung, &both] {
             pool(on).run(&call, 4 * MAX_THREADS);
         }

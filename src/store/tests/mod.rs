@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod index;
 mod recorded;
 
 use super::{Durability, Identity, Key, NewBlock, Store};
