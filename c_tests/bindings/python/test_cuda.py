@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of GPUs, with the stand-in driver or a real one."""
 
+import contextlib
+import sys
+import types
+
 import numpy as np
 import pytest
 
 import kvmem
 from conftest import shape
+from kvmem._library import ffi, lib
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
 
@@ -97,3 +102,77 @@ def test_pinned_memory_reports_progress_and_can_be_cancelled():
 
     with pytest.raises(Enough):
         kvmem.Region.pinned(1 << 20, progress=stop)
+
+
+class Block:
+    """A tensor of 16 blocks in the pool, allocated as PyTorch does."""
+
+    shape = (16, 2, 4, 2, 4)
+
+    def __init__(self):
+        self.block = lib.kvmem_pool_malloc(2 * self.numel(), 0, ffi.NULL)
+        self.address = int(ffi.cast("uintptr_t", self.block))
+        self.__cuda_array_interface__ = {
+            "version": 3, "shape": self.shape, "typestr": "<u2", "strides": None, "data": (self.address, False),
+        }  # fmt: skip
+
+    def stride(self):
+        return (64, 32, 8, 4, 1)
+
+    def numel(self):
+        return 16 * 64
+
+    def element_size(self):
+        return 2
+
+    def data_ptr(self):
+        return self.address
+
+
+@pytest.fixture
+def torch_pool(monkeypatch):
+    """kvmem.torch with what it needs of PyTorch: the pool itself is the library's."""
+    memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: types.SimpleNamespace(allocator=lambda: names))
+    cuda = types.SimpleNamespace(
+        MemPool=lambda allocator: allocator, use_mem_pool=lambda pool, device: contextlib.nullcontext(), synchronize=lambda device: None, memory=memory
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    import kvmem.torch
+
+    monkeypatch.setattr(kvmem.torch, "_allocator", None)
+    with kvmem.torch.mem_pool(4 << 22, extent_size=1 << 22) as pool:
+        yield pool
+
+
+def test_tensors_in_a_pool_are_moved_shared_and_sleep(torch_pool):
+    with torch_pool.use():
+        before, block = Block(), Block()  # the second does not start with an extent
+        with pytest.raises(kvmem.Busy, match="in use"), torch_pool.use():
+            pass
+        with pytest.raises(kvmem.Busy, match="in use"):
+            torch_pool.close()
+    with torch_pool.region(block) as region:
+        assert (region.info.address, len(region)) == (block.address, 2 * block.numel())
+    one = shape(num_layers=1)
+    with torch_pool.layout([block], "L/BONHC") as layout, kvmem.Layout.allocate(one, "pinned") as host:
+        np.from_dlpack(host.tensor())[:] = np.arange(16 * 64, dtype=np.uint16).reshape(16, 1, 2, 4, 2, 4)
+        kvmem.move(host, layout, PAIRS)
+        assert layout.checksums([7]) == host.checksums([3])
+        with kvmem.Share(layout) as share:
+            assert share.info.num_fds > 0
+        torch_pool.sleep()
+        assert torch_pool.info.num_committed == 0
+        torch_pool.wake()
+        assert torch_pool.info.num_committed == 1
+        kvmem.move(host, layout, PAIRS)
+        assert layout.checksums([7]) == host.checksums([3])
+    with torch_pool.region() as region, kvmem.Share(region), pytest.raises(kvmem.Busy):
+        torch_pool.sleep()
+    for each in (before, block):
+        lib.kvmem_pool_free(each.block, 0, 0, ffi.NULL)
+    torch_pool.trim()
+    assert torch_pool.info.num_committed == 0
+    torch_pool.close()
+    assert lib.kvmem_pool_malloc(1, 0, ffi.NULL) == ffi.NULL
+    with pytest.raises(kvmem.InvalidState, match="closed"):
+        torch_pool.wake()

@@ -42,7 +42,7 @@ def test_a_layout_of_the_pool_moves_blocks(pool):
     shape = kvmem.Shape(num_blocks=16, num_layers=3, page_size=4, num_heads=2, inner_dim=16, dtype="bfloat16", order="BLHNOC")
     torch.cuda.synchronize()
     with pool.layout(caches, "L/BONHC", dtype="bfloat16") as layout, kvmem.Layout.allocate(shape, "pinned") as host:
-        assert layout.info.tier == kvmem.Tier.ELASTIC
+        assert layout.info.tier == kvmem.Tier.DEVICE
         kvmem.move(layout, host, [(3, 7)])
         assert layout.checksums([3]) == host.checksums([7])
         moved = torch.from_dlpack(host.tensor())

@@ -98,10 +98,14 @@ class MemPool:
             raise _errors.InvalidArgument(f"the {size} bytes at {address:#x} are not in the pool: create the tensor within pool.use()")
         return self._open.view(offset, size)
 
-    def layout(self, tensors: Any, order: str, **options: Any) -> Layout:
-        """The layout of tensors of the pool, as `Layout.from_tensors` describes it. With an agent, the whole pool is registered, extent by
-        extent, also those that it commits later. Keep the tensors."""
-        return Layout.from_tensors(tensors, order, region_of=self._view, **options)
+    def layout(self, tensors: Any, order: str, *, agent: Any = None, **options: Any) -> Layout:
+        """The layout of tensors of the pool, as `Layout.from_tensors` describes it. It keeps the tensors.
+
+        `sleep` does not see its transfers and shares: wait for the transfers, and close the shares, before. With an agent, the whole
+        pool is registered, extent by extent, also those that it commits later; then no block may cross the end of an extent, and
+        `sleep` deregisters them. Such a layout keeps the memory, and not the tensors."""
+        region_of = None if agent is None else self._view
+        return Layout.from_tensors(tensors, order, agent=agent, region_of=region_of, **options)
 
     @property
     def info(self) -> ElasticInfo:
@@ -114,7 +118,7 @@ class MemPool:
         """Releases the memory of all tensors of the pool, after all work on the GPU has ended. Their addresses stay reserved. They must not
         be used until `wake`; the content is lost, except that of the tensors in `keep`, which is saved in page-locked host memory.
 
-        Raises Busy, and releases nothing, while a transfer or a share uses memory of the pool."""
+        Raises Busy, and releases nothing, while a transfer or a share uses a region of the pool."""
         region, torch = self._open, self._torch
         if self._saved:
             raise _errors.InvalidState("the pool sleeps already")
