@@ -56,7 +56,8 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
 
 static void expect_none(kvmem_queue *queue) {
     kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
+    size_t count = 1;
+    EXPECT_OK(kvmem_queue_wait(queue, 0, &completion, 1, &count, ERR));
     CHECK_EQ(count, 0);
 }
 
