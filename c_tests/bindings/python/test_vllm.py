@@ -8,7 +8,7 @@ import pytest
 
 import kvmem
 from kvmem.vllm import _config, _groups
-from kvmem.vllm._index import Folder, Index
+from kvmem.vllm._index import Folder, Index, check_identity
 from kvmem.vllm._metadata import ReportData
 from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._worker import OffloadWorker
@@ -83,6 +83,10 @@ def test_an_index_is_read_by_the_next_engine_of_the_same_identity_only(tmp_path)
     folder.close()
     with pytest.raises(ValueError, match="of an engine with block size 32, not 64: set another path"):
         Folder(str(tmp_path), IDENTITY | {"block size": "64"})
+    with pytest.raises(ValueError, match="of an engine with block size 32, not 64: set another path"):
+        check_identity(str(tmp_path), IDENTITY | {"block size": "64"})
+    check_identity(str(tmp_path), IDENTITY)
+    check_identity(str(tmp_path / "none"), IDENTITY)
     folder = Folder(str(tmp_path), IDENTITY)
     again = Index(3, folder.file)
     assert len(again) == 2 and again.pin(b"a").checksums == (7, 8) and b"b" not in again

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""demo.py PYTHON [--small]: an unmodified vLLM with kvmem, case by case, and a table of the results. PYTHON is one that has vLLM and
-kvmem; scripts/vllm-env.sh makes it. Ends with 1 if a case fails.
+"""demo.py PYTHON [--small] [--only=WORD]: an unmodified vLLM with kvmem, case by case, and a table of the results.
+
+PYTHON is one that has vLLM and kvmem; scripts/vllm-env.sh makes it. WORD is how the names of the cases begin that run: --only=windows.
+Ends with 1 if a case fails.
 
 Each case compares its tokens with those of vLLM without kvmem. One case must differ: it loads damaged blocks without a check."""
 
@@ -60,20 +62,27 @@ def report(name, result, expected, prompts):
         "damaged, again": same and loaded == whole and not damaged,
         "control: damaged, unchecked": not same and loaded == whole,
         "host memory, second round": same and loaded == whole,
+        "two ranks, first engine": not loaded and stored > 0,
+        "two ranks, after a restart": same and loaded == 2 * whole,
+        "windows, without kvmem": not loaded,
+        "windows, first engine": same and not loaded and stored > 0,
+        "windows, after a restart": same and loaded > 0,
+        "windows, damaged": same and damaged > 0,
         "chunked prefill, few blocks": same and loaded > 0,
     }.get(name, False)
 
 
 def main():
     python, small = sys.argv[1], "--small" in sys.argv[2:]
+    only = next((argument.removeprefix("--only=") for argument in sys.argv[2:] if argument.startswith("--only=")), "")
     source = random.Random(1)
     prompts = [[source.randrange(2048) for _ in range(length)] for length in ((97, 200) if small else (200, 333, 97))]
     with tempfile.TemporaryDirectory(prefix="kvmem-vllm-") as scratch:
         folder = pathlib.Path(scratch)
-        model = str(folder / "model")
 
         def case(name, extra, **more):
-            return {"name": name, "model": model, "prompts": prompts, "extra": extra, **more}
+            model = "windows" if name.startswith("windows") else "model"
+            return {"name": name, "model": str(folder / model), "windows": model == "windows", "prompts": prompts, "extra": extra, **more}
 
         def disk(name, store="store", **more):
             extra = {"path": str(folder / store), "capacity_gib": 0.05}
@@ -93,15 +102,26 @@ def main():
         if not small:
             runs += [
                 case("host memory, second round", {"capacity_gib": 0.05}, rounds=2),
+                disk("two ranks, first engine", "ranks", engine={"tensor_parallel_size": 2}),
+                disk("two ranks, after a restart", "ranks", engine={"tensor_parallel_size": 2}),
+                case("windows, without kvmem", None, make=True),
+                disk("windows, first engine", "groups"),
+                disk("windows, after a restart", "groups"),
+                disk("windows, damaged", "spoiled-groups", copy=[str(folder / "groups"), str(folder / "spoiled-groups")],
+                     damage=str(folder / "spoiled-groups")),
                 disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3}),
             ]
         print(f"{'case':30} {'tokens':>8} {'loaded tokens':>14} {'stored':>12} {'loaded':>12} {'damaged':>8} {'seconds':>8}")
-        expected, failures = None, []
+        expected, failures = {}, []
         for run in runs:
+            name = run["name"]
+            if not name.startswith(only):
+                continue
             result = process(python, run, folder)
-            if not report(run["name"], result, expected or result["tokens"], prompts):
-                failures.append(run["name"])
-            expected = expected or result["tokens"]
+            # The sums of two ranks differ from those of one: they are compared with each other.
+            reference = name.split(",")[0] if name.startswith(("windows", "two ranks")) else "model"
+            if not report(name, result, expected.setdefault(reference, result.get("tokens")), prompts):
+                failures.append(name)
     if failures:
         sys.exit(f"failed: {', '.join(failures)}")
     print("all cases as expected; one of them must differ")

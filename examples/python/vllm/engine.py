@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """engine.py RUN: one engine of the demo. It generates tokens, and prints what it did as JSON.
 
-RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), and optionally make
-(write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (a folder of kvmem)."""
+RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), windows (see
+make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (a folder of kvmem)."""
 
+import glob
 import json
 import os
 import shutil
@@ -12,17 +13,23 @@ import sys
 import time
 
 
-def make_model(folder):
-    """A Llama of 4 layers with random weights, in a file."""
+def make_model(folder, windows):
+    """A model with random weights, in a file: a Llama of 4 layers, or with `windows` a Gemma of 6, of which 4 have a sliding window of 64
+    tokens, so that vLLM has several cache groups."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=2048, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4,
-        head_dim=32, max_position_embeddings=4096, torch_dtype="bfloat16", tie_word_embeddings=True,
-    )
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    sizes = dict(
+        vocab_size=2048, hidden_size=256, intermediate_size=512, num_attention_heads=8, num_key_value_heads=4, head_dim=32,
+        max_position_embeddings=4096, torch_dtype="bfloat16",
+    )  # fmt: skip
+    if windows:
+        kinds = ["sliding_attention", "sliding_attention", "full_attention"] * 2
+        model = Gemma3ForCausalLM(Gemma3TextConfig(num_hidden_layers=6, sliding_window=64, layer_types=kinds, query_pre_attn_scalar=32, **sizes))
+    else:
+        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=4, tie_word_embeddings=True, **sizes))
+    model = model.to(torch.bfloat16)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:  # larger than usual, so that the attention decides the tokens
@@ -31,18 +38,21 @@ def make_model(folder):
 
 
 def damage(folder):
-    """Inverts the bytes of every third block of a store."""
-    index = sqlite3.connect(os.path.join(folder, "engine-0/index.sqlite"))
-    pages = json.loads(index.execute("SELECT text FROM identity").fetchone()[0])["pages"]
-    layers, page = map(int, pages.split(" ")[0].split("x"))
-    slots = [row[0] for row in index.execute("SELECT slot FROM blocks ORDER BY slot")]
+    """Inverts the bytes of every third block of a store, in the file of each rank."""
+    folder = os.path.join(folder, "engine-0")
+    index = sqlite3.connect(os.path.join(folder, "index.sqlite"))
+    pages = json.loads(index.execute("SELECT text FROM identity").fetchone()[0])["pages"].split(", ")
+    for group, text in enumerate(pages):
+        layers, page = map(int, text.split(" ")[0].split("x"))
+        slots = [row[0] for row in index.execute("SELECT slot FROM blocks WHERE store = ? ORDER BY slot", (group,))]
+        for path in glob.glob(os.path.join(folder, f"group-{group}-rank-*.kvmem")):
+            with open(path, "r+b") as file:
+                for slot in slots[1::3]:
+                    file.seek(slot * layers * page)
+                    old = file.read(layers * page)
+                    file.seek(slot * layers * page)
+                    file.write(bytes(byte ^ 0x80 for byte in old))
     index.close()
-    with open(os.path.join(folder, "engine-0/group-0-rank-0.kvmem"), "r+b") as file:
-        for slot in slots[1::3]:
-            file.seek(slot * layers * page)
-            old = file.read(layers * page)
-            file.seek(slot * layers * page)
-            file.write(bytes(byte ^ 0x80 for byte in old))
 
 
 def run(options):
@@ -55,7 +65,7 @@ def run(options):
         damage(options["damage"])
     arguments = dict(
         model=options["model"], skip_tokenizer_init=True, enforce_eager=True, max_model_len=1024, max_num_seqs=8, dtype="bfloat16", block_size=32,
-        disable_log_stats=False, num_gpu_blocks_override=128, seed=0, distributed_executor_backend="uni",
+        disable_log_stats=False, num_gpu_blocks_override=128, seed=0, distributed_executor_backend="uni" if options.get("engine", {}).get("tensor_parallel_size", 1) == 1 else "mp",
     ) | options.get("engine", {})
     if options["extra"] is not None:
         arguments["kv_transfer_config"] = KVTransferConfig(
@@ -91,5 +101,5 @@ def counters(engine):
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
     if asked.get("make"):
-        make_model(asked["model"])
+        make_model(asked["model"], asked["windows"])
     print("RESULT " + json.dumps(run(asked)), flush=True)

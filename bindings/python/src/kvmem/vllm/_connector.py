@@ -22,7 +22,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import kvmem
 from kvmem.vllm import _config, _groups, _identity
-from kvmem.vllm._index import Folder
+from kvmem.vllm._index import Folder, check_identity
 from kvmem.vllm._metadata import ReportData, StepData
 from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._statistics import KvmemMetrics, KvmemStats
@@ -89,6 +89,7 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
         pinned = not current_platform.is_cpu()
         caches, stores = [], []
         if self._folder_path:
+            check_identity(self._folder_path, self._identity)
             os.makedirs(self._folder_path, mode=0o700, exist_ok=True)
         for group in self._groups:
             caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks, identity))

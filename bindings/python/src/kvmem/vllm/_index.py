@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -152,10 +153,7 @@ class Folder:
             self.file.execute("INSERT INTO identity VALUES (?)", (json.dumps(dict(identity)),))
             self.file.commit()
             return
-        found = json.loads(row[0])
-        differences = [f"{name} {found.get(name, 'unknown')}, not {value}" for name, value in identity.items() if found.get(name) != value]
-        if differences:
-            raise ValueError(f"kvmem: the blocks in {path} are of an engine with {'; '.join(differences)}: set another path, or remove the folder")
+        _compare(path, json.loads(row[0]), identity)
 
     def commit(self) -> None:
         """Writes what has changed."""
@@ -169,6 +167,26 @@ class Folder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def check_identity(path: str, identity: Mapping[str, str]) -> None:
+    """Raises if a folder is that of another engine. Workers open their files before the scheduler opens the folder."""
+    file = os.path.join(path, "index.sqlite")
+    if not os.path.exists(file):
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(file)) as index:
+            row = index.execute("SELECT text FROM identity").fetchone()
+    except sqlite3.DatabaseError:
+        return  # the scheduler's side says so, or has just created the file
+    if row is not None:
+        _compare(path, json.loads(row[0]), identity)
+
+
+def _compare(path: str, found: Mapping[str, str], identity: Mapping[str, str]) -> None:
+    differences = [f"{name} {found.get(name, 'unknown')}, not {value}" for name, value in identity.items() if found.get(name) != value]
+    if differences:
+        raise ValueError(f"kvmem: the blocks in {path} are of an engine with {'; '.join(differences)}: set another path, or remove the folder")
 
 
 def longest(run: Iterable[bool]) -> int:
