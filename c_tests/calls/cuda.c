@@ -40,9 +40,10 @@ static void pool(fuzz *fuzz) {
     TRY(fuzz, kvmem_pool_set_current, device, region);
     void *blocks[4];
     for (size_t i = 0; i < 4; i++)
-        blocks[i] = kvmem_pool_malloc(random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 4096, device, NULL);
+        blocks[i] = DO(fuzz, kvmem_pool_malloc, random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 4096,
+                       device, NULL);
     TRY(fuzz, kvmem_pool_commit, region, (uint32_t)random_below(fuzz, 4));
-    for (size_t i = 0; i < 4; i++) kvmem_pool_free(blocks[i], 4096, device, NULL);
+    for (size_t i = 0; i < 4; i++) DO(fuzz, kvmem_pool_free, blocks[i], 4096, device, NULL);
     if (random_one_in(fuzz, 10)) kvmem_pool_free(blocks, 1, device, NULL);
     TRY(fuzz, kvmem_pool_set_current, device, NULL);
 }
@@ -100,15 +101,20 @@ static void create_memory(fuzz *fuzz) {
     CREATE(fuzz, MEMORIES, kvmem_vmm_memory_create, or_null(fuzz, &options));
 }
 
-/* Also retains the memory of the mapping. */
+/* Also retains the memory of the mapping. No other thread knows the mapping before it is in the table. */
 static void create_mapping(fuzz *fuzz) {
     kvmem_vmm_range *range = table_pick(fuzz, RANGES);
     const uint64_t offset = random_one_in(fuzz, 20) ? random_next(fuzz) : GRANULE * random_below(fuzz, 3);
     kvmem_vmm_span span = {0};
-    CREATE(fuzz, MAPPINGS, kvmem_vmm_mapping_create, range, offset, table_pick(fuzz, MEMORIES), or_null(fuzz, &span));
-    if (span.address != 0)
+    kvmem_vmm_mapping *mapping = POISON;
+    const kvmem_status status = TRY(fuzz, kvmem_vmm_mapping_create, range, offset,
+                                    table_pick(fuzz, MEMORIES), or_null(fuzz, &span), &mapping);
+    if (status == KVMEM_STATUS_OK) {
+        TRY(fuzz, kvmem_vmm_mapping_set_access, mapping, random_device(fuzz), KVMEM_ACCESS_READ_WRITE);
         CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain,
                random_one_in(fuzz, 20) ? random_next(fuzz) : span.address);
+    }
+    check_created(fuzz, MAPPINGS, status, mapping, true);
 }
 
 static void set_access(fuzz *fuzz) {

@@ -159,8 +159,18 @@ static void explain(fuzz *fuzz) {
         or_null(fuzz, &count));
 }
 
+/* Half of the time after a run that computes checksums. */
 static void get_findings(fuzz *fuzz) {
-    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    if (random_one_in(fuzz, 2)) {
+        const kvmem_block_pair first = {0, 0};
+        FUZZ_OPTIONS(kvmem_submit_options, options);
+        options.pairs = &first;
+        options.num_pairs = 1;
+        options.flags = KVMEM_SUBMIT_CHECKSUM;
+        TRY(fuzz, kvmem_transfer_submit, transfer, &options);
+        TRY(fuzz, kvmem_transfer_wait, transfer, random_timeout(fuzz));
+    }
     uint64_t mismatches[MAX_PAIRS];
     uint32_t checksums[MAX_PAIRS];
     size_t count;

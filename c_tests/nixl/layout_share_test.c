@@ -25,7 +25,11 @@ static void check_same_info(const kvmem_layout *imported, const kvmem_layout *or
     GET(kvmem_layout_info, here, kvmem_layout_get_info, imported);
     CHECK_EQ(there.locality, KVMEM_LOCALITY_REGISTERED);
     CHECK_EQ(here.locality, KVMEM_LOCALITY_REMOTE);
+    CHECK_STR(here.agent, there.agent);
+    CHECK_BYTES(here.bases, there.bases, there.num_regions * sizeof(*there.bases));
     here.locality = there.locality;
+    here.agent = there.agent;
+    here.bases = there.bases;
     CHECK_BYTES(&here, &there, sizeof(here));
 }
 

@@ -186,11 +186,11 @@ TEST(a_timeout_is_logged_at_trace) {
     kvmem_completion completion;
     size_t count = 0;
     begin_log(KVMEM_LOG_DEBUG);
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 0, &completion, 1, &count, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 1, &completion, 1, &count, ERR));
     end_log();
     CHECK_EQ(num_lines, 0);
     begin_log(KVMEM_LOG_TRACE);
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 0, &completion, 1, &count, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 1, &completion, 1, &count, ERR));
     end_log();
     expect(KVMEM_LOG_TRACE, "kvmem_queue_wait: KVMEM_STATUS_TIMED_OUT", "");
 }

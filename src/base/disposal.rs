@@ -5,10 +5,10 @@
 use crate::base::file_systems::Blockers;
 use crate::base::thread_pool::Pool;
 
-/// Drops objects on another thread.
-pub fn dispose_of<T: Send + 'static>(blockers: &Blockers, objects: Vec<T>) {
+/// Drops objects on another thread. What they may wait for is asked only if there are objects.
+pub fn dispose_of<T: Send + 'static>(blockers: impl FnOnce() -> Blockers, objects: Vec<T>) {
     if !objects.is_empty() {
-        dispose_of_then(blockers, objects, || ());
+        dispose_of_then(&blockers(), objects, || ());
     }
 }
 

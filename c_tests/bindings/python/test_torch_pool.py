@@ -104,12 +104,10 @@ def test_streams_share_a_pool(pool):
             stream = streams[turn % 3]
             with torch.cuda.stream(stream):
                 made = tensor((1 + turn % 5) * MIB, turn)
-                total = made.sum(dtype=torch.int64)
+                equal = (made == turn).all()
             stream.synchronize()
-            assert total.item() == turn * made.numel()
-            del made, total
-            if turn % 7 == 0:
-                torch.cuda.empty_cache()
+            assert equal.item()
+            del made, equal
 
 
 def test_too_little_memory_is_the_error_of_pytorch(pool):
@@ -118,8 +116,8 @@ def test_too_little_memory_is_the_error_of_pytorch(pool):
         with pytest.raises(torch.OutOfMemoryError):
             tensor(200 * MIB)
         del held
-        torch.cuda.empty_cache()
-        assert (tensor(150 * MIB, 2) == 2).all()
+        # PyTorch keeps the blocks of a pool as long as the pool exists, and uses them again.
+        assert (tensor(20 * MIB, 2) == 2).all()
 
 
 def test_tensors_outlive_their_pool():

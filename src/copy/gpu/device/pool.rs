@@ -60,7 +60,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         let is_needed = state.taken < self.most && !suits_idle(&state);
         let replaced = if is_needed { std::mem::replace(&mut state.idle, vec![made]) } else { vec![made] };
         drop(state);
-        disposal::dispose_of(&self.blockers, replaced);
+        disposal::dispose_of(|| self.blockers.clone(), replaced);
         Ok(())
     }
 
@@ -106,7 +106,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
                 make().map(Arc::new)
             }
             made => {
-                disposal::dispose_of(&self.blockers, unsuitable);
+                disposal::dispose_of(|| self.blockers.clone(), unsuitable);
                 made
             }
         };

@@ -180,7 +180,7 @@ impl CudaRun {
         }
         let ordinal = device.context().device().ordinal();
         disposal::dispose_of(
-            &Blockers::device(ordinal),
+            || Blockers::device(ordinal),
             resources.and_then(|resources| resources.release(is_sound)).into_iter().collect(),
         );
         match (Arc::into_inner(tasks), Arc::into_inner(device), run.is_last_holder()) {
