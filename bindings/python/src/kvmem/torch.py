@@ -46,8 +46,8 @@ def mem_pool(size: int, *, device: int = 0, extent_size: int = 0, flags: k.Elast
 class MemPool:
     """A region of a GPU from which PyTorch allocates tensors while `use` is entered.
 
-    PyTorch keeps what its tensors have freed, as elsewhere, and returns it in `torch.cuda.empty_cache()`. Tensors may outlive the
-    pool: the memory is freed with the last one."""
+    PyTorch keeps what its tensors have freed for later tensors of the pool; PyTorch 2.11 does not return it in
+    `torch.cuda.empty_cache()` while the pool is open. Tensors may outlive the pool: the memory is freed with the last one."""
 
     def __init__(self, region: Region, device: int = 0) -> None:
         """`region` is device or elastic memory, which the pool closes."""
@@ -139,7 +139,7 @@ class MemPool:
         self._saved = []
 
     def trim(self) -> None:
-        """Releases the memory that no tensor uses. `torch.cuda.empty_cache()` before it makes PyTorch return what it keeps."""
+        """Releases the memory that PyTorch has returned. What it keeps for later tensors is released by `sleep`."""
         _errors.call(lib.kvmem_pool_commit, self._open._handle, k.POOL_BLOCKS)
 
     # ---- the end ----
