@@ -86,7 +86,7 @@ pub trait Verify: Send + Sync {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome;
-    /// Tells the peer that the blocks are right, if it waits for that.
+    /// Reports to the peer that the blocks are right, if it waits for that.
     fn notify(&self) -> Outcome;
 }
 

@@ -7,7 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from typing import Any
+
+from kvmem import _constants as k
 from kvmem import _errors
+from kvmem._library import ffi
 
 FOREVER = 2**64 - 1
 _SLICE = 100_000_000
@@ -36,3 +40,20 @@ def interruptible(wait: Callable[[int], bool], timeout: float | None) -> bool:
             return True
         if left <= _SLICE:
             return False
+
+
+def run_ends(wait: Callable[[int, Any], int], poll: Callable[[], int], timeout: float | None) -> bool:
+    """Whether a run ends in time. `wait` takes nanoseconds and the error slot, and `poll` returns the status of the run: a wait that
+    has timed out and a run that has differ by it. Raises how the run failed."""
+
+    def ends(limit: int) -> bool:
+        error = ffi.new("kvmem_error **")
+        status = wait(limit, error)
+        if status >= 0:
+            return True
+        failure = _errors.taken(status, error)
+        if status == k.Status.TIMED_OUT and poll() == k.Status.IN_PROGRESS:
+            return False
+        raise failure
+
+    return interruptible(ends, timeout)

@@ -14,7 +14,7 @@ from kvmem._handle import Handle, Options, blob, create, read
 from kvmem._layout import Layout
 from kvmem._library import blob_text, ffi, lib
 from kvmem._queue import Queue, queue_of_loop
-from kvmem._time import interruptible, nanoseconds
+from kvmem._time import nanoseconds, run_ends
 
 
 T = TypeVar("T")
@@ -264,18 +264,12 @@ class Transfer(Handle):
         """Waits for the end of the last run. Raises how it failed, or TimedOut if it is still in flight after `timeout` seconds.
 
         Ctrl-C interrupts the wait, and not the run."""
-        if not interruptible(self._wait, timeout):
+        wait = lambda limit, error: lib.kvmem_transfer_wait(self._handle, limit, error)  # noqa: E731
+        if not run_ends(wait, self._status, timeout):
             raise _errors.TimedOut(f"the run is still in flight after {timeout} s")
 
-    def _wait(self, limit: int) -> bool:
-        error = ffi.new(_ERROR)
-        status = lib.kvmem_transfer_wait(self._handle, limit, error)
-        if status >= 0:
-            return True
-        failure = _errors.taken(status, error)
-        if status == k.Status.TIMED_OUT and lib.kvmem_transfer_poll(self._handle, ffi.NULL) == k.Status.IN_PROGRESS:
-            return False
-        raise failure
+    def _status(self) -> int:
+        return int(lib.kvmem_transfer_poll(self._handle, ffi.NULL))
 
     def __await__(self) -> Generator[Any, None, None]:
         """Waits for the end of the last run in asyncio. If the task is cancelled, the run continues."""
@@ -338,18 +332,8 @@ class Transfer(Handle):
 
     def wait_layers(self, num_layers: int = 0, timeout: float | None = None) -> None:
         """Waits until the first layers of the last run have moved; 0 for all."""
-
-        def wait(limit: int) -> bool:
-            error = ffi.new(_ERROR)
-            status = lib.kvmem_transfer_wait_layers(self._handle, num_layers, limit, error)
-            if status >= 0:
-                return True
-            failure = _errors.taken(status, error)
-            if status == k.Status.TIMED_OUT and lib.kvmem_transfer_poll(self._handle, ffi.NULL) == k.Status.IN_PROGRESS:
-                return False
-            raise failure
-
-        if not interruptible(wait, timeout):
+        wait = lambda limit, error: lib.kvmem_transfer_wait_layers(self._handle, num_layers, limit, error)  # noqa: E731
+        if not run_ends(wait, self._status, timeout):
             raise _errors.TimedOut(f"{num_layers or 'all'} layers have not moved after {timeout} s")
 
     def wait_on_stream(self, stream: int, num_layers: int = 0) -> None:

@@ -17,7 +17,7 @@ from kvmem._nixl import Agent, parameters_of
 from kvmem._queue import Queue
 from kvmem._region import Region
 from kvmem._shape import Shape
-from kvmem._time import interruptible, nanoseconds
+from kvmem._time import nanoseconds, run_ends
 
 __all__ = [
     "AgentTelemetry", "Cost", "Descriptor", "NixlFlags", "Operation", "Plugin", "Prepared", "Request", "RequestTelemetry", "Segments",
@@ -257,20 +257,13 @@ class Request(Handle):
         """Whether the last run has ended. Raises how it failed. Never waits."""
         return _errors.call(lib.kvmem_request_poll, self._handle) != k.Status.IN_PROGRESS
 
+    def _status(self) -> int:
+        return int(lib.kvmem_request_poll(self._handle, ffi.NULL))
+
     def wait(self, timeout: float | None = None) -> None:
         """Waits for the end of the last run. Raises how it failed, or TimedOut if it is still in flight after `timeout` seconds."""
-
-        def wait(limit: int) -> bool:
-            error = ffi.new("kvmem_error **")
-            status = lib.kvmem_request_wait(self._handle, limit, error)
-            if status >= 0:
-                return True
-            failure = _errors.taken(status, error)
-            if status == k.Status.TIMED_OUT and lib.kvmem_request_poll(self._handle, ffi.NULL) == k.Status.IN_PROGRESS:
-                return False
-            raise failure
-
-        if not interruptible(wait, timeout):
+        wait = lambda limit, error: lib.kvmem_request_wait(self._handle, limit, error)  # noqa: E731
+        if not run_ends(wait, self._status, timeout):
             raise _errors.TimedOut(f"the request is still in flight after {timeout} s")
 
     def close(self) -> None:
