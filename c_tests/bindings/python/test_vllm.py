@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import kvmem
+from kvmem._blocks._files import store_layout
+from kvmem._blocks._index import Folder, Index, check_identity
 from kvmem.vllm import _config, _groups
-from kvmem.vllm._index import Folder, Index, check_identity
 from kvmem.vllm._metadata import ReportData
 from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._worker import OffloadWorker
@@ -132,7 +133,7 @@ class Engine:
         self.cache = kvmem.Layout.of_regions(shape, regions)
         for region in regions:
             region.close()
-        self.store = _groups.store_layout(self.group, b"", None, False)
+        self.store = store_layout(capacity, 2, PAGE, b"", None, False)
         self.worker = OffloadWorker([self.cache], [self.store], 0, verify, timeout)
 
     def step(self, *scheduled):
@@ -144,9 +145,9 @@ class Engine:
         self.worker.store(made.stores, None)
         done = set()
         while self.worker._runs or self.worker._waiting:
-            for run in self.worker._runs:
+            for moving in self.worker._runs:
                 try:
-                    run.transfer.wait(30)
+                    moving.run._transfer.wait(30)
                 except kvmem.Error:
                     pass  # poll reports it
             done |= self.worker.poll()
@@ -229,7 +230,7 @@ def test_a_load_that_takes_too_long_is_cancelled_and_its_blocks_are_reported_whe
     engine = Engine(timeout=1e-9)
     engine.step([1, 2])
     late = Late()
-    engine.worker._idle[0, False] = [late]
+    engine.worker._movers[0]._idle[False] = [late]
     engine.scheduler.matched("r", engine.hashes, 30, 0)
     engine.scheduler.allocated("r", engine.hashes, ([7, 8],), 8)
     engine.worker.load(engine.scheduler.step({}).loads[0])

@@ -1,60 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the connector, from `kv_connector_extra_config`. A mistake is one sentence that says what to set."""
+"""The settings of the connector, from `kv_connector_extra_config`."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
 
-GIB = 1 << 30
+from kvmem._blocks._settings import GIB as GIB, Settings
+from kvmem._blocks import _settings
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Settings of the connector."""
-
-    path: str | None = None
-    """Folder of the files with blocks, which the next engine reads. None: blocks are in host memory, and end with the engine."""
-    capacity_gib: float = 0.0
-    """GiB per worker for blocks, in the file or in host memory."""
-    verify: bool = True
-    """Compare the checksum of each block that is loaded."""
-    identity: str = ""
-    """Anything else that blocks depend on, such as a version of the weights: only engines with the same one share a file."""
-    timeout_seconds: float = 30.0
-    """After this time a load or store is cancelled. The blocks of a load are then computed."""
 
 
 def parse(extra: Mapping[str, Any]) -> Config:
     """Checks `kv_connector_extra_config`."""
-    known = {field.name: field for field in dataclasses.fields(Config)}
-    for name in extra:
-        if name not in known:
-            raise ValueError(f"kvmem: kv_connector_extra_config has {name!r}, which is no setting; known are {', '.join(known)}")
-    values: dict[str, Any] = {}
-    for name, value in extra.items():
-        values[name] = _value(name, known[name].default, value)
-    config = Config(**values)
-    if config.capacity_gib <= 0:
-        raise ValueError("kvmem: capacity_gib is not set: set it to the GiB that blocks may have per worker, in the file at path or in host memory")
-    if config.timeout_seconds <= 0:
-        raise ValueError(f"kvmem: timeout_seconds is {config.timeout_seconds}: set a number of seconds above 0")
-    return config
-
-
-def _value(name: str, default: object, value: object) -> object:
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        raise ValueError(f"kvmem: {name} is {value!r}: set true or false")
-    if isinstance(default, float):
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-        raise ValueError(f"kvmem: {name} is {value!r}: set a number")
-    if value is None and default is None:
-        return None
-    if isinstance(value, (str, os.PathLike)) and os.fspath(value):
-        return os.fspath(value)
-    raise ValueError(f"kvmem: {name} is {value!r}: set a text")
+    return _settings.parse(Config, extra, "kv_connector_extra_config")

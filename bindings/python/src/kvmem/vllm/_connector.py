@@ -21,8 +21,9 @@ from vllm.logger import init_logger
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import kvmem
+from kvmem._blocks._files import digest, store_layout
+from kvmem._blocks._index import Folder, check_identity
 from kvmem.vllm import _config, _groups, _identity
-from kvmem.vllm._index import Folder, check_identity
 from kvmem.vllm._metadata import ReportData, StepData
 from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._statistics import KvmemMetrics, KvmemStats
@@ -85,7 +86,7 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
 
         parallel = self._vllm_config.parallel_config
         rank = parallel.rank
-        identity = _identity.digest(self._identity, rank)
+        identity = digest(self._identity, rank)
         pinned = not current_platform.is_cpu()
         caches, stores = [], []
         if self._folder_path:
@@ -94,11 +95,7 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
         for group in self._groups:
             caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks, identity))
             path = self._folder_path and os.path.join(self._folder_path, f"group-{group.number}-rank-{rank}.kvmem")
-            try:
-                stores.append(_groups.store_layout(group, identity, path, pinned))
-            except kvmem.Error as error:
-                where = f"the file {path} cannot be used" if path else "host memory for capacity_gib cannot be allocated"
-                raise ValueError(f"kvmem: {where}: {error}") from error
+            stores.append(store_layout(group.capacity, len(group.layers), group.page, identity, path, pinned))
         self._worker = OffloadWorker(caches, stores, rank, self._config.verify, self._config.timeout_seconds)
         logger.info("kvmem %s: %s", kvmem.__version__, "; ".join(f"{cache} to {store}" for cache, store in zip(caches, stores)))
 

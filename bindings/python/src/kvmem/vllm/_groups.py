@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kvmem
+from kvmem._blocks._files import shape_of
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int, identity
     strides = {_block_stride(tensor, num_blocks) for tensor in tensors}
     if len(strides) > 1:
         raise ValueError(f"kvmem: the layers of cache group {group.number} have block strides of {sorted(strides)} bytes, and one is supported")
-    shape = _shape(group, num_blocks, "L/BC", identity)._replace(block_stride=strides.pop())
+    shape = shape_of(num_blocks, len(group.layers), group.page, "L/BC", identity, strides.pop())
     regions: list[kvmem.Region] = []
     try:
         for tensor in tensors:
@@ -96,21 +97,6 @@ def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int, identity
     finally:
         for region in regions:
             region.close()
-
-
-def store_layout(group: Group, identity: bytes, path: str | None, pinned: bool) -> kvmem.Layout:
-    """The store of a group: in a file, or in host memory."""
-    shape = _shape(group, group.capacity, "BLC", identity)
-    if path is not None:
-        flags = kvmem.DiskFlags.OPEN_OR_CREATE | kvmem.DiskFlags.BUFFERED
-        return kvmem.Layout.allocate(shape, "disk", path=path, flags=flags)
-    return kvmem.Layout.allocate(shape, "pinned" if pinned else "system")
-
-
-def _shape(group: Group, num_blocks: int, order: str, identity: bytes) -> kvmem.Shape:
-    return kvmem.Shape(
-        num_blocks=num_blocks, num_layers=len(group.layers), page_size=1, inner_dim=group.page, dtype="uint8", outer_dim=1, order=order, identity=identity
-    )
 
 
 def _first(cache: Any) -> Any:
@@ -143,5 +129,3 @@ def _region(tensor: Any, size: int) -> kvmem.Region:
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     offset = tensor.data_ptr() - storage.data_ptr()
     return kvmem.Region.adopt(flat[offset : offset + size])
-
-

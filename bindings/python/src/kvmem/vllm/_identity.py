@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kvmem.vllm._groups import Group
@@ -54,9 +52,3 @@ def _hashes(config: Any) -> str:
     if not str(name).startswith("sha256") and seed is None:
         raise ValueError(f"kvmem: hashes of {name} differ in each process: set PYTHONHASHSEED to a number, or --prefix-caching-hash-algo=sha256")
     return f"{name}, seed {seed}"
-
-
-def digest(identity: Mapping[str, str], rank: int) -> bytes:
-    """The identity of kvmem's layouts of a worker."""
-    text = json.dumps([dict(identity), rank], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32].encode()

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvmem._blocks._index import Folder, Index, longest
 from kvmem.vllm._groups import Group
-from kvmem.vllm._index import Folder, Index, longest
 from kvmem.vllm._metadata import Copy, Load, ReportData, StepData
 
 

@@ -9,19 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kvmem
+from kvmem._blocks._run import Mover, Run
 from kvmem.vllm._metadata import Copy, Load, ReportData, add
 
 
 @dataclass
-class _Run:
+class _Moving:
     """Copies of one group that move together."""
 
-    transfer: kvmem.Transfer
+    run: Run
     copies: list[Copy]
     request: str
     """The request that waits for a load; "" for a store."""
-    begun: float
-    cancelled: bool = False
 
 
 @dataclass
@@ -38,10 +37,10 @@ class OffloadWorker:
     def __init__(
         self, caches: Sequence[kvmem.Layout], stores: Sequence[kvmem.Layout], rank: int, verify: bool, timeout: float
     ) -> None:
-        self._caches, self._stores, self._rank, self._verify, self._timeout = caches, stores, rank, verify, timeout
-        self._runs: list[_Run] = []
+        self._movers = [Mover(cache, store, timeout) for cache, store in zip(caches, stores)]
+        self._rank, self._verify = rank, verify
+        self._runs: list[_Moving] = []
         self._waiting: dict[str, _Waiting] = {}
-        self._idle: dict[tuple[int, bool], list[kvmem.Transfer]] = {}
         self._queued: list[tuple[Any, list[Copy]]] = []
         self._report = ReportData()
         self.failed_blocks: set[int] = set()
@@ -61,13 +60,12 @@ class OffloadWorker:
             copies = [copy for copy in load.copies if copy.group == group]
             sums = [copy.checksums[self._rank] for copy in copies] if self._verify else None
             try:
-                transfer = self._take(group, False)
-                transfer.submit([(copy.slot, copy.block) for copy in copies], checksums=sums)
+                run = self._movers[group].load([(copy.slot, copy.block) for copy in copies], sums)
             except kvmem.Error:
                 self._failed(waiting, [copy.block for copy in copies])
                 continue
             waiting.runs += 1
-            self._runs.append(_Run(transfer, copies, load.request, waiting.begun))
+            self._runs.append(_Moving(run, copies, load.request))
 
     def store(self, copies: list[Copy], event: Any) -> None:
         """Stores blocks after the GPU has reached `event`, which may be None."""
@@ -81,19 +79,11 @@ class OffloadWorker:
             for group in sorted({copy.group for copy in all_copies}):
                 copies = [copy for copy in all_copies if copy.group == group]
                 try:
-                    transfer = self._take(group, True)
-                    transfer.submit([(copy.block, copy.slot) for copy in copies], flags=kvmem.SubmitFlags.CHECKSUM)
+                    run = self._movers[group].store([(copy.block, copy.slot) for copy in copies])
                 except kvmem.Error:
                     self._not_stored(copies)
                     continue
-                self._runs.append(_Run(transfer, copies, "", time.monotonic()))
-
-    def _take(self, group: int, stores: bool) -> kvmem.Transfer:
-        idle = self._idle.setdefault((group, stores), [])
-        if idle:
-            return idle.pop()
-        cache, store = self._caches[group], self._stores[group]
-        return kvmem.Transfer(cache, store) if stores else kvmem.Transfer(store, cache)
+                self._runs.append(_Moving(run, copies, ""))
 
     # ---- end ----
 
@@ -101,20 +91,15 @@ class OffloadWorker:
         """Ends what has moved. Returns the requests whose loads have all ended, also those that have failed."""
         self._start_stores()
         running = []
-        for run in self._runs:
-            try:
-                if not run.transfer.poll():
-                    self._cancel_late(run)
-                    running.append(run)
-                    continue
-                self._moved(run)
-            except kvmem.Error as error:
-                self._not_moved(run, error)
-            # A transfer that has failed may have work in flight, and is not used again.
-            else:
-                self._idle[run.copies[0].group, not run.request].append(run.transfer)
+        for moving in self._runs:
+            if not moving.run.ended():
+                running.append(moving)
                 continue
-            run.transfer.close()
+            if moving.run.error is None:
+                self._moved(moving)
+            else:
+                self._not_moved(moving)
+            moving.run.close()
         self._runs = running
         ended = {request for request, waiting in self._waiting.items() if not waiting.runs}
         for request in ended:
@@ -125,46 +110,31 @@ class OffloadWorker:
                 self.failed_blocks |= waiting.blocks
         return ended
 
-    def _cancel_late(self, run: _Run) -> None:
-        """Cancels a run after the timeout. It ends when the parts that have started have ended: a deadline of the run itself would end it
-        earlier, while vLLM's blocks and the slots may still be written."""
-        if not run.cancelled and time.monotonic() - run.begun > self._timeout:
-            run.cancelled = True
-            run.transfer.cancel()
-
-    def _moved(self, run: _Run) -> None:
-        size = run.transfer.info.bytes
-        if run.request:
-            self._waiting[run.request].runs -= 1
-            add(self.counters, {"loaded_blocks": len(run.copies), "loaded_bytes": size})
+    def _moved(self, moving: _Moving) -> None:
+        run, copies = moving.run, moving.copies
+        if moving.request:
+            self._waiting[moving.request].runs -= 1
+            add(self.counters, {"loaded_blocks": len(copies), "loaded_bytes": run.bytes})
             return
-        for copy, found in zip(run.copies, run.transfer.checksums()):
+        for copy, found in zip(copies, run.checksums()):
             self._report.stored[copy.group, copy.slot] = {self._rank: found}
-        add(self.counters, {"stored_blocks": len(run.copies), "stored_bytes": size})
+        add(self.counters, {"stored_blocks": len(copies), "stored_bytes": run.bytes})
 
-    def _not_moved(self, run: _Run, error: kvmem.Error) -> None:
-        if not run.request:
-            self._not_stored(run.copies)
+    def _not_moved(self, moving: _Moving) -> None:
+        run, copies = moving.run, moving.copies
+        if not moving.request:
+            self._not_stored(copies)
             return
-        waiting = self._waiting[run.request]
+        waiting = self._waiting[moving.request]
         waiting.runs -= 1
-        is_damaged = isinstance(error, kvmem.Corrupt)
-        lost = self._damaged(run.copies) if is_damaged else run.copies
+        lost = [copies[at] for at in run.lost()]
         # After any error the store's blocks are not asked for again: vLLM asks at once, and would wait for ever.
         self._report.damaged |= {(copy.group, copy.slot) for copy in lost}
-        good = len(run.copies) - len(lost)
-        size = run.transfer.info.bytes // len(run.copies) if good else 0
-        counter = "damaged_blocks" if is_damaged else "failed_loads"
+        good = len(copies) - len(lost)
+        size = run.bytes // len(copies) if good else 0
+        counter = "damaged_blocks" if run.is_damaged else "failed_loads"
         add(self.counters, {counter: len(lost), "loaded_blocks": good, "loaded_bytes": good * size})
         self._failed(waiting, [copy.block for copy in lost])
-
-    def _damaged(self, copies: list[Copy]) -> list[Copy]:
-        """Those whose bytes are not what was stored; all if that cannot be found out."""
-        try:
-            found = self._caches[copies[0].group].checksums([copy.block for copy in copies], timeout=self._timeout)
-        except kvmem.Error:
-            return copies
-        return [copy for copy, each in zip(copies, found) if each != copy.checksums[self._rank]] or copies
 
     def _failed(self, waiting: _Waiting, blocks: Sequence[int]) -> None:
         waiting.failed = True
@@ -181,15 +151,7 @@ class OffloadWorker:
 
     def close(self) -> None:
         """Waits for the copies in flight, and closes the layouts."""
-        for run in self._runs:
-            try:
-                run.transfer.cancel()
-                run.transfer.wait(self._timeout)
-            except kvmem.Error:
-                pass  # no request waits for it any more
-            run.transfer.close()
-        for idle in self._idle.values():
-            for transfer in idle:
-                transfer.close()
-        for layout in (*self._caches, *self._stores):
-            layout.close()
+        for moving in self._runs:
+            moving.run.abort()
+        for mover in self._movers:
+            mover.close()

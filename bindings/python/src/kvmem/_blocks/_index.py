@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which block is in which slot: the scheduler's index of a store, with the file beside it that the next engine reads."""
+"""Which block is in which slot: the index of a store, with the file beside it that the next engine reads.
+
+This is the place for the store of the library (src/store/) when it has functions: it replaces this module, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that engines pass as an object. A mistake is one sentence that says what to set."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+GIB = 1 << 30
+T = TypeVar("T", bound="Settings")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings that all adapters have."""
+
+    path: str | None = None
+    """Folder of the files with blocks, which the next engine reads. None: blocks are in host memory, and end with the engine."""
+    capacity_gib: float = 0.0
+    """GiB per worker for blocks, in the file or in host memory."""
+    verify: bool = True
+    """Compare the checksum of each block that is loaded."""
+    identity: str = ""
+    """Anything else that blocks depend on, such as a version of the weights: only engines with the same one share a file."""
+    timeout_seconds: float = 30.0
+    """After this time a load or store is cancelled. The blocks of a load are then computed."""
+
+
+def parse(kind: type[T], given: Mapping[str, Any], where: str) -> T:
+    """Checks the settings that an engine has at `where`."""
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    for name in given:
+        if name not in known:
+            raise ValueError(f"kvmem: {where} has {name!r}, which is no setting; known are {', '.join(known)}")
+    values: dict[str, Any] = {name: _value(name, known[name].default, value) for name, value in given.items()}
+    made = kind(**values)
+    if made.capacity_gib <= 0:
+        raise ValueError("kvmem: capacity_gib is not set: set it to the GiB that blocks may have per worker, in the file at path or in host memory")
+    if made.timeout_seconds <= 0:
+        raise ValueError(f"kvmem: timeout_seconds is {made.timeout_seconds}: set a number of seconds above 0")
+    return made
+
+
+def _value(name: str, default: object, value: object) -> object:
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise ValueError(f"kvmem: {name} is {value!r}: set true or false")
+    if isinstance(default, (int, float)):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return type(default)(value)
+        raise ValueError(f"kvmem: {name} is {value!r}: set a number")
+    if value is None and default is None:
+        return None
+    if isinstance(value, (str, os.PathLike)) and os.fspath(value):
+        return os.fspath(value)
+    raise ValueError(f"kvmem: {name} is {value!r}: set a text")
