@@ -2,6 +2,7 @@
 //! What every module may use: errors, the log, locks, threads, processes, system calls, lists, wire forms.
 
 pub(crate) mod advice;
+pub(crate) mod by_deadline;
 pub(crate) mod callback_thread;
 pub(crate) mod disposal;
 pub mod error;
@@ -27,6 +28,7 @@ pub(crate) mod thread;
 pub(crate) mod thread_pool;
 pub mod wire;
 
+pub(crate) use by_deadline::by_deadline;
 pub use error::{Cause, Error, Result, Status};
 pub(crate) use error::{ensure, error, fail};
 pub use guarded::guarded;

@@ -29,6 +29,21 @@ pub fn label(geometry: &Geometry) -> Result<Label> {
     Ok(Label { bytes: FORM.write(VERSION, &shape)?, check: ensure_same })
 }
 
+/// The shape that a label describes, as text for people.
+pub fn described(label: &[u8]) -> Result<String> {
+    let (_, Shape { arrangement, dimensions }) = FORM.read::<Shape>(label)?;
+    let numbers = [
+        ("num_layers", dimensions.num_layers),
+        ("outer_dim", dimensions.outer_dim),
+        ("page_size", dimensions.page_size),
+        ("inner_dim", dimensions.inner_dim),
+        ("num_heads", dimensions.num_heads.unwrap_or(0)),
+        ("dtype_width", dimensions.dtype_width),
+    ];
+    let numbers: Vec<_> = numbers.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    Ok(format!("{}, {}", arrangement.order, numbers.join(", ")))
+}
+
 /// Fails if a file with the label `found` does not contain the layout of the label `wanted`.
 fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
     let found = match FORM.read::<Shape>(found) {

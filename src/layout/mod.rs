@@ -13,7 +13,7 @@ mod content_identity;
 mod descriptor;
 mod extent_set;
 mod extents;
-mod fingerprint;
+pub mod fingerprint;
 mod geometry;
 mod nixl_lists;
 mod mapped;

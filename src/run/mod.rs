@@ -321,7 +321,7 @@ impl Run {
     /// Ends the run while hardware may still move its bytes and the end of that can't be detected. Intentionally leaks the
     /// objects that the run holds. Other runs into the same bytes do not begin.
     pub fn abandon(mut self, error: Error) {
-        leak::intentionally(self.held.take());
+        leak::intentionally((self.held.take(), self.verification.take()));
         self.finish_with(Err(error), MemoryUse::Unknown);
     }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A store: the index in memory and its journal. Who stores a block writes its bytes between [`Store::reserve`] and [`Store::commit`].
 
+use super::commits::Commits;
 use super::files::{Files, StoreFile};
-use super::index::{Counts, Index, Located, NewBlock, Reserved};
+use super::index::{Counts, Entry, Index, Located, NewBlock, Reserved};
 use super::journal::{Journal, Recovered};
-use super::key::Key;
+use super::key::{Key, Keys};
 use super::record::Record;
 use super::store_header::{Header, Identity};
-use crate::base::{Mutex, Result, fail, lists, log};
+use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
 
 /// When the blocks of a commit survive a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +21,19 @@ pub enum Durability {
     Strict,
 }
 
+/// What is the same for all blocks of an open store.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    pub durability: Durability,
+    /// The store evicts blocks when it needs slots. Otherwise its caller removes some.
+    pub evicts: bool,
+}
+
 pub struct Store<F> {
     files: F,
     header: Header,
-    durability: Durability,
+    policy: Policy,
+    commits: Commits,
     /// Locked before the index, and during calls of the file system.
     journal: Mutex<Pending>,
     /// Never locked during a call of the file system.
@@ -40,6 +50,8 @@ struct Pending {
 
 /// A checkpoint replaces a journal of this many records more than two for each slot.
 const LONG: u64 = 1024;
+/// Keys that are looked up while the index is locked.
+const LOOK_UPS: usize = 256;
 /// If there is no free slot, this fraction of all slots is freed, so that not each block has to wait for the journal.
 const EVICTED_FRACTION: u64 = 64;
 
@@ -47,28 +59,27 @@ impl<F: Files> Store<F> {
     /// Creates a store, or opens one with this identity. One that exists keeps its number of slots.
     ///
     /// A crash before the header is written leaves no store.
-    pub fn open_or_create(files: F, identity: &Identity, slots: u64, durability: Durability) -> Result<Self> {
+    pub fn open_or_create(files: F, identity: &Identity, slots: u64, policy: Policy) -> Result<Self> {
         if let Some(header) = Header::read(&files)? {
-            return Self::recover(files, header, identity, durability);
+            return Self::recover(files, header, identity, policy);
         }
         let (header, index) = (Header::new(identity, slots)?, Index::new(slots)?);
         // Its name is durable with those of the others. A layout treats an empty file as a new one.
         files.write(StoreFile::Blocks, 0, &[])?;
         let journal = Journal::create(&files, header.id)?;
         header.write(&files)?;
-        Ok(Self::new(files, header, durability, journal, index))
+        Ok(Self::new(files, header, policy, journal, index))
     }
 
-    /// Opens a store of this identity.
-    pub fn open(files: F, identity: &Identity, durability: Durability) -> Result<Self> {
-        match Header::read(&files)? {
-            Some(header) => Self::recover(files, header, identity, durability),
-            None => fail!(NotFound, "the folder contains no store"),
-        }
+    /// The number of slots of the store in a folder; `None` if there is no store.
+    pub fn slots_in(files: &F) -> Result<Option<u64>> {
+        Ok(Header::read(files)?.map(|header| header.slots))
     }
 
-    fn recover(files: F, header: Header, identity: &Identity, durability: Durability) -> Result<Self> {
+    fn recover(files: F, header: Header, identity: &Identity, policy: Policy) -> Result<Self> {
         header.ensure_same(identity)?;
+        // Opened before blocks are written, because the kernel reports a failed write to files that were open then.
+        files.size(StoreFile::Blocks)?;
         let mut index = Index::new(header.slots)?;
         let Recovered { mut journal, damaged } =
             Journal::recover(&files, header.id, |record| index.replay(record))?;
@@ -77,12 +88,16 @@ impl<F: Files> Store<F> {
             log!(Warn, "{damaged} records of the store's index were damaged; blocks may be missing");
             journal.checkpoint(&files, &index.records()?)?;
         }
-        Ok(Self::new(files, header, durability, journal, index))
+        Ok(Self::new(files, header, policy, journal, index))
     }
 
-    fn new(files: F, header: Header, durability: Durability, journal: Journal, index: Index) -> Self {
+    fn new(files: F, header: Header, policy: Policy, journal: Journal, index: Index) -> Self {
         let journal = Mutex::new(Pending { journal, records: Vec::new(), long: 2 * header.slots + LONG });
-        Self { files, header, durability, journal, index: Mutex::new(index) }
+        Self { files, header, policy, commits: Commits::default(), journal, index: Mutex::new(index) }
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     pub fn slots(&self) -> u64 {
@@ -90,15 +105,37 @@ impl<F: Files> Store<F> {
     }
 
     /// Notes for each key whether it is stored. Changes nothing, also not what is evicted next.
-    pub fn contains(&self, keys: &[Key], found: &mut [bool]) {
-        let index = self.index.lock();
-        keys.iter().zip(found).for_each(|(key, found)| *found = index.contains(key));
+    pub fn contains(&self, keys: Keys<'_>, mut found: impl FnMut(bool)) {
+        let mut keys = keys.iter();
+        while keys.len() > 0 {
+            // Others get their turn in a long list.
+            let index = self.index.lock();
+            keys.by_ref().take(LOOK_UPS).for_each(|key| found(index.contains(&key)));
+        }
     }
 
     /// Reserves a slot for each block; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
     /// enough free slots. Fails with BUSY, and reserves none, if that does not suffice.
     pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
+        ensure!(
+            blocks.len() as u64 <= self.slots(),
+            OutOfRange,
+            "{} blocks do not fit the {} slots of the store",
+            blocks.len(),
+            self.slots()
+        );
+        // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
         while self.index.lock().missing(blocks) > 0 && self.make_free(blocks)? {}
+        self.reserve_now(blocks)
+    }
+
+    /// The same if it has not to wait for a file; otherwise `None`.
+    pub fn reserve_free(&self, blocks: &[NewBlock]) -> Option<Vec<Option<Reserved>>> {
+        let missing = self.index.lock().missing(blocks);
+        if missing == 0 { self.reserve_now(blocks).ok() } else { None }
+    }
+
+    fn reserve_now(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
         let mut index = self.index.lock();
         let mut reserved = Vec::new();
         lists::reserve(&mut reserved, blocks.len())?;
@@ -107,11 +144,21 @@ impl<F: Files> Store<F> {
                 Ok(slot) => reserved.push(slot),
                 Err(error) => {
                     reserved.into_iter().flatten().for_each(|slot| index.abandon(slot));
-                    return Err(error);
+                    return Err(self.full(error));
                 }
             }
         }
         Ok(reserved)
+    }
+
+    fn full(&self, error: Error) -> Error {
+        if self.policy.evicts || error.status() != Status::Busy {
+            return error;
+        }
+        error!(
+            OutOfMemory,
+            "the store has no free slot; remove blocks by kvmem_store_remove, or let the store evict them with KVMEM_EVICTION_STORE"
+        )
     }
 
     /// Evicts blocks, and ends the quarantine of their slots. Returns false if none can be evicted.
@@ -121,9 +168,9 @@ impl<F: Files> Store<F> {
             let mut index = self.index.lock();
             let missing = index.missing(blocks);
             let fraction = if missing > 0 { (self.header.slots / EVICTED_FRACTION) as usize } else { 0 };
-            index.evict(missing.max(fraction))
+            if self.policy.evicts { index.evict(missing.max(fraction)) } else { Vec::new() }
         };
-        let is_freed = !evicted.is_empty();
+        let is_freed = !evicted.is_empty() || !pending.records.is_empty();
         lists::extend(&mut pending.records, evicted)?;
         self.write_pending(&mut pending)?;
         Ok(is_freed)
@@ -131,18 +178,31 @@ impl<F: Files> Store<F> {
 
     /// Makes blocks visible whose bytes were written to reserved slots, each with its CRC32C. The blocks are as durable as the mode says when
     /// it returns. If it fails, no block is visible, and the slots are free again, unless it is unknown whether their records survive.
+    ///
+    /// Commits that wait while another one is written are written together, with one sync of each file.
     pub fn commit(&self, written: Vec<(Reserved, u32)>) -> Result<()> {
+        let commit = self.commits.add(written)?;
         let mut pending = self.journal.lock();
-        let outcome = self.write_stored(&mut pending, &written);
-        let mut index = self.index.lock();
-        for (reserved, checksum) in written {
-            match outcome {
-                Ok(()) => index.publish(reserved, checksum),
-                Err(_) if pending.journal.is_usable() => index.abandon(reserved),
-                Err(_) => {}
+        self.commits.write_waiting(|written| {
+            let outcome = self.write_stored(&mut pending, &written);
+            let mut index = self.index.lock();
+            for (reserved, checksum) in written {
+                match outcome {
+                    Ok(()) => index.publish(reserved, checksum),
+                    Err(_) if pending.journal.is_usable() => index.abandon(reserved),
+                    Err(_) => {}
+                }
             }
-        }
-        outcome
+            outcome
+        });
+        drop(pending);
+        commit.outcome()
+    }
+
+    /// Commits that wait for another one.
+    #[cfg(test)]
+    pub fn waiting_commits(&self) -> usize {
+        self.commits.waiting()
     }
 
     fn write_stored(&self, pending: &mut Pending, written: &[(Reserved, u32)]) -> Result<()> {
@@ -152,7 +212,7 @@ impl<F: Files> Store<F> {
                 written.iter().filter_map(|(reserved, checksum)| index.record(reserved, *checksum)),
             )?
         };
-        if self.durability == Durability::Relaxed {
+        if self.policy.durability == Durability::Relaxed {
             return lists::extend(&mut pending.records, records);
         }
         self.write_pending(pending)?;
@@ -170,40 +230,51 @@ impl<F: Files> Store<F> {
         self.index.lock().hold_run(keys)
     }
 
-    /// Ends the use of blocks. Those with the indices in `damaged` did not have their checksum: they are removed, and their slots are not
-    /// used again.
-    pub fn release(&self, run: Vec<Located>, damaged: &[u64]) -> Result<()> {
-        {
-            let mut index = self.index.lock();
-            run.iter().for_each(|block| index.release(block));
-        }
-        if damaged.is_empty() {
-            return Ok(());
-        }
+    /// Holds some of the stored blocks from a slot on, until [`Self::release`].
+    pub fn hold_from(&self, first: u64, count: usize) -> Result<Vec<Located>> {
+        self.index.lock().hold_from(first, count)
+    }
+
+    /// Ends the use of blocks.
+    pub fn release(&self, run: Vec<Located>) {
+        let mut index = self.index.lock();
+        run.iter().for_each(|block| index.release(block));
+    }
+
+    /// Ends the use of blocks of which some did not arrive as they were stored; their indices are in `wrong`. These are removed. The slots
+    /// of those that are in `damaged`, too, are not used again.
+    pub fn release_wrong(&self, run: Vec<Located>, wrong: &[u64], damaged: &[u64]) -> Result<()> {
         self.record(|index| {
-            let found = damaged.iter().filter_map(|at| run.get(*at as usize));
-            lists::collect(found.filter_map(|block| index.retire(block)))
+            // Under the same lock, so that no slot has another block before it is retired.
+            run.iter().for_each(|block| index.release(block));
+            let found = wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (at, block)));
+            lists::collect(found.filter_map(|(at, block)| match damaged.binary_search(at) {
+                Ok(_) => index.retire(block),
+                Err(_) => index.forget(block),
+            }))
         })
     }
 
-    /// Removes a block. Returns false if the key is not stored. Fails with BUSY while the block is read.
-    pub fn remove(&self, key: &Key) -> Result<bool> {
-        let mut is_removed = false;
+    /// Removes blocks. Returns how many were stored. Fails with BUSY, and removes none, while one of them is read.
+    pub fn remove(&self, keys: &[Key]) -> Result<u64> {
+        let mut removed = 0;
         self.record(|index| {
-            let record = index.remove(key)?;
-            is_removed = record.is_some();
-            lists::collect(record)
+            let records = index.remove(keys)?;
+            removed = records.len() as u64;
+            Ok(records)
         })?;
-        Ok(is_removed)
+        Ok(removed)
     }
 
-    /// Protects a block from eviction, or no longer. Returns false if it is not stored.
-    pub fn pin(&self, key: &Key, is_pinned: bool) -> bool {
-        self.index.lock().pin(key, is_pinned)
+    /// Protects blocks from eviction, or no longer. Returns how many are stored.
+    pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> u64 {
+        let mut index = self.index.lock();
+        keys.iter().map(|key| u64::from(index.pin(&key, is_pinned))).sum()
     }
 
-    pub fn keys(&self) -> Result<Vec<Key>> {
-        self.index.lock().keys()
+    /// Passes the stored blocks from a slot on to `take`, in the order of their slots, at most so many.
+    pub fn list(&self, first: u64, count: usize, take: impl FnMut(Entry)) {
+        self.index.lock().entries(first).take(count).for_each(take);
     }
 
     pub fn counts(&self) -> Counts {
@@ -222,7 +293,7 @@ impl<F: Files> Store<F> {
     }
 
     fn syncs(&self) -> bool {
-        self.durability != Durability::None
+        self.policy.durability != Durability::None
     }
 
     /// Changes the index, and has the change in the journal when the mode requires it.
@@ -230,7 +301,7 @@ impl<F: Files> Store<F> {
         let mut pending = self.journal.lock();
         let records = change(&mut self.index.lock())?;
         lists::extend(&mut pending.records, records)?;
-        match self.durability {
+        match self.policy.durability {
             Durability::Relaxed => Ok(()),
             Durability::None | Durability::Strict => self.write_pending(&mut pending),
         }

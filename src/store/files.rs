@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of a store: those of a folder, or what a test has instead of them.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::base::file_limit::FileSizeSignal;
-use crate::base::{Error, LocalFd, Mutex, Result, Status, ensure, fail, retried};
-use crate::region::file_lock::FileLock;
+use crate::base::{Cause, Error, LocalFd, Mutex, Result, ensure, error, fail, log, retried};
+use crate::region::file_lock::{FileLock, is_locked};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreFile {
@@ -54,16 +54,17 @@ pub trait Files {
     fn sync_folder(&self) -> Result<()>;
 }
 
-/// The folder of a store, for its writer: no other process, nor another open in this one, has it meanwhile.
+/// The folder of a store. With the lock of its writer, no other process, nor another open in this one, has that meanwhile.
 pub struct StoreFolder {
     path: PathBuf,
     folder: OwnedFd,
     /// Open as long as the store, because the kernel reports a failed write to files that were open when it failed.
     open: Mutex<Vec<(StoreFile, Arc<OwnedFd>)>>,
-    _writer: FileLock,
+    /// `None` if it is only read.
+    writer: Option<FileLock>,
 }
 
-/// The file that the writer of a store locks, and the byte of it.
+/// The file that the writer of a store locks, and the byte of it. Its content is the id of the writer's process, for messages.
 const WRITER: &str = "writer";
 const WRITER_BYTE: u64 = 0;
 const PERMISSIONS: Mode = Mode::from_raw_mode(0o666);
@@ -81,13 +82,43 @@ impl StoreFolder {
         let lock = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let lock = LocalFd::open(|| retried::openat(&folder, WRITER, lock, PERMISSIONS)).map_err(doing)?;
         let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
-            Some(crate::base::Cause::Errno(libc::EAGAIN | libc::EACCES)) => Error::new(
-                Status::Busy,
-                format!("the store {} has a writer, in this process or in another", path.display()),
+            Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
+                Busy,
+                "the store {} is open for writing in {}; destroy it there first",
+                path.display(),
+                writer_in(&folder).unwrap_or_else(|| "another process".into())
             ),
             _ => error.context(format!("lock the store {}", path.display())),
         })?;
-        Ok(Self { path: path.into(), folder, open: Mutex::default(), _writer: writer })
+        note_process(writer.file(), &std::process::id().to_string()).map_err(doing)?;
+        Ok(Self { path: path.into(), folder, open: Mutex::default(), writer: Some(writer) })
+    }
+
+    /// Opens a folder that exists, for reading its files.
+    pub fn read_only(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = retried::open(path, flags, Mode::empty())
+            .map_err(|errno| Error::errno(format!("open the store {}", path.display()), errno))?;
+        Ok(Self { path: path.into(), folder, open: Mutex::default(), writer: None })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The process that has the store open for writing; `None` if there is none.
+    pub fn writer(&self) -> Option<String> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = retried::openat(&self.folder, WRITER, flags, Mode::empty()).ok()?;
+        let is_locked = is_locked(file.as_fd(), WRITER_BYTE).unwrap_or(false);
+        is_locked.then(|| writer_in(&self.folder).unwrap_or_else(|| "a process".into()))
+    }
+
+    /// When a file was changed last, in seconds since 1970; `None` if it does not exist.
+    pub fn changed(&self, file: StoreFile) -> Result<Option<i64>> {
+        let Some(opened) = self.opened(file, false)? else { return Ok(None) };
+        let stat = retried::fstat(&*opened).map_err(|errno| self.failed("get the age of", file, errno))?;
+        Ok(Some(stat.st_mtime as i64))
     }
 
     fn failed(&self, doing: &str, file: StoreFile, errno: Errno) -> Error {
@@ -100,7 +131,8 @@ impl StoreFolder {
         if let Some((_, opened)) = open.iter().find(|(name, _)| *name == file) {
             return Ok(Some(opened.clone()));
         }
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let access = if self.writer.is_some() { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let flags = if create { flags | OFlags::CREATE } else { flags };
         match retried::openat(&self.folder, file.name(), flags, PERMISSIONS) {
             Ok(opened) => {
@@ -117,6 +149,40 @@ impl StoreFolder {
         let found = self.opened(file, false)?;
         found.ok_or_else(|| self.failed("open", file, Errno::NOENT))
     }
+}
+
+impl Drop for StoreFolder {
+    fn drop(&mut self) {
+        // A later message names no process that has left.
+        if let Some(writer) = &self.writer
+            && let Err(errno) = note_process(writer.file(), "")
+        {
+            log!(Warn, "remove the id of this process from the store {}: {errno}", self.path.display());
+        }
+    }
+}
+
+/// Writes the id of the writer's process to the locked file.
+fn note_process(file: BorrowedFd<'_>, id: &str) -> std::result::Result<(), Errno> {
+    let _limit_reports_itself = FileSizeSignal::block();
+    retried::ftruncate(file, 0)?;
+    if !id.is_empty() {
+        retried::pwrite(file, id.as_bytes(), 0).map(drop)?;
+    }
+    Ok(())
+}
+
+/// The process that the locked file names.
+fn writer_in(folder: &OwnedFd) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = retried::openat(folder, WRITER, flags, Mode::empty()).ok()?;
+    let mut text = [0; 16];
+    let size = retried::pread(&file, &mut text, 0).ok()?;
+    let id: u32 = str::from_utf8(&text[..size]).ok()?.parse().ok()?;
+    Some(match id == std::process::id() {
+        true => "this process".to_string(),
+        false => format!("process {id}"),
+    })
 }
 
 impl Files for StoreFolder {

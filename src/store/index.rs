@@ -55,6 +55,17 @@ pub struct Counts {
     pub hits: u64,
     pub misses: u64,
     pub evicted: u64,
+    /// Blocks whose bytes could not be read, or were not those that were stored.
+    pub damaged: u64,
+}
+
+/// A stored block, for a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub slot: u32,
+    pub block: NewBlock,
+    pub checksum: u32,
+    pub is_pinned: bool,
 }
 
 enum Slot {
@@ -232,12 +243,23 @@ impl Index {
         slot.and_then(|slot| self.change(slot, |stored| stored.is_pinned = is_pinned)).is_some()
     }
 
-    /// Removes a block; its slot is in quarantine then. Returns the record of it; `None` if the key is not stored.
-    pub fn remove(&mut self, key: &Key) -> Result<Option<Record>> {
-        let Some(slot) = self.stored.get(key).copied() else { return Ok(None) };
-        let is_held = matches!(&self.slots[slot as usize], Slot::Stored(stored) if stored.holds > 0);
-        ensure!(!is_held, Busy, "block {key:?} is being read");
-        Ok(Some(self.remove_slot(slot)))
+    /// Removes blocks; their slots are in quarantine then. Returns the records of those that are stored. Removes none if one is read.
+    pub fn remove(&mut self, keys: &[Key]) -> Result<Vec<Record>> {
+        for key in keys {
+            let is_held = self.stored.get(key).is_some_and(|slot| self.is_held(*slot));
+            ensure!(!is_held, Busy, "block {key:?} is being read; wait for the end of its get");
+        }
+        let mut records = Vec::new();
+        lists::reserve(&mut records, keys.len())?;
+        for key in keys {
+            let slot = self.stored.get(key).copied();
+            records.extend(slot.map(|slot| self.remove_slot(slot)));
+        }
+        Ok(records)
+    }
+
+    fn is_held(&self, slot: u32) -> bool {
+        matches!(&self.slots[slot as usize], Slot::Stored(stored) if stored.holds > 0)
     }
 
     fn remove_slot(&mut self, slot: u32) -> Record {
@@ -264,8 +286,15 @@ impl Index {
         matches!(self.slots.get(slot as usize), Some(Slot::Stored(_))).then(|| {
             self.take(slot);
             self.set_retired(slot);
+            self.counts.damaged += 1;
             Record::Retired { slot: slot.into() }
         })
+    }
+
+    /// Removes a block that did not arrive as it was stored, although its slot has the right bytes, unless another caller reads it.
+    pub fn forget(&mut self, &Located { slot, .. }: &Located) -> Option<Record> {
+        let is_stored = matches!(self.slots.get(slot as usize), Some(Slot::Stored(_)));
+        (is_stored && !self.is_held(slot)).then(|| self.remove_slot(slot))
     }
 
     /// Frees the slots in quarantine: the records of their removal are in the journal.
@@ -296,9 +325,23 @@ impl Index {
         Ok(retired)
     }
 
-    /// The keys of all blocks.
-    pub fn keys(&self) -> Result<Vec<Key>> {
-        lists::collect(self.stored.keys().copied())
+    /// The stored blocks from a slot on, in the order of their slots.
+    pub fn entries(&self, first: u64) -> impl Iterator<Item = Entry> {
+        let first = self.slots.len().min(usize::try_from(first).unwrap_or(usize::MAX));
+        self.slots[first..].iter().zip(first as u32..).filter_map(|(state, slot)| {
+            let Slot::Stored(Stored { block, checksum, is_pinned, .. }) = state else { return None };
+            Some(Entry { slot, block: *block, checksum: *checksum, is_pinned: *is_pinned })
+        })
+    }
+
+    /// Holds some of the stored blocks from a slot on. This is no use of them: nothing changes in the order of eviction.
+    pub fn hold_from(&mut self, first: u64, count: usize) -> Result<Vec<Located>> {
+        let found = self.entries(first).take(count);
+        let found = lists::collect(found.map(|Entry { slot, checksum, .. }| Located { slot, checksum }))?;
+        for Located { slot, .. } in &found {
+            self.change(*slot, |stored| stored.holds += 1);
+        }
+        Ok(found)
     }
 
     pub fn counts(&self) -> Counts {

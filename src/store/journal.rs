@@ -72,6 +72,21 @@ impl Journal {
     pub fn recover(
         files: &impl Files,
         store: [u8; 16],
+        replay: impl FnMut(Record) -> Result<()>,
+    ) -> Result<Recovered> {
+        let recovered = Self::read(files, store, replay)?;
+        let end = offset(recovered.journal.next);
+        if files.size(StoreFile::Journal)?.is_some_and(|size| size > end) {
+            files.set_size(StoreFile::Journal, end)?;
+            files.sync(StoreFile::Journal)?;
+        }
+        Ok(recovered)
+    }
+
+    /// The same without a change of the file.
+    pub fn read(
+        files: &impl Files,
+        store: [u8; 16],
         mut replay: impl FnMut(Record) -> Result<()>,
     ) -> Result<Recovered> {
         let Some(size) = files.size(StoreFile::Journal)? else {
@@ -112,11 +127,6 @@ impl Journal {
                 }
                 sequence += 1;
             }
-        }
-        let end = offset(journal.next);
-        if size > end {
-            files.set_size(StoreFile::Journal, end)?;
-            files.sync(StoreFile::Journal)?;
         }
         Ok(Recovered { journal, damaged })
     }

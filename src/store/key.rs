@@ -20,19 +20,51 @@ pub struct Key {
 
 impl Key {
     pub fn new(bytes: &[u8]) -> Result<Self> {
+        Self::ensure_size(bytes.len())?;
+        Ok(Self::padded(bytes))
+    }
+
+    fn ensure_size(size: usize) -> Result<()> {
         ensure!(
-            (MIN..=MAX).contains(&bytes.len()),
+            (MIN..=MAX).contains(&size),
             InvalidArgument,
-            "a key has {} bytes, it must have {MIN} to {MAX}; use a hash of what is shorter or longer",
-            bytes.len()
+            "a key has {size} bytes, it must have {MIN} to {MAX}; use a hash of what is shorter or longer"
         );
+        Ok(())
+    }
+
+    /// From bytes whose number was checked.
+    fn padded(bytes: &[u8]) -> Self {
         let mut padded = [0; MAX];
         padded[..bytes.len()].copy_from_slice(bytes);
-        Ok(Self { bytes: padded, size: bytes.len() as u8 })
+        Self { bytes: padded, size: bytes.len() as u8 }
     }
 
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.size.into()]
+    }
+}
+
+/// Keys of one size, one after the other.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    bytes: &'a [u8],
+    size: usize,
+}
+
+impl<'a> Keys<'a> {
+    /// Fails if the keys are too short or too long.
+    pub fn new(bytes: &'a [u8], size: usize) -> Result<Self> {
+        Key::ensure_size(size)?;
+        Ok(Self { bytes, size })
+    }
+
+    pub fn count(&self) -> usize {
+        self.bytes.len() / self.size
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Key> + use<'a> {
+        self.bytes.chunks_exact(self.size).map(Key::padded)
     }
 }
 

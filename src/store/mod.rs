@@ -10,6 +10,8 @@
 //!   Nothing is written to it, so that no record that a crash leaves names a slot with the bytes of another key.
 
 mod block_store;
+mod commits;
+mod description;
 mod files;
 mod index;
 mod journal;
@@ -19,8 +21,9 @@ mod store_header;
 #[cfg(test)]
 mod tests;
 
-pub use block_store::{Durability, Store};
+pub use block_store::{Durability, Policy, Store};
+pub use description::describe;
 pub use files::{Files, StoreFile, StoreFolder};
-pub use index::{Counts, Located, NewBlock, Reserved};
-pub use key::Key;
+pub use index::{Counts, Entry, Located, NewBlock, Reserved};
+pub use key::{Key, Keys};
 pub use store_header::Identity;

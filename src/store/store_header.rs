@@ -42,9 +42,9 @@ pub struct Header {
     /// Random: it distinguishes the journal from that of another store.
     pub id: [u8; 16],
     pub slots: u64,
-    values: Vec<(String, ContentIdentity)>,
+    pub(super) values: Vec<(String, ContentIdentity)>,
     #[serde(with = "serde_bytes")]
-    layout: Vec<u8>,
+    pub(super) layout: Vec<u8>,
 }
 
 impl Header {
@@ -119,7 +119,7 @@ impl Header {
         ensure!(
             different.is_empty(),
             InvalidArgument,
-            "the store has blocks of another identity: {}; use the store of this identity, or create one",
+            "the store has blocks of another identity: {}; open the store of this identity, or create one in another folder",
             different.join(", ")
         );
         (wanted.layout.check)(&self.layout, &wanted.layout.bytes)

@@ -6,6 +6,7 @@
 mod layout_pair;
 mod log_lines;
 mod prepared_pairs;
+pub mod stored;
 pub mod transfer_request;
 pub mod verify;
 
@@ -24,13 +25,14 @@ pub use crate::run::method::TransferMethod;
 pub use crate::run::queue::{EntryKind, OpenQueue, Queue, QueueEntry};
 pub use crate::run::reports::Reports;
 pub use transfer_request::{Step, TransferRequest};
+use verify::Verification;
 pub use verify::checksum;
 
 use crate::engine::runs::Runs;
 use crate::engine::{explain, select};
 use crate::plan::PlannedBlocks;
 use crate::plan::overlap::Placed;
-use crate::run::{Ticket, Unreleased};
+use crate::run::{Ticket, Unreleased, Verify};
 use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
@@ -52,6 +54,8 @@ pub struct Transfer {
     captured: Mutex<Vec<Arc<PreparedPairs>>>,
     /// Memory for the blocks of the next list of pairs.
     spare: Mutex<Option<Arc<PlannedBlocks>>>,
+    /// It has one run, which was started when it was created.
+    is_single: bool,
 }
 
 impl Transfer {
@@ -75,7 +79,24 @@ impl Transfer {
             submitting: Mutex::default(),
             captured: Mutex::default(),
             spare: Mutex::default(),
+            is_single: false,
         })
+    }
+
+    /// Creates a transfer and starts its only run. `followed` makes from the check of its blocks what is done after they have moved.
+    fn start_single(
+        [source, destination]: [&Arc<Layout>; 2],
+        request: TransferRequest<'_>,
+        step: Step<'_>,
+        followed: impl FnOnce(Option<Arc<Verification>>) -> Arc<dyn Verify>,
+    ) -> Result<Self> {
+        let mut transfer = Self::create(source, destination, request)?;
+        transfer.replace(step)?;
+        let prepared = transfer.prepared()?;
+        let verification = followed(prepared.verification.clone());
+        prepared.engine.submit(transfer.reserve(&prepared)?.verified_by(verification))?;
+        transfer.is_single = true;
+        Ok(transfer)
     }
 
     /// Prepares the blocks of the next run; moves nothing. If that fails, the transfer keeps the blocks that it had.
@@ -103,6 +124,7 @@ impl Transfer {
     }
 
     fn submit_prepared_on(&self, stream: CallerStream) -> Result<()> {
+        self.ensure_repeatable()?;
         let prepared = self.prepared()?;
         let checked = prepared.check_stream(stream);
         if let Ok(Some(_capture)) = &checked {
@@ -121,6 +143,7 @@ impl Transfer {
     /// Locks the transfer for a submission. Fails if a run is in flight. Waits for another thread that submits while none is: its
     /// run may have ended within its call, and the end was reported before the call returns.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
+        self.ensure_repeatable()?;
         let turn = match self.submitting.try_lock() {
             Some(turn) => turn,
             None => {
@@ -136,6 +159,15 @@ impl Transfer {
         }
         // Before all other checks: while memory is in use, the caller learns that, whatever else has happened.
         self.runs.ensure_idle().map(|()| turn)
+    }
+
+    fn ensure_repeatable(&self) -> Result<()> {
+        ensure!(
+            !self.is_single,
+            InvalidState,
+            "the transfer belongs to the blocks of one kvmem_store_put or kvmem_store_get; call that for others"
+        );
+        Ok(())
     }
 
     /// Starts a run by a call, after preparing other blocks if there are some.

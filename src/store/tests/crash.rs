@@ -28,11 +28,11 @@ fn script(image: Image, before: Expected, steps: usize, omitted: Omitted, random
         let number = random.below(16) as u64;
         versions += 1;
         match random.below(8) {
-            0 => drop(store.remove(&key(number)).unwrap()),
+            0 => drop(store.remove(&[key(number)]).unwrap()),
             1 if store.counts().retired < 2 => {
                 let run = store.hold_run(&[key(number)]).unwrap();
                 let damaged: &[u64] = if run.is_empty() { &[] } else { &[0] };
-                store.release(run, damaged).unwrap();
+                store.release_wrong(run, damaged, damaged).unwrap();
             }
             _ => {
                 let parent = number.checked_sub(1);

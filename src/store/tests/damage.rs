@@ -14,7 +14,7 @@ fn filled() -> RecordedFiles {
     for number in 0..6 {
         put(&store, &files, &[(number, None, 1)]).unwrap();
     }
-    store.remove(&key(2)).unwrap();
+    store.remove(&[key(2)]).unwrap();
     files
 }
 
@@ -94,17 +94,17 @@ fn a_store_without_space_for_once_is_used_further() {
 #[test]
 fn a_store_of_another_identity_is_named_with_both_values() {
     let files = filled();
-    let error = Store::open(files.clone(), &identity("qwen"), Durability::Strict).err().unwrap();
+    let error = Store::open_or_create(files.clone(), &identity("qwen"), SLOTS, policy(Durability::Strict))
+        .err()
+        .unwrap();
     assert_eq!(error.status(), Status::InvalidArgument);
     assert!(error.message().contains("model is 'llama' in the store and 'qwen' here"), "{error}");
     assert!(!error.message().contains("dtype"), "{error}");
     let label = crate::region::Label { bytes: Vec::new(), check: |_, _| Ok(()) };
     let other = Identity::new(&[("model", b"llama")], label.clone()).unwrap();
-    let error = Store::open(files, &other, Durability::Strict).err().unwrap();
+    let error = Store::open_or_create(files, &other, SLOTS, policy(Durability::Strict)).err().unwrap();
     assert!(error.message().contains("dtype is 'bf16' in the store and missing here"), "{error}");
     assert!(Identity::new(&[("a", b"1"), ("a", b"2")], label).is_err());
-    let none = Store::open(RecordedFiles::empty(), &identity("llama"), Durability::Strict).err().unwrap();
-    assert_eq!(none.status(), Status::NotFound);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn held_and_pinned_blocks_stay() {
     (0..3).for_each(|number| put(&mut index, number, None));
     assert!(index.pin(&key(0), true) && !index.pin(&key(7), true));
     let held = index.hold_run(&[key(1)]).unwrap();
-    assert_eq!(index.remove(&key(1)).unwrap_err().status(), crate::base::Status::Busy);
+    assert_eq!(index.remove(&[key(1)]).unwrap_err().status(), crate::base::Status::Busy);
     assert_eq!(evicted(&mut index), [2]);
     held.iter().for_each(|block| index.release(block));
     index.pin(&key(0), false);
@@ -70,7 +70,7 @@ fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
     index.publish(reserved, 1);
     assert!(index.reserve(block).unwrap().is_none());
     put(&mut index, 2, None);
-    assert!(index.remove(&key(1)).unwrap().is_some());
+    assert_eq!(index.remove(&[key(1), key(1)]).unwrap().len(), 1);
     assert!(index.reserve(block).is_err(), "its slot is in quarantine");
     index.end_quarantine();
     let again = index.reserve(block).unwrap().unwrap();

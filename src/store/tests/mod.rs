@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stores on recorded files: crashes, failures of each call, damage.
 
+mod commits;
 mod crash;
 mod damage;
 mod index;
 mod recorded;
 
-use super::{Durability, Identity, Key, NewBlock, Store};
+use super::{Durability, Identity, Key, Keys, NewBlock, Policy, Store};
 use crate::base::Result;
 use crate::region::Label;
 use recorded::RecordedFiles;
@@ -34,8 +35,12 @@ pub fn bytes(number: u64, version: u64) -> Vec<u8> {
     (0..BLOCK).map(next).collect()
 }
 
+pub fn policy(durability: Durability) -> Policy {
+    Policy { durability, evicts: true }
+}
+
 pub fn open(files: &RecordedFiles, durability: Durability) -> Result<Store<RecordedFiles>> {
-    Store::open_or_create(files.clone(), &identity("llama"), SLOTS, durability)
+    Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy(durability))
 }
 
 /// Stores blocks, each with its parent, as a transfer would. Returns the numbers of those that were written.
@@ -61,9 +66,9 @@ pub fn put(
 }
 
 pub fn has(store: &Store<RecordedFiles>, number: u64) -> bool {
-    let mut found = [false];
-    store.contains(&[key(number)], &mut found);
-    found[0]
+    let mut found = false;
+    store.contains(Keys::new(key(number).bytes(), 32).unwrap(), |is_stored| found = is_stored);
+    found
 }
 
 /// The bytes that the store has under a key, and whether they have their checksum.
@@ -74,6 +79,6 @@ pub fn get(store: &Store<RecordedFiles>, files: &RecordedFiles, number: u64) -> 
         let is_whole = crc32c::crc32c(&bytes) == located.checksum();
         (bytes, is_whole)
     });
-    store.release(run, &[]).unwrap();
+    store.release(run);
     found
 }

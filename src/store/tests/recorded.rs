@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::BLOCK;
-use crate::base::{Error, Mutex, Result};
+use crate::base::{Condvar, Error, Mutex, Result};
 use crate::store::{Files, StoreFile};
 
 const SECTOR: usize = 512;
@@ -44,6 +45,44 @@ struct State {
     /// The call with this number fails with the error, and all later ones if it is set so.
     failure: Option<(usize, Errno, bool)>,
     calls: usize,
+    /// The next sync of this file waits.
+    held: Option<(StoreFile, Arc<HeldSync>)>,
+}
+
+/// A sync that waits until it is released.
+#[derive(Default)]
+pub struct HeldSync {
+    /// Whether it has begun, and whether it may end.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl HeldSync {
+    /// Waits until the sync has begun.
+    pub fn wait(&self) {
+        self.until(|state| state.0);
+    }
+
+    pub fn release(&self) {
+        self.change(|state| state.1 = true);
+    }
+
+    fn hold(&self) {
+        self.change(|state| state.0 = true);
+        self.until(|state| state.1);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut (bool, bool))) {
+        change(&mut self.state.lock());
+        self.changed.notify_all();
+    }
+
+    fn until(&self, is_met: impl Fn(&(bool, bool)) -> bool) {
+        let mut state = self.state.lock();
+        while !is_met(&state) {
+            state = self.changed.wait_timeout(state, Duration::from_secs(60)).0;
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -144,7 +183,8 @@ impl Image {
 
 impl RecordedFiles {
     pub fn new(image: Image, omitted: Omitted) -> Self {
-        let state = State { now: image, operations: Vec::new(), omitted, failure: None, calls: 0 };
+        let state =
+            State { now: image, operations: Vec::new(), omitted, failure: None, calls: 0, held: None };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -173,6 +213,13 @@ impl RecordedFiles {
     pub fn fail(&self, after: usize, errno: Errno, for_ever: bool) {
         let mut state = self.0.lock();
         state.failure = Some((state.calls + after, errno, for_ever));
+    }
+
+    /// Holds the next sync of a file.
+    pub fn hold_sync(&self, file: StoreFile) -> Arc<HeldSync> {
+        let held = Arc::new(HeldSync::default());
+        self.0.lock().held = Some((file, held.clone()));
+        held
     }
 
     pub fn change(&self, file: StoreFile, change: impl FnOnce(&mut Vec<u8>)) {
@@ -271,6 +318,11 @@ impl Files for RecordedFiles {
 
     fn sync(&self, file: StoreFile) -> Result<()> {
         let mut state = self.0.lock();
+        if let Some((_, held)) = state.held.take_if(|(held, _)| *held == file) {
+            drop(state);
+            held.hold();
+            state = self.0.lock();
+        }
         state.call()?;
         let found = state.existing(file)?;
         if state.omitted != Omitted::Sync(file) {

@@ -6,7 +6,7 @@ mod copied;
 mod differences;
 mod elements;
 pub mod gpu;
-mod host;
+pub(super) mod host;
 mod moved_list;
 mod tokens;
 

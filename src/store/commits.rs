@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commits that wait for the journal. Who gets the journal writes all that wait by then, so that they share its syncs.
+
+use std::sync::Arc;
+
+use super::index::Reserved;
+use crate::base::{Error, Mutex, Result, Status, lists};
+
+/// Slots that were written, each with the CRC32C of its bytes.
+type Written = Vec<(Reserved, u32)>;
+
+#[derive(Default)]
+pub struct Commits(Mutex<Vec<Arc<Commit>>>);
+
+/// A commit of one caller.
+pub struct Commit(Mutex<State>);
+
+enum State {
+    Waiting(Written),
+    Done(Result<()>),
+}
+
+impl Commits {
+    pub fn add(&self, written: Written) -> Result<Arc<Commit>> {
+        let commit = Arc::new(Commit(Mutex::new(State::Waiting(written))));
+        lists::push(&mut self.0.lock(), commit.clone())?;
+        Ok(commit)
+    }
+
+    /// Writes all that wait by one call of `write`, if there are any. All of them have its outcome. The caller has the lock of the journal:
+    /// a commit that another thread has taken is done when this thread gets that lock.
+    pub fn write_waiting(&self, write: impl FnOnce(Written) -> Result<()>) {
+        let waiting = std::mem::take(&mut *self.0.lock());
+        let mut all = Vec::new();
+        for commit in &waiting {
+            if let State::Waiting(written) = &mut *commit.0.lock() {
+                all.append(written);
+            }
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let outcome = write(all);
+        for commit in waiting {
+            *commit.0.lock() = State::Done(outcome.clone());
+        }
+    }
+
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+impl Commit {
+    /// After the journal was locked and unlocked.
+    pub fn outcome(&self) -> Result<()> {
+        match &*self.0.lock() {
+            State::Done(outcome) => outcome.clone(),
+            State::Waiting(_) => Err(Error::new(Status::Panic, "the commit ended before it was written")),
+        }
+    }
+}

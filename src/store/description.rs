@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a store is and contains, as text for people. Reads the files of a store that may be in use, and changes nothing.
+
+use std::path::Path;
+
+use super::files::{StoreFile, StoreFolder};
+use super::index::Index;
+use super::journal::Journal;
+use super::store_header::Header;
+use crate::base::{Count, Result, error};
+use crate::layout::fingerprint;
+
+pub fn describe(path: &Path) -> Result<String> {
+    let files = StoreFolder::read_only(path)?;
+    let header = Header::read(&files)?
+        .ok_or_else(|| error!(NotFound, "the folder {} contains no store", path.display()))?;
+    let mut index = Index::new(header.slots)?;
+    let read = Journal::read(&files, header.id, |record| index.replay(record))
+        .map_err(|error| error.context(format!("read the store {}", path.display())))?;
+    let counts = index.counts();
+    let percent = counts.stored * 100 / counts.slots.max(1);
+    let mut lines = vec![
+        ("store", path.display().to_string()),
+        ("writer", files.writer().unwrap_or_else(|| "none".into())),
+    ];
+    lines.extend(header.values.iter().map(|(name, value)| ("identity", format!("{name} is {value}"))));
+    lines.extend([
+        ("layout", fingerprint::described(&header.layout)?),
+        ("occupancy", format!("{} of {}, {percent} %", counts.stored, Count(counts.slots, "slot"))),
+        ("created", age(&files, StoreFile::Header)?),
+        ("changed", age(&files, StoreFile::Journal)?),
+        ("index", Count(read.journal.records(), "record").to_string()),
+        (
+            "damage",
+            format!("{}, {}", Count(counts.retired, "slot"), Count(read.damaged, "record of the index")),
+        ),
+    ]);
+    Ok(lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect())
+}
+
+/// How long ago a file was changed. A clock that was set back shows 0.
+fn age(files: &StoreFolder, file: StoreFile) -> Result<String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    let changed = files.changed(file)?.unwrap_or(0).max(0) as u64;
+    let seconds = now.saturating_sub(changed);
+    Ok(match seconds {
+        0..120 => format!("{} ago", Count(seconds, "second")),
+        120..7200 => format!("{} minutes ago", seconds / 60),
+        7200..172_800 => format!("{} hours ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86400),
+    })
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opening and creating stores.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::OpenStore;
+use super::checkpoints::Checkpoints;
+use crate::base::paths::absolute;
+use crate::base::{Mutex, Result, Status, by_deadline, ensure, error};
+use crate::layout::fingerprint;
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
+use crate::region::{DirectIo, DiskConfig, OpenMode};
+use crate::store::{Durability, Identity, Policy, Store, StoreFile, StoreFolder};
+
+/// The store to open, or to create.
+#[derive(Clone)]
+pub struct OpenConfig {
+    /// Its folder.
+    pub path: PathBuf,
+    /// The shape of its blocks. The number of blocks is that of the slots; 0 for that of the store, or what `max_size` has space for.
+    pub dimensions: Dimensions,
+    pub arrangement: Arrangement,
+    /// Names and values of its identity.
+    pub values: Vec<(String, Vec<u8>)>,
+    /// Bytes of all slots of a new store; 0 if the number of slots is given.
+    pub max_size: u64,
+    pub direct_io: DirectIo,
+    /// Fail if there is no store.
+    pub must_exist: bool,
+    pub policy: Policy,
+    /// How often a store with relaxed durability becomes durable.
+    pub interval: Duration,
+}
+
+impl OpenStore {
+    /// Opens a store, or creates it. If it is late, the store is closed when it is open.
+    pub fn open(config: OpenConfig, deadline: Option<Instant>) -> Result<Arc<Self>> {
+        let config = OpenConfig { path: absolute(&config.path)?, ..config };
+        let doing = format!("open the store {}", config.path.display());
+        by_deadline(deadline, &doing, move || open(&config))
+    }
+}
+
+fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
+    let named =
+        |error: crate::base::Error| error.context(format!("open the store {}", config.path.display()));
+    let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
+    ensure_slots_are_contiguous(&one)?;
+    let files = StoreFolder::open(&config.path)?;
+    let existing = Store::slots_in(&files).map_err(named)?;
+    ensure!(
+        existing.is_some() || !config.must_exist,
+        NotFound,
+        "the folder {} contains no store; open it without KVMEM_DISK_OPEN_EXISTING to create one",
+        config.path.display()
+    );
+    let num_blocks = match (existing, config.dimensions.num_blocks) {
+        (Some(slots), 0) => slots,
+        (None, 0) => config.max_size / one.block_stride(),
+        (_, given) => given,
+    };
+    ensure!(
+        num_blocks > 0,
+        InvalidArgument,
+        "max_size is {}, less than the {} bytes of a slot; set it, or num_blocks, to the size of the new store",
+        config.max_size,
+        one.block_stride()
+    );
+    let dimensions = Dimensions { num_blocks, ..config.dimensions.clone() };
+    let geometry = Geometry::new(dimensions, config.arrangement)?;
+    let values: Vec<_> =
+        config.values.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+    let identity = Identity::new(&values, fingerprint::label(&geometry)?)?;
+    let store = Store::open_or_create(files, &identity, num_blocks, config.policy).map_err(named)?;
+    let layout = layout(config, geometry, store.counts().stored > 0).map_err(named)?;
+    let is_relaxed = config.policy.durability == Durability::Relaxed;
+    let mut failure = None;
+    let opened = Arc::new_cyclic(|opened: &Weak<OpenStore>| {
+        let opened = opened.clone();
+        // If this thread is the last holder, the store ends on it.
+        let flush = move || opened.upgrade().map(|store| store.store.flush());
+        let checkpoints = is_relaxed.then(|| Checkpoints::start(config.interval, flush));
+        let checkpoints = checkpoints.transpose().unwrap_or_else(|error| {
+            failure = Some(error);
+            None
+        });
+        OpenStore { store, layout, checked: Mutex::default(), _checkpoints: checkpoints }
+    });
+    failure.map_or(Ok(opened), |error| Err(named(error)))
+}
+
+/// Each slot is one range of the file, so that a block is one read.
+fn ensure_slots_are_contiguous(geometry: &Geometry) -> Result<()> {
+    let outermost = geometry.axes_by_stride().first().copied();
+    ensure!(
+        geometry.num_regions() == 1
+            && (outermost == Some(Axis::Block) || geometry.order().to_string().starts_with('B')),
+        InvalidArgument,
+        "the order of a store is {}, and it must begin with B, so that a slot is one range of the file; use BLONHC",
+        geometry.order()
+    );
+    Ok(())
+}
+
+/// The layout in the file of blocks. A crash while the store was created may have left that empty, which is not possible once it has
+/// blocks.
+fn layout(config: &OpenConfig, geometry: Geometry, has_blocks: bool) -> Result<Arc<Layout>> {
+    let disk = DiskConfig {
+        path: Some(config.path.join(StoreFile::Blocks.name())),
+        direct_io: config.direct_io,
+        opening: if has_blocks { OpenMode::Existing } else { OpenMode::OpenOrCreate },
+        // The folder is locked.
+        no_lock: true,
+        ..DiskConfig::default()
+    };
+    Layout::build(geometry, LayoutSource::Allocate(AllocationConfig::Disk(disk)), None).map_err(|error| {
+        match error.status() {
+            Status::NotFound if has_blocks => {
+                error!(Corrupt, "the file {} of the store is missing", StoreFile::Blocks.name())
+            }
+            _ => error,
+        }
+    })
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading all blocks of a store, to find those that are damaged.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::OpenStore;
+use super::run_ends::Held;
+use crate::base::{Error, Result, Status, by_deadline, error, lists};
+use crate::store::Located;
+use crate::transfer::verify::checksum;
+
+/// Blocks that are read at a time.
+const BATCH: usize = 64;
+
+impl OpenStore {
+    /// Reads all blocks, from where the last call has ended if that was late, and removes those that are damaged. Returns their number.
+    pub fn verify(self: &Arc<Self>, deadline: Option<Instant>) -> Result<u64> {
+        let store = self.clone();
+        by_deadline(deadline, "verify a store", move || store.verify_until(deadline))
+    }
+
+    fn verify_until(self: &Arc<Self>, deadline: Option<Instant>) -> Result<u64> {
+        let checked = self.checked.try_lock();
+        let mut next = checked
+            .ok_or_else(|| error!(Busy, "the store is being verified; wait for the end of that call"))?;
+        let mut damaged = 0;
+        loop {
+            let batch = Held::new(self, self.store.hold_from(*next, BATCH)?);
+            let Some(last) = batch.blocks().last().map(|block| u64::from(block.slot())) else {
+                *next = 0;
+                return Ok(damaged);
+            };
+            let wrong = self.damaged(batch.blocks(), deadline)?;
+            damaged += wrong.len() as u64;
+            if !wrong.is_empty() {
+                self.store.release_wrong(batch.into_run(), &wrong, &wrong)?;
+            }
+            *next = last + 1;
+        }
+    }
+
+    /// The indices of the blocks that are damaged.
+    fn damaged(&self, blocks: &[Located], deadline: Option<Instant>) -> Result<Vec<u64>> {
+        let slots: Vec<u32> = lists::collect(blocks.iter().map(Located::slot))?;
+        let is_unreadable = |error: &Error| matches!(error.status(), Status::Io | Status::Corrupt);
+        match checksum::of_blocks(&self.layout, &slots, deadline) {
+            Ok(found) => {
+                let all = (0..).zip(blocks.iter().zip(found));
+                Ok(all.filter(|(_, (block, found))| block.checksum() != *found).map(|(at, _)| at).collect())
+            }
+            Err(error) if is_unreadable(&error) => {
+                let all = (0..).zip(blocks);
+                Ok(all.filter(|(_, block)| self.is_damaged(block)).map(|(at, _)| at).collect())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

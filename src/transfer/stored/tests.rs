@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stores in folders on disk, with blocks of host memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::base::{Status, random};
+use crate::layout::{Arrangement, Dimensions};
+use crate::plan::Slots;
+use crate::region::DirectIo;
+use crate::store::StoreFile;
+use crate::transfer::TransferRequest;
+use crate::transfer::verify::host::HostBlocks;
+
+/// A folder that is removed with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let name = format!("kvmem-store-test-{:x?}", random::<8>().unwrap());
+        Self(std::env::temp_dir().join(name.replace([' ', ',', '[', ']'], "")))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn dimensions(num_blocks: u64) -> Dimensions {
+    Dimensions { num_blocks, alignment: 4096, ..Dimensions::small() }
+}
+
+fn config(path: &Path, durability: Durability) -> OpenConfig {
+    OpenConfig {
+        path: path.into(),
+        dimensions: dimensions(8),
+        arrangement: Arrangement::FULLY_CONTIGUOUS,
+        values: vec![("model".into(), b"llama".to_vec())],
+        max_size: 0,
+        direct_io: DirectIo::Preferred,
+        must_exist: false,
+        policy: Policy { durability, evicts: true },
+        interval: Duration::from_millis(1),
+    }
+}
+
+fn keys(range: std::ops::Range<u8>) -> Vec<u8> {
+    range.flat_map(|number| [number; 32]).collect()
+}
+
+fn stored<'a>(keys: &'a [u8], blocks: &'a [u32]) -> StoredBlocks<'a> {
+    StoredBlocks {
+        keys: Keys::new(keys, 32).unwrap(),
+        blocks,
+        parent: None,
+        are_related: true,
+        user_data: 0,
+        timeout: None,
+    }
+}
+
+/// Returns how many blocks have moved.
+fn run(moved: Moved) -> usize {
+    if let Some(transfer) = moved.transfer {
+        transfer.wait(Some(Duration::from_secs(60))).unwrap();
+    }
+    moved.count
+}
+
+fn contains(store: &OpenStore, number: u8) -> bool {
+    let mut found = false;
+    store.contains(Keys::new(&keys(number..number + 1), 32).unwrap(), |is_stored| found = is_stored);
+    found
+}
+
+/// A layout in host memory whose blocks differ.
+fn filled() -> Arc<Layout> {
+    let layout = Layout::in_host(dimensions(8), Arrangement::FULLY_CONTIGUOUS);
+    for block in 0..8 {
+        HostBlocks::new(&layout, vec![block], &Slots::all(layout.geometry())).poison().unwrap();
+    }
+    layout
+}
+
+fn put(store: &Arc<OpenStore>, source: &Arc<Layout>, range: std::ops::Range<u8>) -> usize {
+    let blocks: Vec<u32> = range.clone().map(u32::from).collect();
+    run(store.put(source, TransferRequest::default(), &stored(&keys(range), &blocks)).unwrap())
+}
+
+#[test]
+fn blocks_survive_and_a_get_takes_the_longest_run() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..4), 4);
+    assert_eq!(put(&store, &source, 0..4), 0, "they are stored once");
+    drop(store);
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert!(contains(&store, 3) && !contains(&store, 4));
+    let destination = Layout::in_host(dimensions(8), Arrangement::FULLY_CONTIGUOUS);
+    let (keys, blocks) = (keys(0..6), [5, 4, 3, 2, 1, 0]);
+    let got = store.get(&destination, TransferRequest::default(), &stored(&keys, &blocks)).unwrap();
+    assert_eq!(run(got), 4);
+    let sums = |layout, blocks: &[u32]| crate::transfer::checksum::of_blocks(layout, blocks, None).unwrap();
+    assert_eq!(sums(&source, &[0, 1, 2, 3]), sums(&destination, &[5, 4, 3, 2]));
+}
+
+#[test]
+fn relaxed_stores_become_durable_by_themselves() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Relaxed), None).unwrap();
+    assert_eq!(put(&store, &source, 0..1), 1);
+    let path = scratch.0.join(StoreFile::Journal.name());
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while std::fs::metadata(&path).unwrap().len() < 512 {
+        assert!(Instant::now() < give_up, "no checkpoint was made");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn damaged_blocks_are_misses_and_their_slots_retired() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..4), 4);
+    let mut slots = Vec::new();
+    store.list(0, 10, |entry| slots.push((entry.block.key.bytes()[0], entry.slot)));
+    let path = scratch.0.join(StoreFile::Blocks.name());
+    let damage = |number: u8| {
+        use std::os::unix::fs::FileExt;
+        let slot = slots.iter().find(|(key, _)| *key == number).unwrap().1;
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&[0x5a; 64], u64::from(slot) * store.slot_size()).unwrap();
+    };
+    damage(1);
+    let destination = filled();
+    let (all, blocks) = (keys(0..4), [0, 1, 2, 3]);
+    let got = store.get(&destination, TransferRequest::default(), &stored(&all, &blocks)).unwrap();
+    let transfer = got.transfer.unwrap();
+    let error = transfer.wait(Some(Duration::from_secs(60))).unwrap_err();
+    assert_eq!(error.status(), Status::Corrupt, "{error}");
+    assert_eq!(transfer.findings(|findings| findings.mismatches.clone()).unwrap(), Some(vec![1]));
+    assert!(contains(&store, 0) && !contains(&store, 1) && contains(&store, 2));
+    damage(3);
+    assert_eq!(store.verify(None).unwrap(), 1);
+    assert_eq!(store.verify(None).unwrap(), 0);
+    let counts = store.counts();
+    assert_eq!((counts.stored, counts.retired, counts.damaged), (2, 2, 2));
+    drop(transfer);
+}
+
+#[test]
+fn a_second_writer_is_refused_with_the_process_of_the_first() {
+    let scratch = Scratch::new();
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let error = OpenStore::open(config(&scratch.0, Durability::Strict), None).err().unwrap();
+    assert_eq!(error.status(), Status::Busy);
+    assert!(error.message().contains("in this process"), "{error}");
+    assert!(describe(&scratch.0).unwrap().contains("this process"));
+    drop(store);
+    OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+}
+
+#[test]
+fn a_run_of_a_put_is_not_repeated() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
+    let all = keys(0..1);
+    let transfer =
+        store.put(&source, TransferRequest::default(), &stored(&all, &[0])).unwrap().transfer.unwrap();
+    transfer.wait(None).unwrap();
+    assert_eq!(transfer.submit(None).unwrap_err().status(), Status::InvalidState);
+}
