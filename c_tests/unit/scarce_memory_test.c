@@ -15,7 +15,7 @@ static void ignore(uint32_t level, const char *target, const char *message, void
     (void)level, (void)target, (void)message, (void)user_data;
 }
 
-/* The rate of host copies is measured at the first estimate, with 8 MiB or more for each processor. */
+/* The rate of host copies is measured at the first estimate, with 32 MiB or more. */
 static void estimate_without_memory(uint32_t log_level) {
     const kv_job options = kv_job_of(&all_layers);
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));

@@ -23,27 +23,21 @@ pub fn suits_streaming(bytes: u64) -> bool {
     streaming::suits(bytes)
 }
 
-/// Copies bytes, as a transfer of as many does.
-pub fn copy_bytes(from: &[u8], to: &mut [u8]) {
-    let size = from.len().min(to.len());
-    // SAFETY: both have so many bytes, and are distinct.
-    unsafe {
-        match suits_streaming(size as u64) {
-            true => streaming::copy(from.as_ptr(), to.as_mut_ptr(), size),
-            false => std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), size),
-        }
+/// Copies spans of `size` bytes between two places of each, as a transfer copies rows that are apart. `is_streamed` bypasses the caches
+/// where this machine can.
+pub fn copy_spans(
+    from: &[u8],
+    to: &mut [u8],
+    size: usize,
+    places: impl Iterator<Item = [usize; 2]>,
+    is_streamed: bool,
+) {
+    let is_streamed = is_streamed && suits_streaming(u64::MAX);
+    for [source, destination] in places {
+        let (from, to) = (&from[source..source + size], &mut to[destination..destination + size]);
+        // SAFETY: both have so many bytes, and are distinct.
+        unsafe { copy_span(from.as_ptr(), to.as_mut_ptr(), size, is_streamed) };
     }
-    streaming::settle();
-}
-
-/// Fills `to` with rows of `size` bytes that are `stride` bytes apart in `from`, as far as both have whole rows.
-pub fn gather_rows(from: &[u8], to: &mut [u8], size: usize, stride: usize, is_streamed: bool) {
-    let last = from.len().checked_sub(size).map_or(0, |rest| rest / stride.max(1) + 1);
-    let inner = RowLoop { count: (to.len() / size.max(1)).min(last), strides: [stride, size] };
-    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
-    let rows = HostRows { from, to, size, outer: RowLoop::ONCE, inner, ahead: 0 };
-    // SAFETY: all rows are inside of the slices, which are distinct.
-    unsafe { rows.copy(is_streamed && suits_streaming(u64::MAX)) };
     streaming::settle();
 }
 
@@ -105,12 +99,32 @@ pub unsafe fn copy_matrix(each: &Matrix, next: Option<&Matrix>, is_streamed: boo
 /// # Safety
 /// As for [`copy_matrix`].
 unsafe fn copy_one(each: &Move, is_streamed: bool) {
-    let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
+    let (from, to) = (each.source as *const u8, each.destination as *mut u8);
+    // SAFETY: the caller's promise.
+    unsafe { copy_span(from, to, each.size as usize, is_streamed) }
+}
+
+/// # Safety
+/// As for [`copy_matrix`].
+unsafe fn copy_span(from: *const u8, to: *mut u8, size: usize, is_streamed: bool) {
     // SAFETY: the caller's promise.
     unsafe {
         match is_streamed {
             true => streaming::copy(from, to, size),
             false => std::ptr::copy_nonoverlapping(from, to, size),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_copied_to_their_places() {
+        let from: Vec<u8> = (0..16).collect();
+        let mut to = [0; 16];
+        copy_spans(&from, &mut to, 4, [[0, 8], [12, 0]].into_iter(), true);
+        assert_eq!(to, [12, 13, 14, 15, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0]);
     }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rates at which this machine copies host memory, measured once per process when they are first needed: of bytes that the
 //! caches have, and of others.
+//!
+//! A measurement copies many pieces and takes the median of their durations. So what other processes do in some of them does not
+//! count: the scheduler takes a busy processor away for milliseconds, and a piece takes some microseconds.
 
 use std::time::Instant;
 
@@ -9,29 +12,31 @@ use once_cell::sync::OnceCell;
 use crate::base::{PerProcess, Pool, Result, lists, thread};
 use crate::copy::host;
 
-/// Bytes that a thread copies to measure copies within the caches, which they do not bypass. With the destination they exceed those
-/// of a core.
-const NEAR: usize = 2 << 20;
-/// The maximum size of all memory that is used to measure, unless there are so many threads that each copies [`NEAR`] bytes.
-const MAX_MEMORY: usize = 64 << 20;
-/// The size of the last cache, if the kernel does not report it.
-const USUAL_CACHE: usize = 32 << 20;
-/// The number of measurements of each, of which the shortest counts.
-const ROUNDS: usize = 2;
+/// The size of a copy that is timed: that of a few blocks.
+const PIECE: usize = 256 << 10;
+/// Bytes that a thread copies to measure copies within the caches, which they do not bypass. With the destination they exceed the
+/// second-level caches of most cores.
+const NEAR: usize = 1 << 20;
+/// The maximum size of a transfer whose bytes may be in the caches. Larger ones bypass them.
+const MAX_NEAR: u64 = (4 << 20) - 1;
+/// The size of all memory that is used to measure, unless there are so many threads that each copies [`NEAR`] bytes. The first use of
+/// its pages takes most of the time of the measurement, 15 to 30 ms.
+const MEMORY: usize = 32 << 20;
+/// Bytes that one thread copies for a rate.
+const BY_ONE: usize = 2 << 20;
+/// Bytes that each of all threads copies for a rate: more than what one copies before the last one has started.
+const BY_EACH: usize = 16 << 20;
 
-/// Size of a short row, whose bytes cost little beside the row itself. Several are in one cache line.
-const SHORT: usize = 8;
-/// Size of a row that consists of cache lines.
-const LINES: usize = 128;
-/// The number of rows that are interleaved in the source: heads of a token.
-const HEADS: usize = 16;
+/// Sizes of rows that are measured: a cache line, one that the caches are not bypassed for, and one that they are bypassed for.
+const ROWS: [usize; 3] = [64, 512, 2048];
+/// Rows that are copied one after the other are so many rows apart in the source: the processor cannot read ahead. A prime
+/// number.
+const SCATTER: usize = 1009;
 
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     near: Rates,
     far: Rates,
-    /// The maximum size of what the caches have.
-    max_near: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +44,15 @@ struct Rates {
     /// Bytes per second of one thread, and of all.
     one: f64,
     all: f64,
-    /// Seconds of one thread per row, in addition to its bytes: of rows that share cache lines, and of others.
-    short_row: f64,
-    row: f64,
+    /// Seconds of one thread per row of each of [`ROWS`], where rows are apart.
+    rows: [f64; ROWS.len()],
 }
 
-/// A source and a destination.
-type Buffers = (Vec<u8>, Vec<u8>);
+/// A source and a destination of equal size.
+struct Buffers {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
 
 /// Seconds in which so many threads copy `bytes` bytes in `rows` rows. Fails if there is no memory to measure that; the next
 /// call tries again.
@@ -58,16 +65,35 @@ pub fn seconds(bytes: u64, rows: u64, threads: usize) -> Result<f64> {
 impl Measured {
     /// Source and destination of few bytes may be in the caches.
     fn rates(&self, bytes: u64) -> &Rates {
-        if bytes <= self.max_near { &self.near } else { &self.far }
+        if bytes <= MAX_NEAR { &self.near } else { &self.far }
     }
 }
 
 impl Rates {
+    /// The rates of one thread. `size` are the bytes of each buffer, which it copies again and again.
+    fn measure(buffers: &mut [Buffers], size: usize, is_streamed: bool) -> Self {
+        let rows = ROWS.map(|row| row as f64 / rate(buffers, size, row, is_streamed));
+        let [.., longest] = rows;
+        // memcpy of many bytes is slower than of some on some processors, which blocks that are copied in tiles do not use.
+        let one = rate(buffers, size, PIECE, is_streamed).max(ROWS[ROWS.len() - 1] as f64 / longest);
+        Self { one, all: one, rows }
+    }
+
     fn seconds(&self, bytes: u64, rows: u64, threads: usize) -> f64 {
-        let rate = between(self.one, self.all, threads);
-        let row = if bytes / rows.max(1) < LINES as u64 { self.short_row } else { self.row };
+        let rows = rows.max(1) as f64;
         // As many threads as the memory keeps busy share the rows.
-        bytes as f64 / rate + rows as f64 * row * self.one / rate
+        rows * self.seconds_of_row(bytes as f64 / rows) * self.one / between(self.one, self.all, threads)
+    }
+
+    /// What one thread takes for a row: linear between the sizes that were measured, and the rate of many bytes beyond them.
+    fn seconds_of_row(&self, size: f64) -> f64 {
+        let [.., longest] = self.rows;
+        let beyond = (size - ROWS[ROWS.len() - 1] as f64).max(0.0);
+        let index = ROWS[1..].iter().take_while(|row| size > **row as f64).count().min(ROWS.len() - 2);
+        let [from, to] = [ROWS[index], ROWS[index + 1]].map(|row| row as f64);
+        let part = ((size - from) / (to - from)).clamp(0.0, 1.0);
+        let measured = self.rows[index] + part * (self.rows[index + 1] - self.rows[index]);
+        if beyond > 0.0 { longest + beyond / self.one } else { measured }
     }
 }
 
@@ -77,40 +103,18 @@ fn between(one: f64, all: f64, threads: usize) -> f64 {
 }
 
 fn measure() -> Result<Measured> {
-    let (threads, cache) = (Pool::parallelism(), last_cache());
-    let size = ((2 * cache).min(MAX_MEMORY) / (2 * threads)).max(NEAR);
-    let mut all =
-        (0..threads).map(|_| Ok((buffer(size, 1)?, buffer(size, 2)?))).collect::<Result<Vec<_>>>()?;
-    let one = rate(best(|| copy_each(&mut all[..1], NEAR)), NEAR);
-    let short_row = row(SHORT, &mut all[..1], NEAR, one);
-    let near = Rates {
-        one,
-        all: rate(best(|| copy_all(&mut all, NEAR)), threads * NEAR),
-        short_row,
-        row: row(LINES, &mut all[..1], NEAR, one),
-    };
-    let one = rate(best(|| copy_each(&mut all, size)), threads * size);
-    let far = Rates {
-        one,
-        all: rate(best(|| copy_all(&mut all, size)), threads * size),
-        // Those of a line are copied soon after each other.
-        short_row,
-        row: row(LINES, &mut all, size, one),
-    };
-    let is_streamed = host::suits_streaming(cache as u64 / 2);
-    Ok(Measured { near, far, max_near: if is_streamed { 2 * NEAR as u64 - 1 } else { cache as u64 / 2 } })
+    let threads = Pool::parallelism();
+    let size = (MEMORY / (2 * threads)).max(NEAR);
+    let new = |_| Ok(Buffers { from: buffer(size, 1)?, to: buffer(size, 2)? });
+    let mut all = (0..threads).map(new).collect::<Result<Vec<_>>>()?;
+    let is_streamed = host::suits_streaming(u64::MAX);
+    // One thread copies what the caches have.
+    let near = Rates::measure(&mut all[..1], NEAR, false);
+    let far = Rates::measure(&mut all, size, is_streamed);
+    Ok(Measured { near, far: Rates { all: rate_of_all(&mut all, size, is_streamed), ..far } })
 }
 
-/// The size of the largest cache of a processor.
-fn last_cache() -> usize {
-    let size = |index| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
-        let text = std::fs::read_to_string(path).ok()?;
-        text.trim().strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1 << 10)
-    };
-    (0..8).filter_map(size).max().filter(|size| *size > 0).unwrap_or(USUAL_CACHE)
-}
-
+/// Its pages are in memory.
 fn buffer(size: usize, value: u8) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     lists::reserve(&mut bytes, size)?;
@@ -118,56 +122,45 @@ fn buffer(size: usize, value: u8) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn rate(seconds: f64, bytes: usize) -> f64 {
-    bytes as f64 / seconds.max(1e-9)
+impl Buffers {
+    /// Copies so many bytes in pieces, from the first one on and again, and returns the seconds of each piece. Rows are at every second
+    /// place of their size.
+    fn time(&mut self, size: usize, bytes: usize, row: usize, is_streamed: bool) -> Vec<f64> {
+        let (in_piece, pitch) = (PIECE / row, if row < PIECE { 2 * row } else { row });
+        let places = size / pitch;
+        let time = |piece| {
+            let rows = (piece * in_piece..(piece + 1) * in_piece)
+                .map(|index| [index * SCATTER % places * pitch, index % places * pitch]);
+            let started = Instant::now();
+            host::copy_spans(&self.from, &mut self.to, row, rows, is_streamed);
+            started.elapsed().as_secs_f64().max(1e-9)
+        };
+        (0..(bytes / PIECE).max(1)).map(time).collect()
+    }
 }
 
-/// The duration of the shortest of a few rounds.
-fn best(round: impl FnMut() -> f64) -> f64 {
-    std::iter::repeat_with(round).take(ROUNDS).fold(f64::INFINITY, f64::min)
+/// Bytes per second of one thread in rows of this size.
+fn rate(buffers: &mut [Buffers], size: usize, row: usize, is_streamed: bool) -> f64 {
+    let bytes = BY_ONE / buffers.len().max(1);
+    let pieces = buffers.iter_mut().flat_map(|each| each.time(size, bytes, row, is_streamed)).collect();
+    PIECE as f64 / median(pieces)
 }
 
-fn copy((from, to): &mut Buffers, size: usize) -> f64 {
-    let started = Instant::now();
-    host::copy_bytes(&from[..size], &mut to[..size]);
-    started.elapsed().as_secs_f64()
-}
-
-/// Duration of one thread for all of them.
-fn copy_each(buffers: &mut [Buffers], size: usize) -> f64 {
-    buffers.iter_mut().map(|pair| copy(pair, size)).sum()
-}
-
-/// Duration of the slowest of as many threads.
-fn copy_all(buffers: &mut [Buffers], size: usize) -> f64 {
-    let Some((own, others)) = buffers.split_first_mut() else { return f64::INFINITY };
+/// Bytes per second of as many threads as there are buffers.
+fn rate_of_all(buffers: &mut [Buffers], size: usize, is_streamed: bool) -> f64 {
+    let rate = |each: &mut Buffers| PIECE as f64 / median(each.time(size, BY_EACH, PIECE, is_streamed));
+    let Some((own, others)) = buffers.split_first_mut() else { return 0.0 };
     std::thread::scope(|scope| {
-        let spawn = |pair| thread::spawn_scoped(scope, "kvmem-rate", move || copy(pair, size)).ok();
+        let spawn = |each| thread::spawn_scoped(scope, "kvmem-rate", move || rate(each)).ok();
         let started: Vec<_> = others.iter_mut().filter_map(spawn).collect();
-        let slowest = copy(own, size);
-        started.into_iter().filter_map(|thread| thread.join().ok()).fold(slowest, f64::max)
+        let own = rate(own);
+        started.into_iter().filter_map(|thread| thread.join().ok()).fold(own, |sum, rate| sum + rate)
     })
 }
 
-/// Seconds per row of so many bytes, beyond those of its bytes: one thread gathers the rows of the first `size` bytes.
-fn row(row_size: usize, buffers: &mut [Buffers], size: usize, rate: f64) -> f64 {
-    let of_head = size / HEADS / row_size - 1;
-    let is_streamed = size > NEAR;
-    let gather = |(from, to): &mut Buffers| {
-        // What bypasses the caches is whole lines.
-        let first = to.as_ptr().align_offset(host::LINE).min(host::LINE);
-        let rows = to[first..].chunks_exact_mut(of_head * row_size).take(HEADS);
-        rows.enumerate().for_each(|(head, rows)| {
-            host::gather_rows(&from[head * row_size..], rows, row_size, HEADS * row_size, is_streamed);
-        });
-    };
-    let rows = (buffers.len() * HEADS * of_head) as f64;
-    let seconds = best(|| {
-        let started = Instant::now();
-        buffers.iter_mut().for_each(gather);
-        started.elapsed().as_secs_f64()
-    });
-    ((seconds - rows * row_size as f64 / rate) / rows).max(0.0)
+fn median(mut durations: Vec<f64>) -> f64 {
+    durations.sort_unstable_by(f64::total_cmp);
+    durations.get(durations.len() / 2).copied().unwrap_or(f64::INFINITY)
 }
 
 #[cfg(test)]
@@ -182,29 +175,51 @@ mod tests {
         assert_eq!(between(4.0, 3.0, 2), 4.0, "more threads are not slower");
     }
 
+    fn rates(one: f64) -> Rates {
+        Rates { one, all: 2.0 * one, rows: [20e-9, 60e-9, 220e-9] }
+    }
+
     #[test]
-    fn short_rows_take_longer_than_their_bytes() {
-        let rates = Rates { one: 10e9, all: 20e9, short_row: 5e-9, row: 10e-9 };
-        let rate =
-            |size: u64, threads| 1e6 * size as f64 / rates.seconds(1_000_000 * size, 1_000_000, threads);
-        assert!((rate(64, 1) / (64.0 / 11.4e-9) - 1.0).abs() < 1e-9);
-        assert!((rate(64, 2) / rate(64, 1) - 2.0).abs() < 1e-9);
-        assert!((rate(128, 1) / (128.0 / 22.8e-9) - 1.0).abs() < 1e-9, "no line has two");
-        assert!(rate(1 << 20, 1) > 0.999 * 10e9, "long rows cost nothing");
+    fn rows_take_what_rows_of_their_size_took() {
+        let seconds = |size: u64| rates(10e9).seconds(1_000_000 * size, 1_000_000, 1) / 1e6;
+        let near =
+            |size: u64, expected: f64| assert!((seconds(size) / expected - 1.0).abs() < 1e-9, "{size}");
+        near(8, 20e-9); // the time of a line
+        near(64, 20e-9);
+        near(288, 40e-9);
+        near(512, 60e-9);
+        near(1280, 140e-9);
+        near(2048, 220e-9);
+        near(12_048, 220e-9 + 1e-6);
+        let long = rates(10e9).seconds(10_000_000_000, 1, 1);
+        assert!((1.0..1.001).contains(&long), "a long row costs nothing");
+    }
+
+    #[test]
+    fn threads_share_the_rows() {
+        let seconds = |threads| rates(10e9).seconds(64_000_000, 1_000_000, threads);
+        assert!((seconds(1) / seconds(2) - 2.0).abs() < 1e-9);
+        assert_eq!(seconds(2), seconds(3));
     }
 
     #[test]
     fn what_the_caches_cannot_have_is_copied_at_the_rates_of_memory() {
-        let rates = |one| Rates { one, all: one, short_row: 0.0, row: 0.0 };
-        let measured = Measured { near: rates(40e9), far: rates(10e9), max_near: 16 << 20 };
+        let measured = Measured { near: rates(40e9), far: rates(10e9) };
         let rate = |bytes: u64| bytes as f64 / measured.rates(bytes).seconds(bytes, 1, 1);
-        assert!(rate(16 << 20) > 39e9 && rate((16 << 20) + 1) < 11e9);
+        assert!(rate(MAX_NEAR) > 39e9 && rate(MAX_NEAR + 1) < 11e9);
+    }
+
+    /// Some of the pieces are slow because another process has the processor, or its memory.
+    #[test]
+    fn what_disturbs_less_than_half_of_the_pieces_does_not_count() {
+        let durations = [12.0, 900.0, 13.0, 4000.0, 11.0, 14.0, 80.0, 13.0, 13.0].map(|micros| micros * 1e-6);
+        assert_eq!(median(durations.to_vec()), 13e-6);
+        assert_eq!(median(vec![]), f64::INFINITY);
     }
 
     #[test]
     fn a_machine_copies_something() {
         let (plain, rows) = (seconds(1 << 20, 1, 1).unwrap(), seconds(1 << 20, 1 << 14, 1).unwrap());
-        assert!(plain > 0.0 && rows.is_finite() && plain <= rows);
-        assert!(last_cache() >= 1 << 20);
+        assert!(plain > 0.0 && rows > 0.0 && rows.is_finite());
     }
 }
