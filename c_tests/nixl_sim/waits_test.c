@@ -18,6 +18,7 @@ static unsigned char *page(int which) { return memory + (which - WHOLE) * PAGE; 
    an object. */
 typedef struct objects {
     kvmem_agent *near, *far, *other;
+    uint64_t limit; /* of the calls of 'near', in nanoseconds */
     kvmem_region *region, *fresh, *doomed_region;
     kvmem_registration *registration, *doomed_registration;
     kvmem_layout_config config;
@@ -48,10 +49,10 @@ static kvmem_layout *allocate_layout(const objects *o) {
                             it.agent = o->near, it.system = &system)));
 }
 
-/* `limit` is that of the calls of 'near', in nanoseconds. */
 static void objects_open(objects *o, uint64_t limit) {
     nixl_find_stand_in();
     memset(o, 0, sizeof(*o));
+    o->limit = limit;
     const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.call_timeout_ns = limit);
     o->near = MADE(kvmem_agent, kvmem_agent_create, "near", &options);
     EXPECT_OK(kvmem_agent_create_backend(o->near, "UCX", NULL, 0, ERR));
@@ -102,7 +103,8 @@ static void objects_open(objects *o, uint64_t limit) {
     o->folder = scratch_create(temporary_directory());
     o->directory = MADE(kvmem_directory, kvmem_directory_create,
                         REF(OPTIONS(kvmem_directory_options, it.folder = o->folder.path)));
-    EXPECT_OK(kvmem_directory_publish(o->directory, o->far, NULL, 0, PATIENCE, ERR));
+    const kvmem_named_layout cache = {.name = "cache", .layout = o->far_side.layout};
+    EXPECT_OK(kvmem_directory_publish(o->directory, o->far, &cache, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_look_up(o->directory, "far", PATIENCE, &o->entry, ERR));
 }
 
@@ -164,6 +166,8 @@ FUNCTION(register_again) {
 MAKES(register_segments, kvmem_segments, kvmem_segments_register, o->near, &o->remote_memory, 1, NULL)
 CALLS(deregister_segments, kvmem_segments_deregister(o->doomed_segments, ERR))
 DESTROYS(destroy_segments, kvmem_segments, o->doomed_segments)
+MAKES(create_agent, kvmem_agent, kvmem_agent_create, "late",
+      REF(OPTIONS(kvmem_agent_options, it.call_timeout_ns = o->limit)))
 CALLS(create_backend, kvmem_agent_create_backend(o->near, "POSIX", NULL, 0, ERR))
 MAKES(get_plugins, kvmem_plugins, kvmem_agent_get_plugins, o->near)
 MAKES(get_backends, kvmem_plugins, kvmem_agent_get_backends, o->near)
@@ -171,6 +175,10 @@ MAKES(get_metadata, kvmem_blob, kvmem_agent_get_local_metadata, o->near)
 MAKES(get_partial, kvmem_blob, kvmem_agent_get_partial_metadata, o->near, &o->memory, 1, NULL)
 MAKES(load, kvmem_blob, kvmem_agent_load_remote_metadata, o->near, o->far_metadata.data, o->far_metadata.size)
 CALLS(load_entry, kvmem_directory_entry_load(o->entry, o->near, ERR))
+MAKES(connect_by_directory, kvmem_directory_entry, kvmem_directory_connect, o->directory, o->near, "far",
+      MILLISECONDS(20))
+MAKES(open_by_directory, kvmem_layout, kvmem_directory_entry_open_layout, o->entry, "cache",
+      REF(OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REMOTE, it.agent = o->near)), MILLISECONDS(20))
 CALLS(publish, kvmem_directory_publish(o->directory, o->near, NULL, 0, MILLISECONDS(20), ERR))
 CALLS(check, kvmem_agent_check_remote_metadata(o->near, "stranger", ERR))
 CALLS(invalidate, kvmem_agent_invalidate_remote_metadata(o->near, "far", NULL, ERR))
@@ -208,6 +216,8 @@ MAKES(export_layout, kvmem_blob, kvmem_layout_export, o->local)
 MAKES(share_layout, kvmem_share, kvmem_share_create_layout, o->shareable, NULL)
 DESTROYS(destroy_layout, kvmem_layout, o->doomed_layout)
 MAKES(import_layout, kvmem_layout, kvmem_layout_import, o->near, o->descriptor.data, o->descriptor.size)
+MAKES(create_remote_layout, kvmem_layout, kvmem_layout_create_remote, o->near, "far", &o->config,
+      REF(region_descriptor(o->far_side.regions[0])), 1)
 CALLS(serve, kvmem_layout_serve(o->local, NULL, ERR))
 FUNCTION(run_transfer) {
     const kvmem_status status = kvmem_transfer_submit(o->transfer, NULL, ERR);
@@ -227,6 +237,7 @@ static const struct row {
     kvmem_status in_time; /* the status once NIXL has returned; that of a function that destroys, always */
     bool has_own_limit;   /* the function ends by itself, whatever the limit of the agent */
 } rows[] = {
+    {.name = "kvmem_agent_create", .run = create_agent, .held = NIXL_SIM_CREATE},
     {.name = "kvmem_region_register", .run = register_region, .held = NIXL_SIM_REGISTER},
     {.name = "kvmem_registration_deregister", .run = deregister_region, .held = NIXL_SIM_DEREGISTER},
     {.name = "kvmem_registration_destroy", .run = destroy_registration, .held = NIXL_SIM_DEREGISTER},
@@ -243,6 +254,9 @@ static const struct row {
     {.name = "kvmem_agent_get_partial_metadata", .run = get_partial, .held = NIXL_SIM_METADATA},
     {.name = "kvmem_agent_load_remote_metadata", .run = load, .held = NIXL_SIM_LOAD},
     {.name = "kvmem_directory_entry_load", .run = load_entry, .held = NIXL_SIM_LOAD},
+    {.name = "kvmem_directory_connect", .run = connect_by_directory, .held = NIXL_SIM_LOAD, .has_own_limit = true},
+    {.name = "kvmem_directory_entry_open_layout", .run = open_by_directory, .held = NIXL_SIM_CHECK,
+     .has_own_limit = true},
     {.name = "kvmem_directory_publish", .run = publish, .held = NIXL_SIM_METADATA, .has_own_limit = true},
     {.name = "kvmem_agent_check_remote_metadata", .run = check, .held = NIXL_SIM_CHECK,
      .in_time = KVMEM_STATUS_NOT_FOUND},
@@ -274,6 +288,7 @@ static const struct row {
     {.name = "kvmem_layout_destroy", .run = destroy_layout, .held = NIXL_SIM_DEREGISTER},
     {.name = "kvmem_layout_export", .run = export_layout, .held = NIXL_SIM_METADATA},
     {.name = "kvmem_share_create_layout", .run = share_layout, .held = NIXL_SIM_METADATA},
+    {.name = "kvmem_layout_create_remote", .run = create_remote_layout, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_import", .run = import_layout, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_serve", .run = serve, .held = NIXL_SIM_REGISTER},
     {.name = "kv_prepare with staging memory", .run = create_staged, .held = NIXL_SIM_REGISTER},

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-typedef enum operation { TRANSFER, DEVICE_REGION, PINNED_REGION, RATES } operation;
+typedef enum operation { TRANSFER, FILE_TRANSFER, DEVICE_REGION, PINNED_REGION, RATES } operation;
 
 typedef struct row {
     const char *function; /* the call that blocks */
@@ -36,6 +36,7 @@ static const row rows[] = {
     {"cuEventRecord", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemcpyAsync", TRANSFER, KVMEM_METHOD_CUDA_COPY, false},
     {"cuMemcpyBatchAsync", TRANSFER, KVMEM_METHOD_CUDA_BATCH, false},
+    {"cuMemHostRegister_v2", FILE_TRANSFER, 0, false},
     {"cuMemAlloc_v2", DEVICE_REGION, 0, false},
     {"cuMemFree_v2", DEVICE_REGION, 0, false},
     {"cuMemHostRegister_v2", PINNED_REGION, 0, false},
@@ -93,7 +94,8 @@ static kvmem_status rates(void) {
 static void *act(void *argument) {
     actor *actor = argument;
     switch (actor->row->operation) {
-    case TRANSFER: actor->status = transfer(actor->flight, actor->row->path); break;
+    case TRANSFER:
+    case FILE_TRANSFER: actor->status = transfer(actor->flight, actor->row->path); break;
     case DEVICE_REGION: actor->status = device_region(); break;
     case PINNED_REGION: actor->status = pinned_region(); break;
     case RATES: actor->status = rates(); break;
@@ -102,9 +104,12 @@ static void *act(void *argument) {
     return NULL;
 }
 
-static void use_the_other_gpu(uint32_t path) {
-    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1,
-           .has_queue = true);
+static place source_of(const row *row) { return row->operation == FILE_TRANSFER ? PLACE_FILE : PLACE_PINNED; }
+
+static void use_the_other_gpu(const row *row) {
+    const uint32_t path = row->path;
+    OPENED(flight, flight, .from = source_of(row), .to = PLACE_DEVICE, .from_device = 1, .to_device = 1,
+           .file_flags = KVMEM_DISK_BUFFERED, .has_queue = true);
     /* A kernel that is not loaded within some milliseconds, as on a busy machine, is BUSY: the next call has it. */
     const uint64_t end = patience_end();
     while (flight_try(&flight, it.transfer.method = path) == KVMEM_STATUS_BUSY) {
@@ -125,7 +130,7 @@ static void use_host_memory(void) {
 }
 
 static void query(const flight *flight) {
-    region_info(flight->source.whole);
+    if (flight->source.whole != NULL) region_info(flight->source.whole);
     region_info(flight->destination.whole);
     GET(kvmem_layout_info, info, kvmem_layout_get_info, flight->destination.model.layout);
     CHECK(info.num_blocks > 0);
@@ -134,17 +139,19 @@ static void query(const flight *flight) {
 static void hold(const row *row) {
     SIM(sim_reset());
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
-    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    OPENED(flight, flight, .from = source_of(row), .to = PLACE_DEVICE, .file_flags = KVMEM_DISK_BUFFERED);
     actor actor = {.row = row, .flight = &flight};
     threads thread;
     SIM(sim_hold_call(row->function));
     threads_start(&thread, 1, act, &actor, 0);
     const uint64_t end = patience_end();
     while (SIM(sim_held_calls()) == 0 && !actor.is_over) patience_wait(end, row->function);
-    CHECK(SIM(sim_held_calls()) > 0); /* another thread of the operation may make the same call */
+    /* Another thread of the operation may make the same call. */
+    if (SIM(sim_held_calls()) == 0)
+        FAIL("%s was not called, and the operation ended: %s", row->function, kvmem_status_name(actor.status));
     query(&flight);
     use_host_memory();
-    use_the_other_gpu(row->path);
+    use_the_other_gpu(row);
     SIM(sim_go_calls());
     threads_join(&thread);
     if (actor.status != KVMEM_STATUS_OK && !(row->may_be_busy && actor.status == KVMEM_STATUS_BUSY))
