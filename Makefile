@@ -96,6 +96,7 @@ lint: setup configure
 	scripts/pages.py
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
+	scripts/waits.py
 	scripts/words.py
 	scripts/bindings.py --check
 	bench/figures.py --check

@@ -16,16 +16,16 @@ ALLOW = "#![allow(unsafe_code)]"
 UNSAFE = re.compile(r"\bunsafe\b")
 
 
-def listed():
-    """The paths of the list: files, and folders that end with a slash. `a/{b,c}.rs` stands for two files."""
-    for pattern in re.findall(r"`(src/[^`]+)`", section(HEADING)):
+def paths_in(text):
+    """The paths that a text names: files, and folders that end with a slash. `a/{b,c}.rs` stands for two files."""
+    for pattern in re.findall(r"`(src/[^`]+)`", text):
         before, brace, rest = pattern.partition("{")
         names, _, after = rest.partition("}")
         yield from (before + name + after for name in names.split(",")) if brace else (pattern,)
 
 
 def main():
-    allowed = list(listed())
+    allowed = list(paths_in(section(HEADING)))
     problems = [f"{entry} is listed in {PAGE.name}, but does not exist"
                 for entry in allowed if not (ROOT / entry).exists()]
     if "#![deny(unsafe_code)]" not in (SOURCE / "lib.rs").read_text():
