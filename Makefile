@@ -16,7 +16,7 @@ STARTED := $(shell date +%s)
 .NOTPARALLEL:
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls demo \
-    demo-llama demo-vllm llama-package bench bench-llama \
+    demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama \
     gpu-bundle engine-bundle wheel python-versions header kernels clean
 
 all: build
@@ -37,6 +37,10 @@ help:
 	@echo "make demo-vllm"
 	@echo "              an unmodified vLLM for the CPU keeps blocks by kvmem, also after a restart; installs it once, 2.2 GiB"
 	@echo "              (DEMO_ARGS=--small: fewer cases; make test runs them if vLLM is already installed)"
+	@echo "make demo-lmcache"
+	@echo "              an unmodified vLLM with an unmodified LMCache server, which keeps objects by kvmem; installs LMCache once"
+	@echo "make adapters-test"
+	@echo "              the adapters of LMCache and SGLang under classes of these releases; installs both once, without a GPU"
 	@echo "make engines-test"
 	@echo "              the same program as tests of label engines: seven models, small; make test runs them too if"
 	@echo "              llama.cpp is already built"
@@ -249,6 +253,20 @@ demo-vllm: wheel
 	@python=$$(scripts/vllm-env.sh) && rm -rf build/vllm/site && \
 	    "$$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target build/vllm/site build/wheels/kvmem-*.whl && \
 	    PYTHONPATH="$(CURDIR)/build/vllm/site" examples/python/vllm/demo.py "$$python" $(DEMO_ARGS)
+
+# The adapters of LMCache and SGLang with the wheel, under the classes of the releases that call them.
+SITE_OF = $(1) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --upgrade --target build/$(2)/site build/wheels/kvmem-*.whl
+adapters-test: wheel
+	@set -e; for engine in lmcache sglang; do \
+	    python=$$(scripts/engine-env.sh $$engine); $(call SITE_OF,"$$python",$$engine); \
+	    PYTHONPATH="$(CURDIR)/build/$$engine/site" "$$python" -m pytest -q -p no:cacheprovider --rootdir c_tests/bindings/python \
+	        c_tests/bindings/python/test_$$engine.py; \
+	done
+
+# vLLM with LMCache's server and the adapter.
+demo-lmcache: wheel
+	@python=$$(scripts/engine-env.sh lmcache) && $(call SITE_OF,"$$python",lmcache) && \
+	    PYTHONPATH="$(CURDIR)/build/lmcache/site" examples/python/lmcache/demo.py "$$python"
 
 # Row 20 of the benches.
 bench-llama: llama-package

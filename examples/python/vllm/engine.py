@@ -2,7 +2,7 @@
 """engine.py RUN: one engine of the demo. It generates tokens, and prints what it did as JSON.
 
 RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), windows (see
-make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (a folder of kvmem)."""
+make_model), and optionally make (write the model first), engine (arguments of LLM), transfer (another connector than kvmem's), rounds, copy (folders: from, to), damage (a folder of kvmem)."""
 
 import glob
 import json
@@ -67,7 +67,9 @@ def run(options):
         model=options["model"], skip_tokenizer_init=True, enforce_eager=True, max_model_len=1024, max_num_seqs=8, dtype="bfloat16", block_size=32,
         disable_log_stats=False, num_gpu_blocks_override=128, seed=0, distributed_executor_backend="uni" if options.get("engine", {}).get("tensor_parallel_size", 1) == 1 else "mp",
     ) | options.get("engine", {})
-    if options["extra"] is not None:
+    if "transfer" in options:
+        arguments["kv_transfer_config"] = KVTransferConfig(**options["transfer"])
+    elif options["extra"] is not None:
         arguments["kv_transfer_config"] = KVTransferConfig(
             kv_connector="KvmemConnector", kv_connector_module_path="kvmem.vllm", kv_role="kv_both", kv_load_failure_policy="recompute",
             kv_connector_extra_config=options["extra"],

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import struct
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -28,10 +28,13 @@ class Index:
     """Blocks by key, in the slots of one store. The block that was used least recently is evicted.
 
     A slot is written before its entry, and an entry is removed before its slot is written again. So after a crash at any time
-    each entry is that of a complete block; its checksums find what the disk has lost."""
+    each entry is that of a complete block; its checksums find what the disk has lost. If the file cannot be written, such as on a
+    full disk, a new block is known to this process only, and the slot of a removed one is not used again."""
 
-    def __init__(self, capacity: int, file: sqlite3.Connection | None = None, group: int = 0) -> None:
-        self._capacity, self._file, self._group = capacity, file, group
+    def __init__(
+        self, capacity: int, file: sqlite3.Connection | None = None, group: int = 0, removed: Callable[[bytes], object] | None = None
+    ) -> None:
+        self._capacity, self._file, self._group, self._removed = capacity, file, group, removed
         self._entries: OrderedDict[bytes, Stored] = OrderedDict()
         self._keys: dict[int, bytes] = {}
         self._writing: dict[int, bytes] = {}
@@ -79,6 +82,8 @@ class Index:
             if victim is None:
                 return None
             self.forget(victim.slot)
+            if not self._free:
+                return None  # the index file still has the victim
         slot = self._free.pop()
         self._writing[slot] = key
         self._pending.add(key)
@@ -90,12 +95,21 @@ class Index:
         self._pending.discard(key)
         self._entries[key] = Stored(slot, checksums)
         self._keys[slot] = key
-        if self._file is not None:
-            packed = struct.pack(f"<{len(checksums)}I", *checksums)
-            self._file.execute(
-                "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, (SELECT COALESCE(MAX(used), 0) + 1 FROM blocks))",
-                (self._group, slot, key, packed),
-            )
+        packed = struct.pack(f"<{len(checksums)}I", *checksums)
+        self._write(
+            "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, (SELECT COALESCE(MAX(used), 0) + 1 FROM blocks))",
+            (self._group, slot, key, packed),
+        )
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> bool:
+        """Whether the file has the change."""
+        if self._file is None:
+            return True
+        try:
+            self._file.execute(statement, values)
+            return True
+        except sqlite3.Error:
+            return False
 
     def abandon(self, slot: int) -> None:
         """The slot could not be written."""
@@ -108,9 +122,10 @@ class Index:
         if key is None:
             return
         del self._entries[key]
-        if self._file is not None:
-            self._file.execute("DELETE FROM blocks WHERE store = ? AND slot = ?", (self._group, slot))
-            self._file.commit()
+        if self._removed is not None:
+            self._removed(key)
+        if not (self._write("DELETE FROM blocks WHERE store = ? AND slot = ?", (self._group, slot)) and commit(self._file)):
+            return
         if slot in self._pins:
             self._doomed.add(slot)
         else:
@@ -158,17 +173,27 @@ class Folder:
         _compare(path, json.loads(row[0]), identity)
 
     def commit(self) -> None:
-        """Writes what has changed."""
-        self.file.commit()
+        """Writes what has changed. It fails silently: the blocks are then those of this process only."""
+        commit(self.file)
 
     def close(self) -> None:
         """Closes the index, and lets another engine use the folder."""
         if hasattr(self, "file"):
-            self.file.commit()
+            commit(self.file)
             self.file.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def commit(file: sqlite3.Connection | None) -> bool:
+    """Whether all changes are in the file. Those of a full disk are tried again with the next ones."""
+    try:
+        if file is not None:
+            file.commit()
+        return True
+    except sqlite3.Error:
+        return False
 
 
 def check_identity(path: str, identity: Mapping[str, str]) -> None:

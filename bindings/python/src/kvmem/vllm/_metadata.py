@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass
@@ -57,22 +56,3 @@ class ReportData:
 
     def __bool__(self) -> bool:
         return bool(self.stored or self.failed or self.damaged)
-
-
-COUNTERS = {
-    "stored_blocks": "Blocks stored.",
-    "stored_bytes": "Bytes stored.",
-    "loaded_blocks": "Blocks loaded.",
-    "loaded_bytes": "Bytes loaded.",
-    "load_seconds": "Seconds of loads, summed.",
-    "damaged_blocks": "Blocks whose stored bytes were damaged, and that were recomputed.",
-    "failed_loads": "Blocks that could not be loaded for another reason, and that were recomputed.",
-    "failed_stores": "Blocks that could not be stored.",
-}
-"""Statistics, which are counted from one report to the next."""
-
-
-def add(into: dict[str, Any], other: dict[str, Any]) -> None:
-    """Adds counters."""
-    for name, value in other.items():
-        into[name] = into.get(name, 0) + value

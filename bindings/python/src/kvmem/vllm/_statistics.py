@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import Counter
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
-from kvmem.vllm._metadata import COUNTERS, add
+from kvmem._blocks._counters import COUNTERS, add
 
 
 class KvmemStats(KVConnectorStats):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kvmem
+from kvmem._blocks._counters import add
 from kvmem._blocks._run import Mover, Run
-from kvmem.vllm._metadata import Copy, Load, ReportData, add
+from kvmem.vllm._metadata import Copy, Load, ReportData
 
 
 @dataclass

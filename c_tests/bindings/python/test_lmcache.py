@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kvmem.lmcache under LMCache's own storage manager, which has real L1 memory and its controllers' threads. Needs scripts/engine-env.sh lmcache."""
+
+import contextlib
+import os
+import resource
+import select
+import sqlite3
+import threading
+
+import pytest
+import torch
+from lmcache.v1.distributed.api import GroupedObjectKeys, MemoryLayoutDesc, ObjectKey, PrefetchTaskSpec
+from lmcache.v1.distributed.config import EvictionConfig, L1ManagerConfig, L1MemoryManagerConfig, StorageManagerConfig
+from lmcache.v1.distributed.l2_adapters.config import L2AdaptersConfig
+from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2AdapterConfig
+from lmcache.v1.distributed.storage_manager import StorageManager
+
+SHAPE = MemoryLayoutDesc([torch.Size([2, 4, 16, 32])], [torch.bfloat16])
+SIZE = 2 * 4 * 16 * 32 * 2
+DEADLINE = 30.0
+
+
+def key(number, model="a/model", group=0, salt=""):
+    return ObjectKey(number.to_bytes(32, "big"), model, 0x01000100, group, salt)
+
+
+@contextlib.contextmanager
+def server(folder, **params):
+    """A storage manager of LMCache with one adapter."""
+    params = {"path": str(folder), "capacity_gib": 2**-14} | params  # 64 KiB: eight objects
+    adapter = PluginL2AdapterConfig("kvmem.lmcache", "KvmemL2Adapter", {name: value for name, value in params.items() if value is not None})
+    manager = StorageManager(
+        StorageManagerConfig(
+            l1_manager_config=L1ManagerConfig(L1MemoryManagerConfig(1 << 20, False, shm_name="")),
+            eviction_config=EvictionConfig("noop"),
+            l2_adapter_config=L2AdaptersConfig([adapter]),
+        )
+    )
+    manager.adapter = manager.l2_adapters()[0][1]
+    ends = threading.Semaphore(0)
+    finish = manager.adapter._stores.finish
+
+    def finished(number, result):
+        manager.results.append(result)
+        finish(number, result)
+        ends.release()
+
+    manager.results, manager.ends, manager.adapter._stores.finish = [], ends, finished
+    try:
+        yield manager
+    finally:
+        manager.close()
+
+
+def content(number, size=SIZE):
+    return torch.arange(size // 2, dtype=torch.int16).mul_(number + 1).view(torch.bfloat16)
+
+
+def store(manager, *keys, desc=SHAPE):
+    """Writes objects to L1, and waits until L2 has them."""
+    for each, memory in manager.reserve_write(list(keys), desc).items():
+        memory.raw_data[: memory.get_size()].view(torch.bfloat16).copy_(content(int.from_bytes(each.chunk_hash, "big"), memory.get_size()))
+    manager.finish_write(list(keys))
+    assert manager.ends.acquire(timeout=DEADLINE)
+    return manager.results[-1]
+
+
+def load(manager, *keys, desc=SHAPE):
+    """Prefetches objects from L2, and returns how many were loaded. Their bytes are those that were stored."""
+    handle = manager.submit_prefetch_task(PrefetchTaskSpec([GroupedObjectKeys(list(keys), keys[0].object_group_id, desc)]))
+    assert manager.wait_prefetch_status(handle, DEADLINE)
+    result = manager.query_prefetch_status(handle)
+    hits = result.hit_cells[0].popcount()
+    if hits:
+        with manager.read_prefetched_results(list(keys[:hits]), result.l1_owners) as found:
+            for each, memory in zip(keys, found):
+                number = int.from_bytes(each.chunk_hash, "big")
+                assert torch.equal(memory.raw_data[:SIZE].view(torch.int16), content(number).view(torch.int16))
+        manager.finish_read_prefetched(list(keys[:hits]))
+    return result.l2_hit_count
+
+
+def test_objects_are_stored_and_the_next_server_loads_them(tmp_path):
+    keys = [key(number) for number in range(4)]
+    with server(tmp_path) as manager:
+        result = store(manager, *keys)
+        assert result.is_successful() and result.bytes_transferred() == 4 * SIZE
+        assert manager.adapter.report_status()["stored_blocks"] == 4
+        assert manager.adapter.get_usage().total_bytes_used == 4 * SIZE
+    with server(tmp_path) as manager:
+        assert load(manager, *keys) == 4
+        assert manager.adapter.report_status()["loaded_blocks"] == 4
+        assert load(manager, key(9)) == 0
+        assert not manager.adapter._locked
+
+
+def test_keys_differ_by_model_group_and_salt(tmp_path):
+    with server(tmp_path) as manager:
+        store(manager, key(1))
+    with server(tmp_path) as manager:
+        for other in (key(1, "b/model"), key(1, group=1), key(1, salt="tenant")):
+            assert load(manager, other) == 0
+        assert load(manager, key(1)) == 1
+
+
+def test_an_object_of_another_type_is_a_miss_and_is_forgotten(tmp_path):
+    with server(tmp_path) as manager:
+        store(manager, key(1))
+    with server(tmp_path) as manager:
+        assert load(manager, key(1), desc=MemoryLayoutDesc(SHAPE.shapes, [torch.float16])) == 0
+        assert manager.adapter.report_status()["failed_loads"] == 1
+    with server(tmp_path) as manager:
+        assert load(manager, key(1)) == 0
+
+
+def test_a_damaged_object_is_a_miss_and_the_ones_before_it_are_loaded(tmp_path):
+    keys = [key(number) for number in range(4)]
+    with server(tmp_path) as manager:
+        store(manager, *keys)
+        slot = manager.adapter._objects.index.pin([manager_key(keys[2])])[0].slot
+    (file,) = tmp_path.glob("objects-*.kvmem")
+    with file.open("r+b") as stream:
+        stream.seek(slot * 8192 + 100)
+        byte = stream.read(1)
+        stream.seek(slot * 8192 + 100)
+        stream.write(bytes([byte[0] ^ 1]))
+    with server(tmp_path) as manager:
+        assert load(manager, *keys) == 2
+        assert manager.adapter.report_status()["damaged_blocks"] == 1
+        assert not manager.adapter._objects.index.has([manager_key(keys[2])])[0]
+        assert manager.adapter._objects.index.has([manager_key(keys[3])])[0]
+
+
+def manager_key(object_key):
+    from kvmem.lmcache._objects import key_of
+
+    return key_of(object_key)
+
+
+def test_a_full_store_evicts_what_was_used_least_recently(tmp_path):
+    with server(tmp_path) as manager:
+        for number in range(10):
+            assert store(manager, key(number)).is_successful()
+        status = manager.adapter.report_status()
+        assert status["blocks"] == status["capacity_blocks"] == 8
+        assert manager.adapter.get_usage().total_bytes_used == 8 * SIZE  # LMCache gets the keys of the evicted ones
+    with server(tmp_path) as manager:
+        assert load(manager, key(0)) == 0 and load(manager, key(9)) == 1
+
+
+def test_smaller_objects_share_the_slots_and_larger_ones_are_not_stored(tmp_path, monkeypatch):
+    small = MemoryLayoutDesc([torch.Size([SIZE // 4])], [torch.bfloat16])
+    large = MemoryLayoutDesc([torch.Size([3 * SIZE // 2])], [torch.bfloat16])
+    with server(tmp_path) as manager:
+        assert store(manager, key(1)).is_successful()
+        assert store(manager, key(2, group=1), desc=small).is_successful()
+        said = []
+        monkeypatch.setattr(manager.adapter, "_say", said.append)
+        assert not store(manager, key(3, group=2), desc=large).is_successful()
+        assert f"set block_bytes to at least {3 * SIZE:,}" in said[0]
+    with server(tmp_path) as manager:
+        assert load(manager, key(1)) == 1
+
+
+def test_deleted_objects_are_gone(tmp_path):
+    with server(tmp_path) as manager:
+        store(manager, key(1), key(2))
+        manager.adapter.delete([key(1)])
+        assert manager.adapter.get_usage().total_bytes_used == SIZE
+    with server(tmp_path) as manager:
+        assert load(manager, key(1)) == 0 and load(manager, key(2)) == 1
+
+
+def test_objects_in_host_memory_end_with_the_server():
+    with server("", path=None) as manager:
+        assert store(manager, key(1)).is_successful()
+
+
+def test_two_servers_cannot_use_one_folder(tmp_path):
+    with server(tmp_path):
+        with pytest.raises(ValueError, match="another engine uses the folder .*: set another path"):
+            with server(tmp_path):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"capacity_gib": None}, "capacity_gib is not set"),
+        ({"capacity": 3}, "adapter_params has 'capacity', which is no setting; known are path, capacity_gib"),
+        ({"block_bytes": -1}, "block_bytes is -1: set the bytes of the largest object"),
+        ({"block_bytes": 1 << 20}, "capacity_gib has 65,536 bytes, and an object needs 1,048,576: set more"),
+        ({"path": 7}, "path is 7: set a text"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(tmp_path, params, message):
+    with pytest.raises(ValueError, match="^kvmem: ") as raised:
+        with server(tmp_path, **params):
+            pass
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_another_identity_or_slot_size_is_refused(tmp_path):
+    with server(tmp_path, identity="weights 1") as manager:
+        store(manager, key(1))
+    with pytest.raises(ValueError, match="of an engine with identity weights 1, not weights 2: set another path"):
+        with server(tmp_path, identity="weights 2"):
+            pass
+    with pytest.raises(ValueError, match="have slots of 4,096 bytes, and block_bytes asks for 8,192|have slots of 8,192 bytes"):
+        with server(tmp_path, identity="weights 1", block_bytes=16384):
+            pass
+
+
+def test_a_file_for_which_there_is_no_space_is_one_sentence(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
+    try:
+        with pytest.raises(ValueError, match="kvmem: the file .*/objects-8192.kvmem cannot be used: .*RLIMIT_FSIZE") as raised:
+            with server(tmp_path, block_bytes=8192, capacity_gib=2**-9):
+                pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_index_on_a_full_disk_stores_nothing_and_keeps_its_promises(tmp_path):
+    with server(tmp_path) as manager:
+        for number in range(8):
+            store(manager, key(number))
+        file = manager.adapter._objects._folder.file
+        pages = file.execute("PRAGMA page_count").fetchone()[0]
+        file.execute("PRAGMA query_only = 1")  # each write fails, as on a full disk
+        with pytest.raises(sqlite3.OperationalError):
+            file.execute("DELETE FROM blocks")
+        assert pages and not store(manager, key(20)).is_successful()  # no slot: the file still has the evicted one
+        assert manager.adapter.report_status()["blocks"] == 7
+        file.execute("PRAGMA query_only = 0")
+    with server(tmp_path) as manager:
+        assert load(manager, key(1)) == 1
+
+
+def test_the_event_fds_are_those_of_queues(tmp_path):
+    with server(tmp_path) as manager:
+        adapter = manager.adapter
+        fds = {adapter.get_store_event_fd(), adapter.get_lookup_and_lock_event_fd(), adapter.get_load_event_fd()}
+        assert fds == {adapter._stores.queue.fileno(), adapter._lookups.queue.fileno(), adapter._loads.queue.fileno()} and len(fds) == 3
+        assert all(os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]" for fd in fds)
+        assert not select.select(fds, [], [], 0)[0]
