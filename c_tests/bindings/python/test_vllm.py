@@ -94,6 +94,36 @@ def test_an_index_is_read_by_the_next_engine_of_the_same_identity_only(tmp_path)
     folder.close()
 
 
+def test_an_index_that_cannot_be_written_raises_nothing_and_does_not_use_a_slot_twice(tmp_path):
+    folder = Folder(str(tmp_path), IDENTITY)
+    index = Index(2, folder.file)
+    stored(index, b"a", b"b")
+    folder.commit()
+    folder.file.execute("PRAGMA query_only = 1")  # each write fails, as on a full disk
+    assert index.reserve(b"c") is None and b"a" in index  # the file still says that its slot has it
+    slot = index.pin(b"b").slot
+    index.forget(slot)
+    index.unpin(slot)
+    assert b"b" not in index and index.reserve(b"c") is None
+    folder.commit()
+    folder.file.execute("PRAGMA query_only = 0")
+    folder.close()
+    folder = Folder(str(tmp_path), IDENTITY)
+    assert len(Index(2, folder.file)) == 2
+    folder.close()
+
+
+def test_a_block_that_the_index_file_does_not_take_is_known_to_this_process(tmp_path):
+    folder = Folder(str(tmp_path), IDENTITY)
+    index = Index(2, folder.file)
+    folder.file.execute("PRAGMA query_only = 1")
+    stored(index, b"a")
+    folder.commit()
+    assert b"a" in index
+    folder.file.execute("PRAGMA query_only = 0")
+    folder.close()
+
+
 def test_a_damaged_index_is_one_sentence(tmp_path):
     (tmp_path / "index.sqlite").write_bytes(b"nothing that sqlite knows" * 100)
     with pytest.raises(ValueError, match="cannot be read .*: remove the folder, or set another path"):

@@ -29,7 +29,7 @@ class Index:
 
     A slot is written before its entry, and an entry is removed before its slot is written again. So after a crash at any time
     each entry is that of a complete block; its checksums find what the disk has lost. If the file cannot be written, such as on a
-    full disk, a new block is known to this process only, and the slot of a removed one is not used again."""
+    full disk, a new block is known to this process only, nothing is evicted, and the slot of a removed block is not used again."""
 
     def __init__(
         self, capacity: int, file: sqlite3.Connection | None = None, group: int = 0, removed: Callable[[bytes], object] | None = None
@@ -81,9 +81,9 @@ class Index:
             victim = next((found for found in self._entries.values() if found.slot not in self._pins), None)
             if victim is None:
                 return None
-            self.forget(victim.slot)
-            if not self._free:
-                return None  # the index file still has the victim
+            if not self._erase(victim.slot):
+                return None
+            self._drop(victim.slot, True)
         slot = self._free.pop()
         self._writing[slot] = key
         self._pending.add(key)
@@ -118,18 +118,23 @@ class Index:
 
     def forget(self, slot: int) -> None:
         """Removes a block, such as a damaged one. A slot that is being read is used again after that."""
-        key = self._keys.pop(slot, None)
-        if key is None:
-            return
+        if slot in self._keys:
+            self._drop(slot, self._erase(slot))
+
+    def _erase(self, slot: int) -> bool:
+        """Whether the file has the slot's entry no more, so that the slot may be written again."""
+        return self._write("DELETE FROM blocks WHERE store = ? AND slot = ?", (self._group, slot)) and commit(self._file)
+
+    def _drop(self, slot: int, is_erased: bool) -> None:
+        key = self._keys.pop(slot)
         del self._entries[key]
         if self._removed is not None:
             self._removed(key)
-        if not (self._write("DELETE FROM blocks WHERE store = ? AND slot = ?", (self._group, slot)) and commit(self._file)):
-            return
-        if slot in self._pins:
-            self._doomed.add(slot)
-        else:
-            self._free.append(slot)
+        if is_erased:
+            if slot in self._pins:
+                self._doomed.add(slot)
+            else:
+                self._free.append(slot)
 
     def clear(self) -> None:
         """Removes all blocks that are not being read or written."""

@@ -13,12 +13,14 @@ from kvmem._blocks._index import Folder, Index, Stored
 
 
 class BlockStore:
-    """The index of a store, with its folder, and counters. It moves no bytes."""
+    """The index of a store, with its folder, and counters. It moves no bytes.
 
-    def __init__(self, capacity: int, folder: Folder | None) -> None:
+    With `reports_removed`, the caller calls `take_removed` from time to time."""
+
+    def __init__(self, capacity: int, folder: Folder | None, *, reports_removed: bool = False) -> None:
         self._folder, self._lock = folder, threading.Lock()
         self._removed: list[bytes] = []
-        self._index = Index(capacity, folder.file if folder else None, 0, self._removed.append)
+        self._index = Index(capacity, folder.file if folder else None, 0, self._removed.append if reports_removed else None)
         self._capacity = capacity
         self._counters: dict[str, Any] = {}
 

@@ -95,7 +95,7 @@ class ObjectStore:
         path = self._config.path and os.path.join(self._config.path, f"objects-{block_bytes}.kvmem")
         self._slots = store_layout(capacity, 1, block_bytes, self.digest, path, False)
         self.block_bytes = block_bytes
-        self.index = BlockStore(capacity, self._folder)
+        self.index = BlockStore(capacity, self._folder, reports_removed=True)
 
     def prepare(self, size: int) -> BlockStore:
         """The index for objects of this size. Raises ValueError if there is none."""
