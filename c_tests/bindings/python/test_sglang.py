@@ -224,7 +224,7 @@ def test_a_wrong_setting_is_one_sentence(tmp_path, settings, message):
     ("changed", "more", "message"),
     [
         ({"model_name": None}, {}, "gives no name of the model"),
-        ({"is_mla_model": True, "tp_size": 2}, {}, "with MLA and tensor parallelism 2"),
+        ({"is_mla_model": True, "tp_size": 2}, {"kvmem": {"capacity_gib": 1}}, "with MLA and tensor parallelism 2, one rank stores"),
         ({}, {"interface_v1": 0}, "interface_v1 is not set: set it to 1"),
         ({}, {"kvmem": None}, 'has no settings of kvmem: set "kvmem"'),
     ],
@@ -244,6 +244,25 @@ def test_two_engines_cannot_use_one_folder_and_two_ranks_can(tmp_path):
     with controller(ranks, mha(), config(tp_size=2)) as first, controller(ranks, mha(), config(tp_size=2, tp_rank=1)) as second:
         backup(first, TOKEN_IDS, [0, 1, 2, 3, 4])
         assert prefetch(second, TOKEN_IDS, [5, 6, 7, 8, 9]) == (0, 0)
+
+
+def test_ranks_of_mla_load_what_the_first_one_stores(tmp_path):
+    first, second = mla("page_first"), mla("page_first")
+    kept = [page(first, number) for number in range(5)]
+    with controller(tmp_path, second, config(is_mla_model=True, tp_size=2, tp_rank=1)) as reader:
+        assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (0, 0)  # there is no file yet
+        with controller(tmp_path, first, config(is_mla_model=True, tp_size=2)) as writer:
+            hashes, _ = backup(writer, TOKEN_IDS, [0, 1, 2, 3, 4])
+            assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
+            assert all(torch.equal(page(second, 10 + at), each) for at, each in enumerate(kept))
+            # A slot that the first rank writes again while this one reads it is a miss.
+            slot = writer.storage_backend._store("kv")._index.pin([hashes[1].encode()])[0].slot
+            with next(tmp_path.glob("*/pages-*.kvmem")).open("r+b") as stream:
+                stream.seek(slot * PAGE * LAYERS * 24 * 2)
+                stream.write(b"another page")
+            assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, PAGE)
+            writer.storage_backend.clear()
+            assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (0, 0)
 
 
 @pytest.mark.parametrize(

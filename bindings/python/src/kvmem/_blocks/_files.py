@@ -25,12 +25,15 @@ def shape_of(num_blocks: int, num_pieces: int, piece: int, order: str, identity:
     )
 
 
-def store_layout(capacity: int, num_pieces: int, piece: int, identity: bytes, path: str | None, pinned: bool) -> kvmem.Layout:
+def store_layout(
+    capacity: int, num_pieces: int, piece: int, identity: bytes, path: str | None, pinned: bool, reads_only: bool = False
+) -> kvmem.Layout:
     """The slots of a store: in a file, which is opened if it exists, or in host memory."""
     shape = shape_of(capacity, num_pieces, piece, "BLC", identity)
     try:
         if path is not None:
-            flags = kvmem.DiskFlags.OPEN_OR_CREATE | kvmem.DiskFlags.BUFFERED
+            flags = kvmem.DiskFlags.OPEN_EXISTING | kvmem.DiskFlags.READ_ONLY if reads_only else kvmem.DiskFlags.OPEN_OR_CREATE
+            flags |= kvmem.DiskFlags.BUFFERED
             return kvmem.Layout.allocate(shape, "disk", path=path, flags=flags)
         return kvmem.Layout.allocate(shape, "pinned" if pinned else "system")
     except kvmem.Error as error:

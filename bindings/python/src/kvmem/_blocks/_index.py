@@ -161,6 +161,7 @@ class Folder:
             self.file.execute(
                 "CREATE TABLE IF NOT EXISTS blocks (store INTEGER, slot INTEGER, key BLOB, checksums BLOB, used INTEGER, PRIMARY KEY (store, slot))"
             )
+            self.file.execute("CREATE INDEX IF NOT EXISTS keys ON blocks (store, key)")  # for processes that only read
             self._check(path, identity)
         except sqlite3.DatabaseError as error:
             self.close()

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sqlite3
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import kvmem
 from kvmem._blocks._files import digest, shape_of, store_layout
 from kvmem._blocks._index import Folder
+from kvmem._blocks._reader import ReadIndex
 from kvmem._blocks._run import Mover
 from kvmem._blocks._settings import Settings
 from kvmem._blocks._store import BlockStore
@@ -81,10 +84,13 @@ def _combined(parts: Mapping[str, kvmem.Layout]) -> kvmem.Layout:
 
 
 class PageStore:
-    """The pages of one pool under keys."""
+    """The pages of one pool under keys. With `reads_only`, another rank stores them."""
 
-    def __init__(self, settings: Settings, name: str, pool: Any, capacity: int, identity: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, name: str, pool: Any, capacity: int, identity: Mapping[str, str], reads_only: bool = False
+    ) -> None:
         self._settings, self._page_size, self.pool = settings, int(pool.logical_page_size), pool
+        self._verify = settings.verify or reads_only
         pieces = pieces_of(pool)
         full = {
             **identity,
@@ -96,23 +102,26 @@ class PageStore:
             "capacity": f"{capacity} pages",
         }
         path = settings.path and os.path.join(settings.path, name)
-        self._folder = Folder(path, full) if path else None
+        self._index: BlockStore | ReadIndex
+        if reads_only:
+            assert path is not None
+            self._index = ReadIndex(path, full)
+        else:
+            self._index = BlockStore(capacity, Folder(path, full) if path else None)
         try:
-            self._mover = self._open(pool, pieces, capacity, digest(full, 0), path)
+            self._mover = self._open(pool, pieces, capacity, digest(full, 0), path, reads_only)
         except BaseException:
-            if self._folder is not None:
-                self._folder.close()
+            self._index.close()
             raise
-        self._index = BlockStore(capacity, self._folder)
 
-    def _open(self, pool: Any, pieces: Sequence[Piece], capacity: int, identity: bytes, path: str | None) -> Mover:
+    def _open(self, pool: Any, pieces: Sequence[Piece], capacity: int, identity: bytes, path: str | None, reads_only: bool) -> Mover:
         parts: dict[str, kvmem.Layout] = {}
         cache = pool_layout(pool, pieces, identity)
         try:
             for size in sorted({piece.size for piece in pieces}):
                 count = sum(piece.size == size for piece in pieces)
                 file = path and os.path.join(path, f"pages-{size}.kvmem")
-                parts[str(size)] = store_layout(capacity, count, size, identity, file, bool(pool.pin_memory))
+                parts[str(size)] = store_layout(capacity, count, size, identity, file, bool(pool.pin_memory), reads_only)
             return Mover(cache, _combined(parts), self._settings.timeout_seconds)
         except BaseException:
             cache.close()
@@ -123,7 +132,7 @@ class PageStore:
 
     def has(self, keys: Sequence[str]) -> list[bool]:
         """Whether each page is stored."""
-        return self._index.has(key.encode() for key in keys)
+        return self._index.has([key.encode() for key in keys])
 
     def _pages(self, keys: Sequence[str], indices: Any) -> list[int]:
         if len(indices) != len(keys) * self._page_size:
@@ -133,6 +142,7 @@ class PageStore:
     def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Stores pages, and waits. Those that are stored already are not written again."""
         pages = self._pages(keys, indices)
+        assert isinstance(self._index, BlockStore)
         slots, without = self._index.reserve([key.encode() for key in keys])
         good = [at not in without for at in range(len(keys))]
         if not slots:
@@ -159,12 +169,12 @@ class PageStore:
     def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Loads pages, and waits. A damaged one is a miss."""
         pages = self._pages(keys, indices)
-        found = {at: stored for at, stored in enumerate(self._index.pin(key.encode() for key in keys)) if stored is not None}
+        found = {at: stored for at, stored in enumerate(self._index.pin([key.encode() for key in keys])) if stored is not None}
         good = [at in found for at in range(len(keys))]
         if not found:
             return good
         places, lost = list(found), list(range(len(found)))
-        sums = [found[at].checksums[0] for at in places] if self._settings.verify else None
+        sums = [found[at].checksums[0] for at in places] if self._verify else None
         damaged = False
         try:
             run = self._mover.load([(found[at].slot, pages[at]) for at in places], sums)
@@ -197,3 +207,48 @@ class PageStore:
         """Closes the files, and lets another engine use the folder."""
         self._mover.close()
         self._index.close()
+
+
+class SharedPages:
+    """The pages of a pool that another rank stores: this rank loads them. Until that rank has made the files, there are none."""
+
+    def __init__(self, settings: Settings, name: str, pool: Any, capacity: int, identity: Mapping[str, str]) -> None:
+        self._arguments, self.pool = (settings, name, pool, capacity, identity, True), pool
+        self._index = os.path.join(str(settings.path), name, "index.sqlite")
+        self._lock = threading.Lock()
+        self._opened: PageStore | None = None
+
+    def _found(self) -> PageStore | None:
+        with self._lock:
+            if self._opened is None and os.path.exists(self._index):
+                try:
+                    self._opened = PageStore(*self._arguments)
+                except (FileNotFoundError, sqlite3.Error):
+                    return None
+            return self._opened
+
+    def has(self, keys: Sequence[str]) -> list[bool]:
+        """Whether each page is stored."""
+        found = self._found()
+        return found.has(keys) if found is not None else [False] * len(keys)
+
+    def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        """Loads pages, and waits. A damaged one is a miss."""
+        found = self._found()
+        return found.get(keys, indices) if found is not None else [False] * len(keys)
+
+    def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        """Stores nothing."""
+        return [False] * len(keys)
+
+    def clear(self) -> None:
+        """Nothing: the other rank does."""
+
+    def status(self) -> dict[str, Any]:
+        """Counters of this rank."""
+        return self._opened.status() if self._opened is not None else {}
+
+    def close(self) -> None:
+        """Closes the files."""
+        if self._opened is not None:
+            self._opened.close()

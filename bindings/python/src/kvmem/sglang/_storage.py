@@ -16,7 +16,7 @@ import kvmem
 from kvmem._blocks import _settings
 from kvmem._blocks._index import longest
 from kvmem._blocks._settings import GIB, Settings
-from kvmem.sglang._pages import PageStore, pieces_of
+from kvmem.sglang._pages import PageStore, SharedPages, pieces_of
 
 logger = logging.getLogger("sglang.kvmem")
 
@@ -27,11 +27,11 @@ class KvmemStorage(HiCacheStorage):
     def __init__(self, storage_config: Any, kwargs: Mapping[str, Any] | None = None) -> None:
         self._settings = _parse(storage_config.extra_config or {})
         self._config = storage_config
-        _check(storage_config)
+        _check(storage_config, self._settings)
         self._identity = _identity(storage_config, self._settings.identity)
         self._lock = threading.Lock()
         self._waiting: dict[str, Any] = {}
-        self._stores: dict[str, PageStore] = {}
+        self._stores: dict[str, PageStore | SharedPages] = {}
         self._capacity = 0
 
     # ---- host pools ----
@@ -66,17 +66,24 @@ class KvmemStorage(HiCacheStorage):
                 if not self._capacity:
                     raise ValueError(f"kvmem: capacity_gib has {int(self._settings.capacity_gib * GIB):,} bytes, and a page needs {page:,}: set more")
             for name, pool in list(self._waiting.items()):
-                self._stores[name] = PageStore(self._settings, f"{self._folder}-{name}", pool, self._capacity, self._identity)
+                is_shared = self._is_shared(name)
+                kind = SharedPages if is_shared and not self._config.is_storage_writer else PageStore
+                self._stores[name] = kind(self._settings, f"{self._folder(is_shared)}-{name}", pool, self._capacity, self._identity)
                 del self._waiting[name]
                 logger.info("kvmem %s keeps %d pages of the pool %s in %s", kvmem.__version__, self._capacity, name, self._settings.path or "host memory")
 
-    @property
-    def _folder(self) -> str:
-        """Each rank has folders of its own, because its pages differ."""
-        config = self._config
-        return f"dp{config.dp_rank}-pp{config.pp_rank}-cp{config.attn_cp_rank}-tp{config.tp_rank}"
+    def _is_shared(self, name: str) -> bool:
+        """Whether all ranks of tensor parallelism have the same pages, as with MLA, of which the first rank stores them. States of Mamba
+        differ also with MLA."""
+        return bool(self._config.is_mla_model) and name != str(PoolName.MAMBA)
 
-    def _store(self, name: Any) -> PageStore:
+    def _folder(self, is_shared: bool) -> str:
+        """Ranks whose pages differ have folders of their own."""
+        config = self._config
+        rank = 0 if is_shared else config.tp_rank
+        return f"dp{config.dp_rank}-pp{config.pp_rank}-cp{config.attn_cp_rank}-tp{rank}"
+
+    def _store(self, name: Any) -> PageStore | SharedPages:
         found = self._stores.get(str(name))
         if found is None:
             self._open()
@@ -183,11 +190,10 @@ def _parse(extra: Mapping[str, Any]) -> Settings:
     return _settings.parse(Settings, given, "kvmem in --hicache-storage-backend-extra-config")
 
 
-def _check(config: Any) -> None:
-    if config.is_mla_model and config.tp_size > 1:
+def _check(config: Any, settings: Settings) -> None:
+    if config.is_mla_model and config.tp_size > 1 and settings.path is None:
         raise ValueError(
-            f"kvmem: with MLA and tensor parallelism {config.tp_size}, SGLang lets one rank store pages that all ranks load, and kvmem.sglang has folders per rank: "
-            "set tensor parallelism 1, or another storage backend"
+            f"kvmem: with MLA and tensor parallelism {config.tp_size}, one rank stores the pages that all ranks load, so they must be in files: set path"
         )
     if config.dcp_size > 1:
         raise ValueError(f"kvmem: decode context parallelism {config.dcp_size} is not supported: set it to 1, or another storage backend")
