@@ -13,7 +13,7 @@ if(NOT KVMEM_PROTOC)
                         "libprotobuf-dev, or set -DKVMEM_ETCD=OFF")
 endif()
 
-set(KVMEM_ETCD_NAME libkvmem_etcd.so.${KVMEM_SOVERSION})
+set(KVMEM_ETCD_NAME libkvmem_etcd.so.${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(KVMEM_ETCD_FILE "${KVMEM_STAGE}/${KVMEM_ETCD_NAME}")
 file(GLOB_RECURSE etcd_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/etcd/src/*.rs")
 set(etcd_cargo "${CMAKE_COMMAND}" -E env "PROTOC=${KVMEM_PROTOC}" "${KVMEM_CARGO}")

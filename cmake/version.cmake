@@ -7,7 +7,12 @@ if(NOT KVMEM_VERSION)
     message(FATAL_ERROR "Cargo.toml has no line like: version = \"1.2.3\"")
 endif()
 
-# The version in the SONAME. Before 1.0 a new minor version may break programs.
-if(KVMEM_VERSION MATCHES "^(0\\.[0-9]+)\\.|^([0-9]+)\\.")
-    set(KVMEM_SOVERSION "${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
+# The number of the binary interface, which is in the SONAME.
+set(versions "${CMAKE_CURRENT_SOURCE_DIR}/src/ffi/common/version.rs")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${versions}")
+file(READ "${versions}" KVMEM_SOVERSION)
+string(REGEX MATCH "KVMEM_ABI_VERSION: u32 = [0-9]+" KVMEM_SOVERSION "${KVMEM_SOVERSION}")
+string(REGEX MATCH "[0-9]+$" KVMEM_SOVERSION "${KVMEM_SOVERSION}")
+if(NOT KVMEM_SOVERSION)
+    message(FATAL_ERROR "${versions} has no KVMEM_ABI_VERSION")
 endif()

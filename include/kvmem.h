@@ -83,13 +83,13 @@
  * Numbers.  Sizes are in bytes, times in nanoseconds. A block id is a uint32_t; layers and outer slots are
  *           uint64_t. `device` is a GPU, by its ordinal in the order of CUDA_VISIBLE_DEVICES.
  *
- * Waiting.  `timeout_ns` is the time that a call may wait: 0 does not wait, and KVMEM_TIMEOUT_FOREVER sets no
- *           limit. A call that has not got what it waits for by then fails with KVMEM_STATUS_TIMED_OUT. In
- *           options, 0 is the default of the field. The deadline of a run is `timeout_ns` of the options that
- *           it is submitted with: the time that it may take, whether a call waits for it or not.
- *           `stall_timeout_ns` is the time without progress after which a run or session ends, and
- *           `call_timeout_ns` of an agent the limit of its calls that have no other. docs/errors.md lists
- *           what each function waits for; others wait for nothing.
+ * Waiting.  The parameter `timeout_ns` is the time that the call may wait: 0 does not wait, and
+ *           KVMEM_TIMEOUT_FOREVER sets no limit. A call that has not got what it waits for by then fails with
+ *           KVMEM_STATUS_TIMED_OUT. Other times are fields of options, with 0 for their default:
+ *           `run_timeout_ns` is the time that a run may take, whether a call waits for it or not;
+ *           `stall_timeout_ns` the time without progress after which a run or session ends; and
+ *           `call_timeout_ns` of an agent the limit of its calls that have no timeout_ns. docs/errors.md
+ *           lists what each function waits for; others wait for nothing.
  *
  * Threads.  All functions may be called by any thread, and may use one object at the same time, except its
  *           kvmem_x_destroy. A call that starts a transfer or request

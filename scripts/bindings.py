@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what follows from the headers for C alone.
 
-bindings.py                       the constants for C++, Go, Zig, Python and the conformance tables, which are committed
-bindings.py --check               fails if a committed file differs
+bindings.py                       the constants for C++, Go, Zig, Python and the conformance tables, and the listing of the binary interface (abi.py), which are committed
+bindings.py --check               fails if a committed file differs, or the binary interface has changed under the same number
 bindings.py cffi OUT               writes the declarations for cffi as a module of Python, for a build
 bindings.py calls KIND OUT FILE... writes the simple calls that no FILE makes, as C or C++, for a build: KIND is contract,
                                   fuzz, conformance-c or conformance-cpp
@@ -15,6 +15,8 @@ import pathlib
 import re
 import sys
 import textwrap
+
+import abi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTICE = "Generated from the headers by scripts/bindings.py; do not edit."
@@ -98,7 +100,12 @@ class Group:
 
 def headers():
     paths = sorted([*(ROOT / "include").glob("*.h"), *(ROOT / "include/kvmem").glob("*.h")])
-    return "\n".join(path.read_text() for path in paths)
+    return "\n".join(comments_before(path.read_text()) for path in paths)
+
+
+def comments_before(text):
+    """A header with each comment that is behind a constant or field in a line of its own before it."""
+    return re.sub(r"^( *)(\S.*?)  ///< (.*)$", r"\1/// \3\n\1\2", text, flags=re.MULTILINE)
 
 
 def groups(text):
@@ -396,9 +403,8 @@ def python(all_groups):
 def python_versions(_):
     """Apart from the other constants, so that the import of the package need not create their types."""
     found = dict(re.findall(r"^#define KVMEM_((?:ABI_)?VERSION\w*|VERSION_\w+) (\d+)$", headers(), re.MULTILINE))
-    soname = f"0.{found['VERSION_MINOR']}" if found["VERSION_MAJOR"] == "0" else found["VERSION_MAJOR"]
     text = f'# SPDX-License-Identifier: Apache-2.0\n"""Versions of the headers. {NOTICE}"""\n\n'
-    return text + f'ABI_VERSION = {found["ABI_VERSION"]}\nSONAME_VERSION = "{soname}"\n'
+    return text + f'ABI_VERSION = {found["ABI_VERSION"]}\n'
 
 
 def python_word(group, name):
@@ -436,6 +442,7 @@ OUTPUTS = {
 
 def write_files(checks):
     all_groups = groups(headers())
+    abi.update(ROOT / "src/ffi/abi.txt", headers(), checks)
     for path, make in OUTPUTS.items():
         text, file = make(all_groups), ROOT / path
         if checks and (not file.exists() or file.read_text() != text):

@@ -27,8 +27,8 @@ def needed_glibc(libraries):
 
 def main():
     prefix, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-    libraries = sorted(prefix.glob("lib*/libkvmem.so.?.*[!g]")) + sorted(prefix.glob("lib*/libkvmem_etcd.so.*"))
-    libraries = [path for path in libraries if re.fullmatch(r"libkvmem(_etcd)?\.so\.\d+(\.\d+)?", path.name)]
+    libraries = sorted(prefix.glob("lib*/libkvmem.so.*")) + sorted(prefix.glob("lib*/libkvmem_etcd.so.*"))
+    libraries = [path for path in libraries if re.fullmatch(r"libkvmem\.so\.\d+|libkvmem_etcd\.so\.\d+\.\d+", path.name)]
     if not any(path.name.startswith("libkvmem.so") for path in libraries):
         sys.exit(f"{prefix} has no libkvmem.so: install kvmem there, or run `make wheel`")
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,20 @@
 //! Link flags of the shared library. Generates nothing.
 
+const VERSIONS: &str = "src/ffi/common/version.rs";
+
 fn main() {
     println!("cargo:rerun-if-changed=src/build.rs");
-    // Before 1.0 a new minor version may break programs, so the loader must not take it for the old one.
-    let (major, minor) = (env("CARGO_PKG_VERSION_MAJOR"), env("CARGO_PKG_VERSION_MINOR"));
-    let version = if major == "0" { format!("0.{minor}") } else { major };
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkvmem.so.{version}");
+    println!("cargo:rerun-if-changed={VERSIONS}");
+    // The loader must not take a library for one of another binary interface.
+    let source = std::fs::read_to_string(VERSIONS).unwrap_or_default();
+    let after = |text: &str| {
+        source.split_once(text).map(|(_, rest)| rest.split(';').next().unwrap_or("").to_string())
+    };
+    let Some(number) = after("KVMEM_ABI_VERSION: u32 = ") else {
+        println!("cargo:error={VERSIONS} has no KVMEM_ABI_VERSION");
+        return;
+    };
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkvmem.so.{number}");
     // Unloading a Rust shared object leaves its threads and thread-locals behind, and crashes.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
-}
-
-fn env(name: &str) -> String {
-    std::env::var(name).unwrap_or_default()
 }

@@ -127,7 +127,7 @@ fn by_name(output: &str) -> BTreeMap<String, String> {
     let blocks = output.split("\n\n").map(str::trim).filter(|block| !block.is_empty());
     let edited = |block: &str| {
         let block = without_common_fields(&with_tag(&in_parentheses_if_negative(block)));
-        with_filled_lines(&without_empty_lines(&block))
+        with_filled_lines(&with_comments_behind(&without_empty_lines(&block)))
     };
     blocks.map(|block| (declared_name(block), edited(block))).collect()
 }
@@ -183,6 +183,27 @@ fn without_empty_lines(block: &str) -> String {
     let is_tag = |line: &&str| line.starts_with("/// @");
     let kept = (0..lines.len()).filter(|&at| lines[at] != "///" || !lines.get(at + 1).is_some_and(is_tag));
     kept.map(|at| lines[at]).collect::<Vec<_>>().join("\n")
+}
+
+/// Moves the comment of a constant or field behind it, if both fit in one line: a group of them is then read like a table.
+fn with_comments_behind(block: &str) -> String {
+    let lines: Vec<_> = block.lines().collect();
+    let comment = |at: usize| lines.get(at).and_then(|line| line.trim().strip_prefix("/// "));
+    let joined = |at: usize| -> Option<String> {
+        let text = comment(at).filter(|_| at == 0 || comment(at - 1).is_none())?;
+        let code = lines.get(at + 1)?;
+        let is_short = code.starts_with("#define ") || code.starts_with("    ") && code.ends_with(';');
+        let line = format!("{code}  ///< {text}");
+        (is_short && comment(at + 1).is_none() && line.chars().count() <= 110).then_some(line)
+    };
+    let mut kept = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let line = joined(at);
+        at += if line.is_some() { 2 } else { 1 };
+        kept.push(line.unwrap_or_else(|| lines[at - 1].to_string()));
+    }
+    kept.join("\n")
 }
 
 /// Fills the lines of a function's declaration; cbindgen writes one parameter per line if they do not fit into one.
@@ -287,7 +308,7 @@ fn an_opaque_type_is_the_first_declaration_of_its_section() {
         assert_eq!(opaque, leading, "{}", section.lines().next().unwrap_or(""));
         count += opaque;
     }
-    assert_eq!(count, 23, "every opaque type is in a section");
+    assert_eq!(count, 19, "every opaque type is in a section");
 }
 
 #[test]

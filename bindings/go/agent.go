@@ -284,8 +284,7 @@ func (g *Agent) TakeNotifications(ctx context.Context) ([]Notification, error) {
 		return nil, err
 	}
 	defer C.kvmem_notifications_destroy(taken)
-	var count C.size_t
-	var items []C.kvmem_notification = itemsOf(C.kvmem_notifications_items(taken, &count), &count)
+	var items []C.kvmem_notification = unsafe.Slice(taken.items, int(taken.count))
 	result := make([]Notification, len(items))
 	for i, n := range items {
 		result[i] = Notification{Agent: C.GoString(n.agent), Message: C.GoBytes(n.data, C.int(n.size))}

@@ -197,16 +197,12 @@ func FetchShare(ctx context.Context, options FetchOptions) (*Share, error) {
 		o.path = a.string(options.Path)
 		o.name = a.string(options.Name)
 		o.token = (*C.kvmem_token)(a.bytes(options.Token[:]))
-		o.timeout_ns = timeout
-		if timeout == 0 {
-			o.timeout_ns = 1 // 0 is the default
-		}
 		o.broker_user = C.uint32_t(options.BrokerUser)
 		if err := a.check(); err != nil {
 			return nil, err
 		}
 		var share *C.kvmem_share
-		err := try(func(failure **C.kvmem_error) C.kvmem_status { return C.kvmem_share_fetch(o, &share, failure) })
+		err := try(func(failure **C.kvmem_error) C.kvmem_status { return C.kvmem_share_fetch(o, timeout, &share, failure) })
 		if err != nil {
 			return nil, err
 		}

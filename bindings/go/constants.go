@@ -243,7 +243,7 @@ const (
 	// kvmem_transfer_explain reports by how much.
 	TransferByLayer TransferFlags = C.KVMEM_TRANSFER_BY_LAYER
 	// The queue gets a CompletionMemoryReleased for each run that ends before its memory is released, as
-	// at its `timeout_ns`. Requires a queue.
+	// at its `run_timeout_ns`. Requires a queue.
 	TransferReportRelease TransferFlags = C.KVMEM_TRANSFER_REPORT_RELEASE
 )
 

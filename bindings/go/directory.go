@@ -307,8 +307,7 @@ func (d *Directory) TakeEvents(ctx context.Context) ([]DirectoryEvent, error) {
 		return nil, err
 	}
 	defer C.kvmem_directory_events_destroy(taken)
-	var count C.size_t
-	var items []C.kvmem_directory_event = itemsOf(C.kvmem_directory_events_items(taken, &count), &count)
+	var items []C.kvmem_directory_event = unsafe.Slice(taken.items, int(taken.count))
 	events := make([]DirectoryEvent, len(items))
 	for i, c := range items {
 		events[i] = DirectoryEvent{

@@ -37,14 +37,21 @@ package kvmem
 // #include "shim.h"
 import "C"
 
+import "fmt"
+
 // Version is the version of the library, such as "0.1.0".
 func Version() string { return C.GoString(C.kvmem_version_string()) }
-
-// VersionNumber is the version of the library as a number: 10000 × major + 100 × minor + patch.
-func VersionNumber() uint32 { return uint32(C.kvmem_version_number()) }
 
 // ABIVersion is the version of the library's binary interface. It must equal HeaderABIVersion.
 func ABIVersion() uint32 { return uint32(C.kvmem_abi_version()) }
 
 // HeaderABIVersion is the version of the binary interface that this package was compiled with.
 const HeaderABIVersion uint32 = C.KVMEM_ABI_VERSION
+
+// Structs of another binary interface have other sizes and fields, so nothing may be called.
+func init() {
+	if found := ABIVersion(); found != HeaderABIVersion {
+		panic(fmt.Sprintf("kvmem: libkvmem.so has binary interface %d, and this program was compiled for %d; install one of them",
+			found, HeaderABIVersion))
+	}
+}

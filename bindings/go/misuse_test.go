@@ -199,14 +199,14 @@ func TestStalledLayers(t *testing.T) {
 	fails(t, transfer.Wait(patience(t)), kvmem.ErrTimedOut, "owner")
 	// A run that has ended at its limit may still write to its blocks, so each has others.
 	limited := need(kvmem.StartTransfer(remote, layout(reader), kvmem.TransferOptions{}, kvmem.SubmitOptions{
-		Pairs: pairs, Timeout: 100 * time.Millisecond,
+		Pairs: pairs, RunTimeout: 100 * time.Millisecond,
 	}))(t)
 	defer limited.Close()
 	fails(t, limited.Wait(patience(t)), kvmem.ErrTimedOut, "with agent 'owner' was not complete after 100 ms")
 	own := need(kvmem.NewTransfer(remote, layout(reader), kvmem.TransferOptions{}))(t)
 	defer own.Close()
 	succeeds(t, own.Prepare(kvmem.SubmitOptions{Pairs: pairs}))
-	if err := own.Submit(&kvmem.SubmitOptions{Pairs: pairs, Timeout: 90 * time.Millisecond}); err != nil {
+	if err := own.Submit(&kvmem.SubmitOptions{Pairs: pairs, RunTimeout: 90 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	fails(t, own.Wait(patience(t)), kvmem.ErrTimedOut, "with agent 'owner' was not complete after 90 ms")

@@ -23,9 +23,9 @@ type NIXLOptions struct {
 	Queue *Queue
 	// UserData of the completions.
 	UserData uint64
-	// Timeout of a run of a request; 0 for no limit. A run that takes longer ends with ErrTimedOut, and NIXL may use its memory
+	// RunTimeout limits a run of a request; 0 for no limit. A run that takes longer ends with ErrTimedOut, and NIXL may use its memory
 	// until the request can be posted again.
-	Timeout time.Duration
+	RunTimeout time.Duration
 }
 
 // c makes the options of a call; those of requests also have a queue and a number.
@@ -46,7 +46,7 @@ func (s NIXLOptions) c(a *arena) *C.kvmem_nixl_options {
 	if len(s.CustomParameter) > 0 {
 		o.custom_parameter, o.custom_parameter_size = a.bytes(s.CustomParameter), C.size_t(len(s.CustomParameter))
 	}
-	o.timeout_ns = nanoseconds(s.Timeout)
+	o.run_timeout_ns = nanoseconds(s.RunTimeout)
 	return o
 }
 

@@ -82,16 +82,16 @@ func TestRequests(t *testing.T) {
 	registered := need(here.Register(near))(t)
 	defer registered.Close()
 	need(near.LoadPeer(need(far.Metadata())(t)))(t)
-	if err := near.Connect("far", kvmem.NIXLOptions{Backends: []string{"UCX"}}); err != nil {
+	if err := near.Connect(context.Background(), "far", kvmem.NIXLOptions{Backends: []string{"UCX"}}); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, near.Connect("far", kvmem.NIXLOptions{Backends: []string{"POSIX"}}), kvmem.ErrNotFound, "POSIX")
+	fails(t, near.Connect(context.Background(), "far", kvmem.NIXLOptions{Backends: []string{"POSIX"}}), kvmem.ErrNotFound, "POSIX")
 
 	remote := list(kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize})
 	queue := need(kvmem.NewQueue())(t)
 	defer queue.Close()
 	read := need(near.NewRequest(kvmem.OperationRead, local, "far", remote, kvmem.NIXLOptions{
-		Notification: []byte("read"), Queue: queue, UserData: 7, Timeout: time.Minute,
+		Notification: []byte("read"), Queue: queue, UserData: 7, RunTimeout: time.Minute,
 	}))(t)
 	defer read.Close()
 	fails(t, read.Wait(patience(t)), kvmem.ErrInvalidState, "kvmem_request_post")
@@ -164,7 +164,7 @@ func TestRequests(t *testing.T) {
 	}
 	_, err = near.NewRequest(kvmem.OperationRead, local, "far", remote, kvmem.NIXLOptions{Backends: []string{"a\x00b"}})
 	fails(t, err, kvmem.ErrInvalidArgument, "NUL")
-	_, err = near.Query(local, kvmem.NIXLOptions{Queue: queue})
+	_, err = near.Query(context.Background(), local, kvmem.NIXLOptions{Queue: queue})
 	fails(t, err, kvmem.ErrInvalidArgument, "only requests")
 	_, err = near.NewMemoryView(nil, kvmem.NIXLOptions{})
 	fails(t, err, kvmem.ErrInvalidArgument, "no descriptor")

@@ -5,7 +5,10 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"context"
+	"unsafe"
+)
 
 // Plugin is a plugin of NIXL, or a backend that an agent has created from one.
 type Plugin struct {
@@ -41,8 +44,7 @@ func (g *Agent) plugins(get func(*C.kvmem_agent, **C.kvmem_plugins, **C.kvmem_er
 		return nil, err
 	}
 	defer C.kvmem_plugins_destroy(list)
-	var count C.size_t
-	var items []C.kvmem_plugin = itemsOf(C.kvmem_plugins_items(list, &count), &count)
+	var items []C.kvmem_plugin = unsafe.Slice(list.items, int(list.count))
 	found := make([]Plugin, len(items))
 	for i, c := range items {
 		found[i] = Plugin{Name: C.GoString(c.name), Parameters: parametersOf(c.parameters, c.parameter_count)}
@@ -58,11 +60,6 @@ func (g *Agent) plugins(get func(*C.kvmem_agent, **C.kvmem_plugins, **C.kvmem_er
 	return found, nil
 }
 
-// The items of a list, whose number the call that returned the first has written.
-func itemsOf[T any](first *T, count *C.size_t) []T {
-	return unsafe.Slice(first, int(*count))
-}
-
 func parametersOf(first *C.kvmem_parameter, count C.size_t) map[string]string {
 	parameters := map[string]string{}
 	for _, one := range unsafe.Slice(first, int(count)) {
@@ -71,9 +68,9 @@ func parametersOf(first *C.kvmem_parameter, count C.size_t) map[string]string {
 	return parameters
 }
 
-// Connect connects the agent to a peer now, so that the first transfer need not. The options have backends or a custom
-// parameter.
-func (g *Agent) Connect(peer string, options NIXLOptions) error {
+// Connect connects the agent to a peer now, so that the first transfer need not, until the deadline of the context. The options
+// have backends or a custom parameter.
+func (g *Agent) Connect(ctx context.Context, peer string, options NIXLOptions) error {
 	var a arena
 	defer a.free()
 	o, err := options.call(&a)
@@ -81,6 +78,6 @@ func (g *Agent) Connect(peer string, options NIXLOptions) error {
 		return err
 	}
 	return g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_connect(p, text(peer), o, failure)
+		return C.kvmem_agent_connect(p, text(peer), o, timeoutOf(ctx), failure)
 	}, peer)
 }

@@ -5,7 +5,10 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"context"
+	"unsafe"
+)
 
 // Segments are descriptors that an agent has registered: memory that is in no region, files, objects and blocks.
 type Segments struct {
@@ -58,19 +61,18 @@ type QueryResult struct {
 }
 
 // Query returns whether files, objects or memory exist at a backend. The options name the backend, unless only one accepts
-// the memory type.
-func (g *Agent) Query(descriptors []Descriptor, options NIXLOptions) ([]QueryResult, error) {
+// the memory type. The call ends at the deadline of the context.
+func (g *Agent) Query(ctx context.Context, descriptors []Descriptor, options NIXLOptions) ([]QueryResult, error) {
 	var query *C.kvmem_query
 	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
 		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_query(p, l, n, o, &query, failure)
+		return C.kvmem_agent_query(p, l, n, o, timeoutOf(ctx), &query, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer C.kvmem_query_destroy(query)
-	var count C.size_t
-	var items []C.kvmem_query_result = itemsOf(C.kvmem_query_items(query, &count), &count)
+	var items []C.kvmem_query_result = unsafe.Slice(query.items, int(query.count))
 	results := make([]QueryResult, len(items))
 	for i, c := range items {
 		results[i] = QueryResult{Exists: c.exists != 0, Properties: parametersOf(c.parameters, c.parameter_count)}

@@ -39,6 +39,11 @@ func (t *BlockTable) c(a *arena) *C.kvmem_block_table {
 // number is 0.
 type TransferOptions struct {
 	Flags TransferFlags
+	// Queue that receives a completion per run; nil for none.
+	Queue *Queue
+	// LayersPerCompletion: the queue also gets a CompletionLayersMoved whenever this many more layers have
+	// moved, and when all have; 0 for none.
+	LayersPerCompletion uint64
 
 	SourceLayer, DestinationLayer, NumLayers uint64
 	SourceOuter, DestinationOuter, NumOuters uint64
@@ -46,18 +51,13 @@ type TransferOptions struct {
 
 	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
 	Parts []string
-	// Queue that receives a completion per run; nil for none.
-	Queue *Queue
-	// LayersPerCompletion: the queue also gets a CompletionLayersMoved whenever this many more layers have
-	// moved, and when all have; 0 for none.
-	LayersPerCompletion uint64
-	Compute             Compute
+	// Method to use, or fail; 0 for the one with the highest estimated throughput.
+	Method  Method
+	Compute Compute
 	// MaxCTAs of a copy kernel; 0 for the number with the highest throughput.
 	MaxCTAs uint32
 	// StagingSize in bytes; 0 for the default.
 	StagingSize uint64
-	// Method to use, or fail; 0 for the one with the highest estimated throughput.
-	Method Method
 	// StallTimeout without progress after which a run with a peer ends with ErrTimedOut; 0 for 30 seconds
 	// with staging memory, and for no limit without.
 	StallTimeout time.Duration
@@ -102,16 +102,16 @@ type SubmitOptions struct {
 	SourceTable, DestinationTable *BlockTable
 	// NumTokens that are moved by block tables.
 	NumTokens uint64
+	// RunTimeout after which the run ends with ErrTimedOut, by any method; 0 for no limit.
+	RunTimeout time.Duration
 	// UserData is returned in the completion.
 	UserData uint64
-	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
-	Notification []byte
 	// Flags: what is checked at the end of the run.
 	Flags SubmitFlags
 	// Checksums are the expected CRC32C of the moved parts of each block, one per pair; nil for none.
 	Checksums []uint32
-	// Timeout after which the run ends with ErrTimedOut, by any method; 0 for no limit.
-	Timeout time.Duration
+	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
+	Notification []byte
 }
 
 // c converts the options, for the transfer of this number.
@@ -130,6 +130,6 @@ func (s *SubmitOptions) c(a *arena, number uint64) (*C.kvmem_submit_options, err
 	o.notification_size = C.size_t(len(s.Notification))
 	o.flags = C.uint64_t(s.Flags)
 	o.checksums = a.words(s.Checksums)
-	o.timeout_ns = nanoseconds(s.Timeout)
+	o.run_timeout_ns = nanoseconds(s.RunTimeout)
 	return o, a.check()
 }

@@ -173,7 +173,7 @@ func TestKindsOfCompletions(t *testing.T) {
 	defer transfer.Close()
 	for run := uint64(0); run < 100; run++ {
 		succeeds(t, transfer.Submit(&kvmem.SubmitOptions{
-			Pairs: []kvmem.BlockPair{{Source: 1, Destination: 2}}, UserData: run, Timeout: time.Duration(run % 2),
+			Pairs: []kvmem.BlockPair{{Source: 1, Destination: 2}}, UserData: run, RunTimeout: time.Duration(run % 2),
 		}))
 		hasMoved, hasEnded := false, false
 		for released := false; !released; {

@@ -10,6 +10,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "scripts"))
+from bindings import headers  # noqa: E402
+
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 FUNCTION = re.compile(r"\b(kvmem_[a-z0-9_]+)\s*\(")
 CONSTANT = re.compile(r"^#define (KVMEM_[A-Z0-9_]+) ", re.MULTILINE)
@@ -21,7 +24,7 @@ SET_BY_CALLERS = {"progress", "release", "user_data"}
 
 
 def main():
-    c = "\n".join(path.read_text() for path in sorted((ROOT / "include").rglob("*.h")))
+    c = headers()
     cpp = {path.name: COMMENT.sub("", path.read_text()) for path in sorted((ROOT / "include/kvmem").glob("*.hpp"))}
     page = (ROOT / "docs/cpp.md").read_text()
     check_the_check(c, cpp, page)

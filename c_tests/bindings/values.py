@@ -13,6 +13,9 @@ import pathlib
 import re
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from bindings import comments_before  # noqa: E402
+
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 CONSTANT = re.compile(r"^#define (KVMEM_[A-Z0-9_]+) (\(?-?\w+\)?)$", re.MULTILINE)
 STRUCT = re.compile(r"typedef struct (kvmem_\w+) \{(.*?)\n\} ", re.DOTALL)
@@ -191,7 +194,7 @@ def check_the_check(headers, binding, listed):
 
 def main():
     include, folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    headers = "\n".join(path.read_text() for path in sorted(include.rglob("*.h")))
+    headers = "\n".join(comments_before(path.read_text()) for path in sorted(include.rglob("*.h")))
     binding = Zig(folder) if (folder / "build.zig").exists() else Python(folder) if (folder / "pyproject.toml").exists() else Go(folder)
     listed = LISTED.findall((folder / "without-counterpart.txt").read_text())
     check_the_check(headers, binding, listed)

@@ -82,9 +82,7 @@ static void take_events(fuzz *fuzz) {
 
 static void use_events(fuzz *fuzz) {
     const kvmem_directory_events *events = table_pick(fuzz, EVENTS);
-    size_t count = 0;
-    const kvmem_directory_event *items = DO(fuzz, kvmem_directory_events_items, events, &count);
-    for (size_t i = 0; i < count; i++) CHECK(items[i].agent != NULL && items[i].message != NULL);
+    for (size_t i = 0; events != NULL && i < events->count; i++) CHECK(events->items[i].agent != NULL && events->items[i].message != NULL);
 }
 
 /* The steps of a peer: watch, receive an event, look up and load. Each step may fail. */

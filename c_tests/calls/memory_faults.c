@@ -49,7 +49,7 @@ static int planned_error(long number) {
 
 bool is_in_library(const void *address) {
     Dl_info caller, library;
-    void *function = dlsym(RTLD_DEFAULT, "kvmem_version_number");
+    void *function = dlsym(RTLD_DEFAULT, "kvmem_abi_version");
     return dladdr(address, &caller) != 0 && dladdr(function, &library) != 0 &&
            caller.dli_fbase == library.dli_fbase;
 }

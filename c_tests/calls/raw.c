@@ -44,9 +44,7 @@ static void look(fuzz *fuzz) {
     if (random_one_in(fuzz, 4)) CREATE(fuzz, PLUGINS, kvmem_agent_get_plugins, agent);
     CREATE(fuzz, PLUGINS, kvmem_agent_get_backends, agent);
     const kvmem_plugins *plugins = table_pick(fuzz, PLUGINS);
-    size_t count = 0;
-    const kvmem_plugin *items = DO(fuzz, kvmem_plugins_items, plugins, &count);
-    for (size_t i = 0; i < count; i++) CHECK(items[i].name != NULL);
+    for (size_t i = 0; plugins != NULL && i < plugins->count; i++) CHECK(plugins->items[i].name != NULL);
 }
 
 DESTROYS(destroy_plugins, PLUGINS)
@@ -79,11 +77,9 @@ static void query(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
     const kvmem_nixl_descriptor file = {
         .size = BLOCK, .memory_type = KVMEM_MEMORY_FILE, .metadata = "/dev/null", .metadata_size = 9};
-    CREATE(fuzz, QUERIES, kvmem_agent_query, agent, &file, 1, NULL);
+    CREATE(fuzz, QUERIES, kvmem_agent_query, agent, &file, 1, NULL, random_timeout(fuzz));
     const kvmem_query *results = table_pick(fuzz, QUERIES);
-    size_t count = 0;
-    const kvmem_query_result *items = DO(fuzz, kvmem_query_items, results, &count);
-    for (size_t i = 0; i < count; i++) CHECK(items[i].exists <= 1);
+    for (size_t i = 0; results != NULL && i < results->count; i++) CHECK(results->items[i].exists <= 1);
 }
 
 DESTROYS(destroy_query, QUERIES)
@@ -122,7 +118,7 @@ static void meet_raw(fuzz *fuzz) {
     TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
     TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata),
         NULL);
-    TRY(fuzz, kvmem_agent_connect, reader, name, NULL);
+    TRY(fuzz, kvmem_agent_connect, reader, name, NULL, random_timeout(fuzz));
     kvmem_layout_config config;
     config = (kvmem_layout_config){.struct_size = sizeof(config)};
     config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;

@@ -129,14 +129,12 @@ bool settings_cannot_succeed(const char *function) {
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",
                                          "kvmem_region_register", "kvmem_region_get_agent",
                                          "kvmem_layout_export", "kvmem_layout_import", "kvmem_layout_serve", "kvmem_nixl_",
-                                         "kvmem_layout_create_remote", "kvmem_plugins_items",
-    "kvmem_segments_", "kvmem_query_items",
+                                         "kvmem_layout_create_remote", "kvmem_segments_",
                                          "kvmem_prepared_", "kvmem_request_",
                                          "kvmem_directory_publish", "kvmem_directory_withdraw",
                                          "kvmem_directory_look_up", "kvmem_directory_check",
                                          "kvmem_directory_connect",
-                                         "kvmem_directory_take_events", "kvmem_directory_entry_",
-                                         "kvmem_directory_events_items"};
+                                         "kvmem_directory_take_events", "kvmem_directory_entry_"};
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
         if (strcmp(function, never[i]) == 0) return true;
     }

@@ -160,13 +160,12 @@ static void fetch(fuzz *fuzz) {
     options.path = owned_socket_path(fuzz);
     options.name = share_name(fuzz);
     options.token = or_null(fuzz, &token);
-    /* 0 means 10 seconds */
-    options.timeout_ns = random_one_in(fuzz, 4) ? 1 + random_timeout(fuzz) : 100000000;
     options.broker_user =
         (options.flags & KVMEM_FETCH_BROKER_USER) != 0 ? (uint32_t)random_below(fuzz, 2) : 0;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
-    CREATE(fuzz, SHARES, kvmem_share_fetch, or_null(fuzz, &options));
+    CREATE(fuzz, SHARES, kvmem_share_fetch, or_null(fuzz, &options),
+           random_one_in(fuzz, 4) ? random_timeout(fuzz) : MILLISECONDS(100));
 }
 
 DESTROYS(destroy_broker, BROKERS)
@@ -174,15 +173,14 @@ DESTROYS(destroy_broker, BROKERS)
 /* A new broker and its client. Random choices seldom combine a matching name, token and path. */
 static void fetch_from_new_broker(fuzz *fuzz) {
     const kvmem_broker_options options = OPTIONS(kvmem_broker_options, it.path = owned_socket_path(fuzz));
-    kvmem_fetch_options order = OPTIONS(kvmem_fetch_options, it.path = options.path, it.name = "kv",
-                                        it.timeout_ns = 100000000);
+    kvmem_fetch_options order = OPTIONS(kvmem_fetch_options, it.path = options.path, it.name = "kv");
     kvmem_token token;
     OWNED(kvmem_broker) broker = NULL;
     TRY(fuzz, kvmem_broker_create, &options, &broker);
     TRY(fuzz, kvmem_broker_publish, broker, "kv", table_pick_one(fuzz, SHARES), NULL, &token);
     if (TRY(fuzz, kvmem_broker_grant, broker, "kv", NULL, &token) == KVMEM_STATUS_OK) {
         order.token = &token;
-        CREATE(fuzz, SHARES, kvmem_share_fetch, &order);
+        CREATE(fuzz, SHARES, kvmem_share_fetch, &order, MILLISECONDS(100));
         TRY(fuzz, kvmem_broker_unpublish, broker, "kv");
     }
 }

@@ -90,7 +90,7 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     }
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_SUBMIT_VERIFY | KVMEM_SUBMIT_CHECKSUM) : 0;
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
-    options.timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
+    options.run_timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
 }

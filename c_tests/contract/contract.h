@@ -18,14 +18,6 @@
 /* In a forked child, with a handle of its parent. */
 #define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 
-/* A list that is NULL, or of a parent, has no items. */
-#define NO_ITEMS(function, list)                                                                     \
-    do {                                                                                             \
-        size_t count_ = 77;                                                                          \
-        CHECK(function(list, &count_) == NULL);                                                      \
-        CHECK_EQ(count_, 0);                                                                         \
-    } while (0)
-
 /* The same, and the output handle is NULL afterwards. */
 #define REFUSED_NULLS(output, status, function, ...)                                                 \
     do {                                                                                             \

@@ -22,7 +22,7 @@ TEST(open_world) {
                                          .memory_type = KVMEM_MEMORY_DRAM};
     EXPECT_OK(kvmem_agent_get_plugins(w.agent, &plugins, ERR));
     EXPECT_OK(kvmem_segments_register(w.agent, list, 1, NULL, &segments, ERR));
-    EXPECT_OK(kvmem_agent_query(w.agent, &file, 1, NULL, &query, ERR));
+    EXPECT_OK(kvmem_agent_query(w.agent, &file, 1, NULL, KVMEM_TIMEOUT_FOREVER, &query, ERR));
     list[0].size = 64;
     EXPECT_OK(kvmem_prepared_create(w.agent, NULL, list, 1, NULL, &local, ERR));
     EXPECT_OK(kvmem_prepared_create(w.agent, "far", &there, 1, NULL, &remote, ERR));
@@ -35,10 +35,9 @@ TEST(discovery_fails_with_null) {
     INVALID(kvmem_agent_get_plugins, w.agent, NULL);
     INVALID_NULLS(made, kvmem_agent_get_backends, NULL, &made);
     INVALID(kvmem_agent_get_backends, w.agent, NULL);
-    NO_ITEMS(kvmem_plugins_items, NULL);
-    CHECK(kvmem_plugins_items(plugins, NULL) != NULL);
-    INVALID(kvmem_agent_connect, NULL, "far", NULL);
-    INVALID(kvmem_agent_connect, w.agent, NULL, NULL);
+    CHECK(plugins->items != NULL);
+    INVALID(kvmem_agent_connect, NULL, "far", NULL, 0);
+    INVALID(kvmem_agent_connect, w.agent, NULL, NULL, 0);
     kvmem_plugins_destroy(NULL);
 }
 
@@ -59,12 +58,11 @@ TEST(segments_queries_and_views_fail_with_null) {
     INVALID(kvmem_segments_deregister, NULL);
     kvmem_segments_destroy(NULL);
     kvmem_query *results = NULL;
-    INVALID_NULLS(results, kvmem_agent_query, NULL, list, 1, NULL, &results);
-    INVALID_NULLS(results, kvmem_agent_query, w.agent, NULL, 1, NULL, &results);
-    INVALID(kvmem_agent_query, w.agent, list, 1, NULL, NULL);
-    NO_ITEMS(kvmem_query_items, NULL);
-    CHECK_EQ(COUNT(kvmem_query_items, query), 1);
-    CHECK(kvmem_query_items(query, NULL) != NULL);
+    INVALID_NULLS(results, kvmem_agent_query, NULL, list, 1, NULL, 0, &results);
+    INVALID_NULLS(results, kvmem_agent_query, w.agent, NULL, 1, NULL, 0, &results);
+    INVALID(kvmem_agent_query, w.agent, list, 1, NULL, 0, NULL);
+    CHECK_EQ(query->count, 1);
+    CHECK(query->items != NULL);
     kvmem_query_destroy(NULL);
     kvmem_memory_view *view = NULL;
     void *handle = NULL;
@@ -141,13 +139,13 @@ TEST(options_of_another_size_fail) {
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options);
     options.struct_size = sizeof(void *);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "struct_size", kvmem_agent_connect(w.agent, "far",
-            &options, ERR));
+            &options, 0, ERR));
     options = OPTIONS(kvmem_nixl_options, it.flags = UINT64_C(1) << 63);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "flags", kvmem_agent_connect(w.agent, "far", &options,
-                                                                               ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "flags", kvmem_agent_connect(w.agent, "far",
+            &options, 0, ERR));
     options = OPTIONS(kvmem_nixl_options, it.backend_count = 1);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "backends", kvmem_agent_connect(w.agent, "far", &options,
-            ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "backends", kvmem_agent_connect(w.agent, "far",
+            &options, 0, ERR));
 }
 
 /* Handles of a parent. */
@@ -156,7 +154,7 @@ static void use_in_child(void) {
     size_t count;
     kvmem_plugins *made = NULL;
     FORKED(kvmem_agent_get_plugins, w.agent, &made);
-    FORKED(kvmem_agent_connect, w.agent, "far", NULL);
+    FORKED(kvmem_agent_connect, w.agent, "far", NULL, 0);
     FORKED(kvmem_region_get_descriptors, w.region, &descriptor, 1, &count);
     FORKED(kvmem_segments_deregister, segments);
     FORKED(kvmem_request_post, request, NULL, 0);

@@ -87,16 +87,16 @@ TEST(brokers) {
 
 TEST(fetching) {
     kvmem_fetch_options options = OPTIONS(kvmem_fetch_options);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: path, name, token", kvmem_share_fetch, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: path, name, token", kvmem_share_fetch, &options, SECONDS(10));
     kvmem_share *share = NULL;
     const kvmem_token token = {{0}};
-    INVALID_NULLS(share, kvmem_share_fetch, NULL, &share);
-    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    INVALID_NULLS(share, kvmem_share_fetch, NULL, SECONDS(10), &share);
+    INVALID_NULLS(share, kvmem_share_fetch, &options, SECONDS(10), &share);
     options.name = "kv";
-    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    INVALID_NULLS(share, kvmem_share_fetch, &options, SECONDS(10), &share);
     options.token = &token;
-    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
-    INVALID(kvmem_share_fetch, &options, NULL);
+    INVALID_NULLS(share, kvmem_share_fetch, &options, SECONDS(10), &share);
+    INVALID(kvmem_share_fetch, &options, SECONDS(10), NULL);
     options.path = "/nowhere/at/all";
-    REFUSED(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch, &options, &share);
+    REFUSED(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch, &options, SECONDS(10), &share);
 }

@@ -99,7 +99,7 @@ static kvmem_status call_publish(const void *options) {
 /* No broker exists at this path. */
 static const kvmem_token no_token;
 FILL(fetch, kvmem_fetch_options, it->path = "/nowhere/at/all", it->name = "kv", it->token = &no_token)
-CREATED(fetch, kvmem_share, kvmem_share_fetch, options)
+CREATED(fetch, kvmem_share, kvmem_share_fetch, options, PATIENCE)
 
 FILL(config, kvmem_layout_config, *it = kv_config(&kv_kinds[1]))
 

@@ -30,6 +30,26 @@ def drawn(*arguments):
     return output.decode()
 
 
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def with_identity(identity):
+    """A descriptor of the corpus with an identity: one more pair in the map of its dimensions, before the others."""
+    whole = (DESCRIPTORS / "layout-descriptor").read_bytes()
+    at = whole.index(b"\x6adimensions") + 11
+    assert 0xA0 <= whole[at] < 0xB7, "a map of less than 24 pairs"
+    pair = b"\x68identity" + bytes([0x40 + len(identity)]) + identity
+    payload = whole[20:at] + bytes([whole[at] + 1]) + pair + whole[at + 1:]
+    header = whole[:12] + len(payload).to_bytes(4, "little")
+    return header + crc32c(header + payload).to_bytes(4, "little") + payload
+
+
 class Pictures(unittest.TestCase):
     def test_the_pictures_of_the_docs(self):
         for name, arguments in OF_DOCS.items():
@@ -62,6 +82,15 @@ class Pictures(unittest.TestCase):
             with self.subTest(order):
                 self.assertLess(len(drawn(f"order={order}")), 400_000)
 
+    def test_the_identity_is_stated(self):
+        self.assertIn(">identity: llama-3 &lt;bf16&gt;<", drawn("order=BC", "identity=llama-3 <bf16>"))
+        self.assertIn(">identity: 80 bytes, 6161616161616161616161616161616161616161616161616161616161616161…<",
+                      drawn("order=BC", "identity=" + "a" * 80))
+        self.assertIn(">identity: 2 bytes, c3a4<", drawn("order=BC", "identity=\u00e4"))
+        parts = drawn("part=a", "order=BC", "identity=of a", "part=b", "order=BC")
+        self.assertEqual(parts.count(">identity: "), 1)
+        self.assertNotIn("identity", drawn("order=BC"))
+
     def test_names_of_parts_are_text(self):
         self.assertIn(">part a&lt;b&amp;c<", drawn("part=a<b&c", "order=BC", "part=d", "order=BC"))
 
@@ -72,6 +101,10 @@ class Descriptors(unittest.TestCase):
         self.assertIn("block 0 is highlighted", picture)
         parts = drawn(str(DESCRIPTORS / "layout-descriptor-parts"))
         self.assertGreaterEqual(parts.count(">part "), 2)
+
+    def test_the_identity_of_a_descriptor(self):
+        done = subprocess.run([PROGRAM, "draw", "-"], input=with_identity(b"llama-3 bf16"), capture_output=True, check=True)
+        self.assertIn(">identity: llama-3 bf16<", done.stdout.decode())
 
     def test_the_standard_input(self):
         path = DESCRIPTORS / "layout-descriptor"
@@ -117,7 +150,7 @@ class Usage(unittest.TestCase):
             (("part=a", "order=BC", "part=b"), "part 'b' has no order"),
             (("order=BC", "part=a", "order=BC"), "before the first part"),
             (("part=", "order=BC"), "needs a name"),
-            (("order=BC", "num_block=4"), 'no field "num_block"; there are block, part, order, num_blocks'),
+            (("order=BC", "num_block=4"), 'no field "num_block"; there are block, part, order, identity, num_blocks'),
             (("order=BC", "num_blocks=four"), "num_blocks=four is not a number"),
             (("order=BC", "num_blocks=-4"), "num_blocks=-4 is not a number"),
             (("order=BC", "num_blocks=99999999999999999999"), "is not a number"),

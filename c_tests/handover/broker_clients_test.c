@@ -28,7 +28,7 @@ static pthread_barrier_t start_barrier;
 static void *fetch_after_barrier(void *unused) {
     (void)unused;
     pthread_barrier_wait(&start_barrier);
-    OWN(kvmem_share, share, kvmem_share_fetch, REF(request_options(&process_request)));
+    OWN(kvmem_share, share, kvmem_share_fetch, REF(request_options(&process_request)), PATIENCE);
     OWNED(kvmem_region) region = sample_import(share);
     return NULL;
 }
@@ -188,8 +188,8 @@ TEST(fetched_shares_outlive_a_killed_broker) {
     peer peer = start("serve", &request);
     frame_expect_into(peer.socket, TAG_TOKEN, &request.token, sizeof(request.token));
     const kvmem_fetch_options options = request_options(&request);
-    GET(kvmem_share *, first, kvmem_share_fetch, &options);
-    GET(kvmem_share *, second, kvmem_share_fetch, &options);
+    GET(kvmem_share *, first, kvmem_share_fetch, &options, PATIENCE);
+    GET(kvmem_share *, second, kvmem_share_fetch, &options, PATIENCE);
     kvmem_region *opened = sample_import(first);
     peer_kill(&peer);
 
@@ -200,7 +200,7 @@ TEST(fetched_shares_outlive_a_killed_broker) {
     opened = sample_import(second);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(opened, ERR));
     kvmem_region_destroy(opened);
-    REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_fetch, &options);
+    REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_fetch, &options, PATIENCE);
     kvmem_share_destroy(first);
     kvmem_share_destroy(second);
 

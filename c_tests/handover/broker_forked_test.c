@@ -49,7 +49,7 @@ static int fork_and_kill(peer *broker) {
 }
 
 static kvmem_status fetch(const fetch_request *request) {
-    return TRIED(kvmem_share, kvmem_share_fetch, REF(request_options(request)));
+    return TRIED(kvmem_share, kvmem_share_fetch, REF(request_options(request)), PATIENCE);
 }
 
 TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {

@@ -56,12 +56,12 @@ static void *serve_one(void *argument) {
     return NULL;
 }
 
-static kvmem_status fetch(const char *path, int64_t timeout_ns) {
+static kvmem_status fetch(const char *path, uint64_t timeout_ns) {
     static const kvmem_token token;
     const kvmem_fetch_options options = OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv",
-                                                it.token = &token, it.timeout_ns = timeout_ns);
+                                                it.token = &token);
     OWNED(kvmem_share) share = (kvmem_share *)&options;
-    const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
+    const kvmem_status status = kvmem_share_fetch(&options, timeout_ns, &share, ERR);
     CHECK((share != NULL) == (status == KVMEM_STATUS_OK));
     return status;
 }

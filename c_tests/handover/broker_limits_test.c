@@ -62,10 +62,10 @@ TEST(clients_of_a_full_broker_wait) {
     const int stalled[] = {connect_raw(server.path), connect_raw(server.path)};
     server_await_clients(&server, NUM(stalled));
     const fetch_request request = request_of(&server);
-    kvmem_fetch_options fetch = WITH(request_options(&request), it.timeout_ns = MILLISECONDS(10));
+    const kvmem_fetch_options fetch = request_options(&request);
     kvmem_share *share = NULL;
     for (int i = 0; i < 8; i++) { /* first in the kernel's queue, then not even connected */
-        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_fetch(&fetch, &share, ERR));
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_fetch(&fetch, MILLISECONDS(10), &share, ERR));
         CHECK(share == NULL);
     }
     close(stalled[0]);
@@ -140,7 +140,7 @@ static atomic_int outcomes[2]; /* successful, denied */
 static void *fetch_once(void *unused) {
     (void)unused;
     OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_fetch(REF(request_options(&thread_request)), &share, NULL);
+    const kvmem_status status = kvmem_share_fetch(REF(request_options(&thread_request)), PATIENCE, &share, NULL);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PERMISSION_DENIED);
     atomic_fetch_add(&outcomes[status != KVMEM_STATUS_OK], 1);
     return NULL;
@@ -185,7 +185,7 @@ TEST(unpublish_runs_concurrently_with_fetches) {
 static void *fetch_until_lost(void *unused) {
     (void)unused;
     kvmem_share *share = NULL;
-    const kvmem_status status = kvmem_share_fetch(REF(request_options(&thread_request)), &share, NULL);
+    const kvmem_status status = kvmem_share_fetch(REF(request_options(&thread_request)), PATIENCE, &share, NULL);
     /* PEER_LOST: it was connected. NOT_FOUND: the path was already removed. */
     CHECK(status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NOT_FOUND);
     CHECK(share == NULL);

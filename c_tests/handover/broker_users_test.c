@@ -54,13 +54,13 @@ TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     kvmem_fetch_options options = request_options(&request);
     kvmem_share *share = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "runs as user 65534, expected user 0",
-                   kvmem_share_fetch(&options, &share, ERR));
+                   kvmem_share_fetch(&options, PATIENCE, &share, ERR));
     CHECK(share == NULL);
     options.flags = KVMEM_FETCH_BROKER_USER;
     options.broker_user = 1;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "expected user", kvmem_share_fetch(&options, &share, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "expected user", kvmem_share_fetch(&options, PATIENCE, &share, ERR));
     options.broker_user = NOBODY_UID;
-    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    EXPECT_OK(kvmem_share_fetch(&options, PATIENCE, &share, ERR));
     kvmem_region *region = sample_import(share);
     sample_mark(region);
     kvmem_region_destroy(region);
@@ -142,7 +142,7 @@ ROLE(lone_user) {
     kvmem_broker_options service = WITH(server_options(), it.path = TEXT("%s-2", request.path));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "user 65534 cannot be served", kvmem_broker_create, &service);
     const kvmem_fetch_options options = request_options(&request);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "no number here", kvmem_share_fetch, &options);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "no number here", kvmem_share_fetch, &options, PATIENCE);
 }
 
 static void map_user(pid_t process, const char *map) {
@@ -187,9 +187,9 @@ TEST(a_path_without_a_broker_is_neither_replaced_nor_trusted) {
         const int other = bind_raw(request.path, kinds[i]);
         if (kinds[i] == SOCK_SEQPACKET) CHECK_EQ(listen(other, 1), 0);
         EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another type", kvmem_share_fetch(&fetch, &share, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another type", kvmem_share_fetch(&fetch, PATIENCE, &share, ERR));
         close(other);
-        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&fetch, &share, ERR));
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&fetch, PATIENCE, &share, ERR));
         /* the file remains, but its socket is closed */
         EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
         DESTROYED(kvmem_broker, broker);
@@ -199,15 +199,15 @@ TEST(a_path_without_a_broker_is_neither_replaced_nor_trusted) {
     CHECK(file >= 0);
     close(file);
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "not a socket", kvmem_broker_create(&options, &broker, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not a socket", kvmem_share_fetch(&fetch, &share, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not a socket", kvmem_share_fetch(&fetch, PATIENCE, &share, ERR));
     CHECK_EQ(unlink(request.path), 0);
     CHECK_EQ(symlink("nowhere", request.path), 0);
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch(&fetch, &share, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch(&fetch, PATIENCE, &share, ERR));
     CHECK_EQ(unlink(request.path), 0);
     CHECK_EQ(mkdir(request.path, 0700), 0);
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
-    CHECK(kvmem_share_fetch(&fetch, &share, ERR) < 0);
+    CHECK(kvmem_share_fetch(&fetch, PATIENCE, &share, ERR) < 0);
     CHECK_EQ(rmdir(request.path), 0);
 }
 

@@ -43,7 +43,7 @@ static void await_ready(const peer *peer) { frame_await(peer->socket, TAG_READY)
 
 static kvmem_status fetch(const fetch_request *request, kvmem_share **share) {
     const kvmem_fetch_options options = request_options(request);
-    return kvmem_share_fetch(&options, share, ERR);
+    return kvmem_share_fetch(&options, PATIENCE, share, ERR);
 }
 
 static void fetch_whole(const fetch_request *request, kvmem_status owner) {

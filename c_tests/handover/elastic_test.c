@@ -54,7 +54,7 @@ ROLE(fetcher) {
     fetch_request request;
     frame_expect_into(socket, TAG_REQUEST, &request, sizeof(request));
     const kvmem_fetch_options options = request_options(&request);
-    GET(kvmem_share *, share, kvmem_share_fetch, &options);
+    GET(kvmem_share *, share, kvmem_share_fetch, &options, PATIENCE);
     open_and_hold(socket, share);
 }
 
@@ -113,7 +113,7 @@ TEST(a_published_share_keeps_its_extents) {
 
 static kvmem_share *fetch_read_only(const fetch_request *request) {
     kvmem_fetch_options options = WITH(request_options(request), it.flags = KVMEM_SHARE_READ_ONLY);
-    return MADE(kvmem_share, kvmem_share_fetch, &options);
+    return MADE(kvmem_share, kvmem_share_fetch, &options, PATIENCE);
 }
 
 /* Extents committed after the region was shared are neither sent nor kept. */

@@ -28,10 +28,10 @@ TEST(a_read_only_fetch_gets_no_memory_either) {
     strcpy(request.name, "remote");
     EXPECT_OK(kvmem_broker_publish(server.broker, "remote", share, NULL, &request.token, ERR));
     kvmem_fetch_options options = request_options(&request);
-    GET(kvmem_share *, fetched, kvmem_share_fetch, &options);
+    GET(kvmem_share *, fetched, kvmem_share_fetch, &options, PATIENCE);
     CHECK_EQ(share_info(fetched).num_fds, 0);
     kvmem_share_destroy(fetched);
     options.flags = KVMEM_SHARE_READ_ONLY;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "read-only", kvmem_share_fetch(&options, &fetched, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "read-only", kvmem_share_fetch(&options, PATIENCE, &fetched, ERR));
     CHECK(fetched == NULL);
 }

@@ -39,7 +39,7 @@ void server_await_clients(const server *server, uint64_t count) {
 
 void server_check_service(const server *server) {
     const fetch_request request = request_of(server);
-    OWN(kvmem_share, share, kvmem_share_fetch, REF(request_options(&request)));
+    OWN(kvmem_share, share, kvmem_share_fetch, REF(request_options(&request)), PATIENCE);
     OWNED(kvmem_region) region = sample_import(share);
 }
 
@@ -66,8 +66,7 @@ int server_connect(const server *server, size_t size) { return ask_raw(server->p
 
 kvmem_fetch_options request_options(const fetch_request *request) {
     return OPTIONS(kvmem_fetch_options, it.path = request->path, it.name = request->name,
-                   it.token = &request->token, it.flags = request->flags, it.broker_user = request->broker_user,
-                   it.timeout_ns = PATIENCE);
+                   it.token = &request->token, it.flags = request->flags, it.broker_user = request->broker_user);
 }
 
 /* setuid clears the dumpable flag, which hides this process in /proc, and the signal that the parent's death
@@ -93,7 +92,7 @@ void fetching_client(int socket) {
     const kvmem_fetch_options options = request_options(&request);
     OWNED(kvmem_share) share = NULL;
     OWNED(kvmem_region) region = NULL;
-    fetch_result result = {.status = kvmem_share_fetch(&options, &share, ERR)};
+    fetch_result result = {.status = kvmem_share_fetch(&options, PATIENCE, &share, ERR)};
     snprintf(result.message, sizeof(result.message), "%s", test_last_message());
     if (result.status == KVMEM_STATUS_OK) region = open_sample(share, &result);
     frame_send(socket, TAG_RESULT, &result, sizeof(result));

@@ -54,8 +54,8 @@ void agent_load(kvmem_agent *agent, const message *metadata) {
 
 void agent_expect_notification(kvmem_agent *agent, const char *from, const void *data, size_t size) {
     OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, PATIENCE);
-    CHECK_EQ(COUNT(kvmem_notifications_items, taken), 1);
-    const kvmem_notification notification = kvmem_notifications_items(taken, NULL)[0];
+    CHECK_EQ(taken->count, 1);
+    const kvmem_notification notification = taken->items[0];
     CHECK_STR(notification.agent, from);
     CHECK_EQ(notification.size, size);
     CHECK_BYTES(notification.data, data, size);

@@ -173,13 +173,6 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 #define GET(type, name, ...)                                                                         \
     type name = {0};                                                                                 \
     EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
-/* The number of items of a list: `COUNT(kvmem_plugins_items, plugins)`. */
-#define COUNT(items, list)                                                                           \
-    __extension__({                                                                                  \
-        size_t count_ = 0;                                                                           \
-        (void)items(list, &count_);                                                                  \
-        count_;                                                                                      \
-    })
 /* The same for a handle that is destroyed when it goes out of scope:
    `OWN(kvmem_region, region, kvmem_region_create_device, &options);`. */
 #define OWN(type, name, ...)                                                                         \

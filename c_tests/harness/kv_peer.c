@@ -22,8 +22,8 @@ static void serve_open(int socket, const message *request) {
 
 static void serve_take(int socket) {
     OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, own_agent, PATIENCE);
-    CHECK_EQ(COUNT(kvmem_notifications_items, taken), 1);
-    const kvmem_notification notification = kvmem_notifications_items(taken, NULL)[0];
+    CHECK_EQ(taken->count, 1);
+    const kvmem_notification notification = taken->items[0];
     frame_send(socket, KV_PEER_TAKE, notification.agent, strlen(notification.agent) + 1);
     frame_send(socket, KV_PEER_TAKE, notification.data, notification.size);
 }

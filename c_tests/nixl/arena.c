@@ -128,7 +128,7 @@ void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kv_job *read
 static void run_late(kv_meeting *fixture, const kvmem_layout *source, const kvmem_layout *destination,
                      kv_job options) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    options.run.timeout_ns = MILLISECONDS(50);
+    options.run.run_timeout_ns = MILLISECONDS(50);
     options.run.user_data = 50;
     options.transfer.queue = queue;
     options.transfer.flags |= KVMEM_TRANSFER_REPORT_RELEASE;

@@ -230,7 +230,7 @@ static void *take_notes(void *argument) {
     for (size_t taken = 0; taken < NOTES && worker->status == KVMEM_STATUS_OK;) {
         OWNED(kvmem_notifications) notes = NULL;
         worker->status = kvmem_agent_take_notifications(worker->fixture->agent, PATIENCE, &notes, NULL);
-        taken += COUNT(kvmem_notifications_items, notes);
+        taken += notes->count;
     }
     return NULL;
 }

@@ -63,8 +63,8 @@ TEST(publications_by_several_threads_are_not_reported_as_restored) {
     threads_run(NUM(all), publish_often, all, sizeof(all[0]));
     for (uint64_t version = 0; version < NUM(all) * PUBLICATIONS;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
-        for (size_t i = 0; i < COUNT(kvmem_directory_events_items, events); i++) {
-            const kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[i];
+        for (size_t i = 0; i < events->count; i++) {
+            const kvmem_directory_event event = events->items[i];
             CHECK(event.kind == KVMEM_DIRECTORY_PUBLISHED || event.kind == KVMEM_DIRECTORY_UPDATED);
             version = event.version;
         }
@@ -159,7 +159,7 @@ TEST(a_wait_does_not_end_a_watch) {
     directory_publish(publisher, agent, NULL);
     for (uint64_t version = 0; version != 2;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, reader, PATIENCE);
-        const kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[0];
+        const kvmem_directory_event event = events->items[0];
         version = event.version;
     }
     EXPECT_OK(kvmem_directory_unwatch(reader, "north", PATIENCE, ERR));

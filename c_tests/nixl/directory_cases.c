@@ -13,8 +13,8 @@ kvmem_directory *directory_open(const place *place) {
 kvmem_directory_event directory_await(kvmem_directory *directory, uint32_t kind, const char *agent) {
     for (;;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
-        for (size_t i = 0; i < COUNT(kvmem_directory_events_items, events); i++) {
-            kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[i];
+        for (size_t i = 0; i < events->count; i++) {
+            kvmem_directory_event event = events->items[i];
             if (event.kind == kind && strcmp(event.agent, agent) == 0) {
                 event.agent = TEXT("%s", event.agent);
                 event.message = TEXT("%s", event.message);
@@ -149,8 +149,8 @@ TEST(a_queue_reports_events_once_until_they_are_read) {
         CHECK_EQ(completion.user_data, 77);
         CHECK_EQ(completion.status, KVMEM_STATUS_OK);
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, watcher, 0);
-        CHECK_EQ(COUNT(kvmem_directory_events_items, events), 1);
-        kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[0];
+        CHECK_EQ(events->count, 1);
+        kvmem_directory_event event = events->items[0];
         CHECK_EQ(event.version, version);
     }
     EXPECT_OK(kvmem_directory_report_events(watcher, NULL, 0, ERR));

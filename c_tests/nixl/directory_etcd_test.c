@@ -322,8 +322,8 @@ TEST(short_timeouts_do_not_prevent_a_new_connection) {
         kvmem_directory_events *events = NULL;
         if (kvmem_directory_take_events(it.watcher, MILLISECONDS(1), &events, NULL) != KVMEM_STATUS_OK)
             continue;
-        for (size_t i = 0; i < COUNT(kvmem_directory_events_items, events); i++) {
-            const kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[i];
+        for (size_t i = 0; i < events->count; i++) {
+            const kvmem_directory_event event = events->items[i];
             is_resumed |= event.kind == KVMEM_DIRECTORY_RESUMED;
         }
         kvmem_directory_events_destroy(events);
@@ -349,8 +349,8 @@ TEST(a_watch_that_timed_out_changes_nothing) {
     EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
     for (bool is_seen = false; !is_seen;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, it.watcher, PATIENCE);
-        for (size_t i = 0; i < COUNT(kvmem_directory_events_items, events); i++) {
-            const kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[i];
+        for (size_t i = 0; i < events->count; i++) {
+            const kvmem_directory_event event = events->items[i];
             CHECK(strcmp(event.agent, "south") != 0);
             is_seen |= event.kind == KVMEM_DIRECTORY_UPDATED;
         }

@@ -143,8 +143,8 @@ TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     CHECK_EQ(watch, KVMEM_STATUS_OUT_OF_MEMORY);
     for (size_t i = 0; i < NUM(checks); i++) CHECK_EQ(checks[i], KVMEM_STATUS_OUT_OF_MEMORY);
     OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
-    CHECK_EQ(COUNT(kvmem_directory_events_items, events), 1);
-    const kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[0];
+    CHECK_EQ(events->count, 1);
+    const kvmem_directory_event event = events->items[0];
     CHECK_STR(event.agent, "south");
     CHECK_HAS(event.message, "it is the entry of agent 'north'");
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));

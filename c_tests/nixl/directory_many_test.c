@@ -36,8 +36,8 @@ static void allow_many_files(void) {
 static void await_all(kvmem_directory *directory) {
     for (int found = 0; found < AGENTS;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
-        for (size_t i = 0; i < COUNT(kvmem_directory_events_items, events); i++) {
-            const kvmem_directory_event event = kvmem_directory_events_items(events, NULL)[i];
+        for (size_t i = 0; i < events->count; i++) {
+            const kvmem_directory_event event = events->items[i];
             CHECK_EQ(event.kind, KVMEM_DIRECTORY_PUBLISHED);
             found++;
         }

@@ -7,8 +7,8 @@
 
 /* A plugin of a list, by its name. */
 static kvmem_plugin find(const kvmem_plugins *plugins, const char *name) {
-    for (size_t i = 0; i < COUNT(kvmem_plugins_items, plugins); i++) {
-        const kvmem_plugin plugin = kvmem_plugins_items(plugins, NULL)[i];
+    for (size_t i = 0; i < plugins->count; i++) {
+        const kvmem_plugin plugin = plugins->items[i];
         if (strcmp(plugin.name, name) == 0) return plugin;
     }
     FAIL("there is no %s", name);
@@ -42,9 +42,9 @@ TEST(plugins_are_listed_with_their_parameters_and_memory_types) {
 TEST(a_plugin_that_does_not_load_has_the_reason) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "looking", NULL);
     OWN(kvmem_plugins, plugins, kvmem_agent_get_plugins, agent);
-    CHECK(COUNT(kvmem_plugins_items, plugins) > 2);
-    for (size_t i = 0; i < COUNT(kvmem_plugins_items, plugins); i++) {
-        const kvmem_plugin plugin = kvmem_plugins_items(plugins, NULL)[i];
+    CHECK(plugins->count > 2);
+    for (size_t i = 0; i < plugins->count; i++) {
+        const kvmem_plugin plugin = plugins->items[i];
         printf("%s: %s\n", plugin.name, plugin.failure != NULL ? plugin.failure : "loads");
         CHECK_EQ(plugin.failure != NULL, plugin.memory_types == 0);
         if (plugin.failure != NULL) {
@@ -65,13 +65,13 @@ TEST(a_plugin_that_does_not_load_has_the_reason) {
 TEST(backends_are_listed_in_the_order_of_creation) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "having", NULL);
     OWN(kvmem_plugins, none, kvmem_agent_get_backends, agent);
-    CHECK_EQ(COUNT(kvmem_plugins_items, none), 0);
+    CHECK_EQ(none->count, 0);
     const kvmem_parameter chosen[] = {{"num_workers", "2"}, {"engine_config", "USE_MT_MUTEX=n"}};
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", chosen, NUM(chosen), ERR));
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     OWN(kvmem_plugins, both, kvmem_agent_get_backends, agent);
-    CHECK_EQ(COUNT(kvmem_plugins_items, both), 2);
-    const kvmem_plugin first = kvmem_plugins_items(both, NULL)[0];
+    CHECK_EQ(both->count, 2);
+    const kvmem_plugin first = both->items[0];
     CHECK_STR(first.name, "POSIX");
     const kvmem_plugin ucx = find(both, "UCX");
     CHECK_STR(parameter_of(&ucx, "num_workers"), "2");
@@ -85,19 +85,19 @@ TEST(backends_are_listed_in_the_order_of_creation) {
 TEST(agents_connect_before_the_first_transfer) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
-    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_agent_connect(near, "far", NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_agent_connect(near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
     agents_introduce(near, far);
-    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR));
-    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR)); /* it is already connected */
+    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
+    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR)); /* it is already connected */
     const char *backends[] = {"UCX"};
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.backends = backends, it.backend_count = 1);
-    EXPECT_OK(kvmem_agent_connect(near, "far", &options, ERR));
+    EXPECT_OK(kvmem_agent_connect(near, "far", &options, KVMEM_TIMEOUT_FOREVER, ERR));
     backends[0] = "POSIX";
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "has no POSIX backend; it has UCX",
-                   kvmem_agent_connect(near, "far", &options, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "itself", kvmem_agent_connect(near, "near", NULL, ERR));
+                   kvmem_agent_connect(near, "far", &options, KVMEM_TIMEOUT_FOREVER, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "itself", kvmem_agent_connect(near, "near", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", NULL, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_connect(near, "far", NULL, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_connect(near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
 }
 
 TEST(options_that_a_call_does_not_use_fail) {
@@ -111,7 +111,7 @@ TEST(options_that_a_call_does_not_use_fail) {
     };
     for (size_t i = 0; i < NUM(wrong); i++)
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "only requests use it",
-                       kvmem_agent_connect(near, "far", &wrong[i], ERR));
+                       kvmem_agent_connect(near, "far", &wrong[i], KVMEM_TIMEOUT_FOREVER, ERR));
 }
 
 TEST(a_query_of_a_backend_without_storage_names_those_with_storage) {
@@ -122,9 +122,9 @@ TEST(a_query_of_a_backend_without_storage_names_those_with_storage) {
     const kvmem_nixl_options by_ucx = OPTIONS(kvmem_nixl_options, it.backends = &ucx, it.backend_count = 1);
     REFUSE(KVMEM_STATUS_NIXL, "none of the backends of agent 'asking', UCX, has storage", kvmem_agent_query,
            agent, &asked,
-           1, &by_ucx);
+           1, &by_ucx, KVMEM_TIMEOUT_FOREVER);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     REFUSE(KVMEM_STATUS_NIXL, "of the backends of agent 'asking', POSIX has storage", kvmem_agent_query,
            agent, &asked,
-           1, &by_ucx);
+           1, &by_ucx, KVMEM_TIMEOUT_FOREVER);
 }

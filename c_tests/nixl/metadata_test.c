@@ -322,7 +322,7 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens",
                    kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", nowhere, ERR));
     EXPECT_OK(kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", port, ERR));
-    while (kvmem_agent_connect(far, "near", NULL, NULL) == KVMEM_STATUS_OK) {
+    while (kvmem_agent_connect(far, "near", NULL, KVMEM_TIMEOUT_FOREVER, NULL) == KVMEM_STATUS_OK) {
         nanosleep(&pause, NULL); /* NIXL removes it on its own thread */
     }
 }

@@ -8,8 +8,8 @@ static char directory[128];
 TEST(an_agent_without_plugins_names_the_directory_that_was_searched) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
     OWN(kvmem_plugins, plugins, kvmem_agent_get_plugins, agent);
-    for (size_t i = 0; i < COUNT(kvmem_plugins_items, plugins); i++) { /* NIXL may contain some itself */
-        const kvmem_plugin plugin = kvmem_plugins_items(plugins, NULL)[i];
+    for (size_t i = 0; i < plugins->count; i++) { /* NIXL may contain some itself */
+        const kvmem_plugin plugin = plugins->items[i];
         CHECK(strcmp(plugin.name, "UCX") != 0);
     }
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "NIXL has no plugin 'UCX'",
@@ -21,7 +21,7 @@ TEST(an_agent_without_plugins_names_the_directory_that_was_searched) {
 TEST(functions_without_a_backend_work) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
     OWN(kvmem_plugins, backends, kvmem_agent_get_backends, agent);
-    CHECK_EQ(COUNT(kvmem_plugins_items, backends), 0);
+    CHECK_EQ(backends->count, 0);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "no backend", kvmem_agent_take_notifications, agent, 0);
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 4096)));
     REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts DRAM memory first, such as UCX",

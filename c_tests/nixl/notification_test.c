@@ -54,9 +54,9 @@ TEST(many_all_arrive) {
     unsigned char seen[MANY] = {0};
     for (size_t taken = 0; taken < MANY;) {
         OWN(kvmem_notifications, batch, kvmem_agent_take_notifications, other, PATIENCE);
-        CHECK(COUNT(kvmem_notifications_items, batch) > 0);
-        for (size_t i = 0; i < COUNT(kvmem_notifications_items, batch); i++, taken++) {
-            const kvmem_notification notification = kvmem_notifications_items(batch, NULL)[i];
+        CHECK(batch->count > 0);
+        for (size_t i = 0; i < batch->count; i++, taken++) {
+            const kvmem_notification notification = batch->items[i];
             uint32_t number = MANY;
             CHECK_EQ(notification.size, sizeof(number));
             memcpy(&number, notification.data, sizeof(number));
@@ -133,13 +133,12 @@ TEST(the_list_is_checked_and_outlives_the_agent) {
     GET(kvmem_notifications *, taken, kvmem_agent_take_notifications, other, PATIENCE);
     kvmem_agent_destroy(agent);
     kvmem_agent_destroy(other);
-    CHECK_EQ(COUNT(kvmem_notifications_items, taken), 1);
-    const kvmem_notification notification = kvmem_notifications_items(taken, NULL)[0];
+    CHECK_EQ(taken->count, 1);
+    const kvmem_notification notification = taken->items[0];
     CHECK_STR(notification.agent, "speaker");
     CHECK_BYTES(notification.data, "still here", 10);
     kvmem_notifications_destroy(taken);
     kvmem_notifications_destroy(NULL);
-    CHECK_EQ(COUNT(kvmem_notifications_items, NULL), 0);
 }
 
 /* A completion without a failure, for the arrival of messages. */
@@ -166,8 +165,8 @@ TEST(a_queue_reports_that_messages_have_arrived) {
         while (expected < 3 * (round + 1)) {
             expect_report(queue, 5);
             OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, 0);
-            for (size_t k = 0; k < COUNT(kvmem_notifications_items, taken); k++, expected++) {
-                const kvmem_notification message = kvmem_notifications_items(taken, NULL)[k];
+            for (size_t k = 0; k < taken->count; k++, expected++) {
+                const kvmem_notification message = taken->items[k];
                 CHECK_EQ(message.size, 1);
                 CHECK_EQ(*(const unsigned char *)message.data, expected);
             }
@@ -256,8 +255,8 @@ TEST(messages_of_each_sender_are_in_order) {
     while (expected[0] < NUMBERS || expected[1] < NUMBERS) {
         expect_report(queue, 5);
         OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, receiver, 0);
-        for (size_t i = 0; i < COUNT(kvmem_notifications_items, taken); i++) {
-            const kvmem_notification message = kvmem_notifications_items(taken, NULL)[i];
+        for (size_t i = 0; i < taken->count; i++) {
+            const kvmem_notification message = taken->items[i];
             receive_number(&message, expected);
         }
     }

@@ -104,7 +104,7 @@ TEST(a_run_with_a_limit_ends_while_the_store_is_silent) {
     OWNED(kvmem_layout) objects = lay_out("silent/", agent);
     OPENED(kv_side, host, REF(block_config()), agent, 1);
     OWN(kvmem_transfer, write, kv_prepare, host.layout, objects,
-        KV_JOB(&out, it.run.timeout_ns = MILLISECONDS(50)));
+        KV_JOB(&out, it.run.run_timeout_ns = MILLISECONDS(50)));
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "50 ms", write);

@@ -172,10 +172,10 @@ TEST(the_store_is_asked_for_the_objects_of_a_region) {
                    kvmem_region_get_descriptors(region, descriptors, 6, &count, ERR));
     EXPECT_OK(kvmem_region_get_descriptors(region, ARRAY(descriptors), &count, ERR));
     CHECK_EQ(count, 7);
-    OWN(kvmem_query, query, kvmem_agent_query, agent, ARRAY(descriptors), NULL);
+    OWN(kvmem_query, query, kvmem_agent_query, agent, ARRAY(descriptors), NULL, KVMEM_TIMEOUT_FOREVER);
     static const bool written[] = {true, false, false, true, true, true, true};
     for (size_t i = 0; i < NUM(written); i++) {
-        const kvmem_query_result result = kvmem_query_items(query, NULL)[i];
+        const kvmem_query_result result = query->items[i];
         CHECK_EQ(result.exists, written[i]);
     }
 }

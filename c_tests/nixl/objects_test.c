@@ -47,7 +47,7 @@ static kvmem_status move_within(store *store, uint32_t operation, size_t block,
                                 const kvmem_nixl_descriptor *to,
                                 uint64_t limit) {
     const kvmem_nixl_descriptor here = memory_at(memory + block * BLOCK, BLOCK);
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = limit);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.run_timeout_ns = limit);
     OWN(kvmem_request, request, kvmem_request_create, store->agent, operation, &here, "storing", to, 1,
         &options);
     return run(request);
@@ -63,15 +63,15 @@ TEST(objects_are_written_read_and_queried) {
     const kvmem_nixl_descriptor second = object(2, "model/layer 1");
     OWN(kvmem_segments, of_first, kvmem_segments_register, store.agent, &first, 1, NULL);
     OWN(kvmem_segments, of_second, kvmem_segments_register, store.agent, &second, 1, NULL);
-    OWN(kvmem_query, before, kvmem_agent_query, store.agent, &first, 1, NULL);
-    const kvmem_query_result absent = kvmem_query_items(before, NULL)[0];
+    OWN(kvmem_query, before, kvmem_agent_query, store.agent, &first, 1, NULL, KVMEM_TIMEOUT_FOREVER);
+    const kvmem_query_result absent = before->items[0];
     CHECK_EQ(absent.exists, 0);
 
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, &first));
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 1, &second));
     CHECK_STR(python_send(&object_store, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
-    OWN(kvmem_query, after, kvmem_agent_query, store.agent, &first, 1, NULL);
-    const kvmem_query_result there = kvmem_query_items(after, NULL)[0];
+    OWN(kvmem_query, after, kvmem_agent_query, store.agent, &first, 1, NULL, KVMEM_TIMEOUT_FOREVER);
+    const kvmem_query_result there = after->items[0];
     CHECK_EQ(there.exists, 1);
 
     EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 3, &second));
@@ -131,7 +131,7 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     const kvmem_nixl_descriptor here = memory_at(memory + BLOCK, BLOCK);
     OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, &here, "storing", &stored,
         1,
-        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
+        REF(OPTIONS(kvmem_nixl_options, it.run_timeout_ns = SECONDS(1))));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms", run(read));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(read, NULL, 0, ERR));
     peer_thaw(&stopped);

@@ -101,7 +101,7 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     start(&peer);
     prepare(&flight, &peer, "waiting");
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
-        KV_JOB(&move, it.run.timeout_ns = SECONDS(1), it.run.user_data = 3, it.transfer.queue = flight.queue,
+        KV_JOB(&move, it.run.run_timeout_ns = SECONDS(1), it.run.user_data = 3, it.transfer.queue = flight.queue,
                it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'frozen' was not complete after 1000 ms", limited);
@@ -112,7 +112,7 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     expect_release(flight.queue, 3, KVMEM_STATUS_OK);
     kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs,
                                   .num_pairs = move.num_pairs,
-                                  .timeout_ns = KVMEM_TIMEOUT_FOREVER};
+                                  .run_timeout_ns = KVMEM_TIMEOUT_FOREVER};
     EXPECT_OK(kvmem_transfer_submit(limited, &again, ERR));
     EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
     kv_side_check_moved(&flight.model, &peer.model, &move);
@@ -127,7 +127,7 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     start(&peer);
     prepare(&flight, &peer, "waiting");
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
-        KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
+        KV_JOB(&move, it.run.run_timeout_ns = SECONDS(1)));
     kv_side model;
     kv_side_open(&model, REF(kv_config(&kv_kinds[0])), NULL, 3);
     OWN(kvmem_transfer, same, kv_prepare, model.layout, flight.local, KV_JOB(&move));
@@ -157,7 +157,7 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
     start(&peer);
     prepare(&flight, &peer, "waiting");
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
-        KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
+        KV_JOB(&move, it.run.run_timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", NULL, ERR));

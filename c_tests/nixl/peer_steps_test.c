@@ -47,7 +47,7 @@ static kvmem_status take_step(reading *reading, int step) {
         return kvmem_agent_load_remote_metadata(reading->agent, peer->metadata.data, peer->metadata.size,
                                                 NULL,
                                                 ERR);
-    case CONNECT: return kvmem_agent_connect(reading->agent, peer->name, NULL, ERR);
+    case CONNECT: return kvmem_agent_connect(reading->agent, peer->name, NULL, KVMEM_TIMEOUT_FOREVER, ERR);
     case IMPORT:
         return kvmem_layout_import(reading->agent, peer->descriptor.data, peer->descriptor.size,
                                    &reading->remote,
@@ -133,7 +133,7 @@ static void request_in_time(reading *reading) {
     const kvmem_nixl_descriptor local = WITH(remote, it.address = here.address);
     OWN(kvmem_request, read, kvmem_request_create, reading->agent, KVMEM_REQUEST_READ, &local, "sleeper",
         &remote, 1,
-        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
+        REF(OPTIONS(kvmem_nixl_options, it.run_timeout_ns = SECONDS(1))));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     const kvmem_status status = kvmem_request_wait(read, PATIENCE, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT);

@@ -117,7 +117,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     kvmem_nixl_descriptor here[NUM_BLOCKS], there[NUM_BLOCKS];
     list_blocks(here, met.ours);
     list_blocks(there, met.theirs);
-    EXPECT_OK(kvmem_agent_connect(met.agent, "python", NULL, ERR));
+    EXPECT_OK(kvmem_agent_connect(met.agent, "python", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "wrote",
                                                it.notification_size = 5);
     OWN(kvmem_request, write, kvmem_request_create, met.agent, KVMEM_REQUEST_WRITE, here, "python", there,

@@ -165,20 +165,20 @@ TEST(files_are_queried_by_their_paths) {
         WITH(untold, it.metadata = missing, it.metadata_size = strlen(missing)),
         untold,
     };
-    OWN(kvmem_query, query, kvmem_agent_query, agent, files, 2, NULL);
-    CHECK_EQ(COUNT(kvmem_query_items, query), 2);
-    const kvmem_query_result there = kvmem_query_items(query, NULL)[0];
+    OWN(kvmem_query, query, kvmem_agent_query, agent, files, 2, NULL, KVMEM_TIMEOUT_FOREVER);
+    CHECK_EQ(query->count, 2);
+    const kvmem_query_result there = query->items[0];
     CHECK_EQ(there.exists, 1);
     bool has_size = false;
     for (size_t i = 0; i < there.parameter_count; i++)
         has_size |= strcmp(there.parameters[i].value, "10") == 0;
     CHECK(has_size);
-    const kvmem_query_result absent = kvmem_query_items(query, NULL)[1];
+    const kvmem_query_result absent = query->items[1];
     CHECK_EQ(absent.exists, 0);
     CHECK_EQ(absent.parameter_count, 0);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has no metadata", kvmem_agent_query, agent,
-           ARRAY(files), NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, NULL, 0, NULL);
+           ARRAY(files), NULL, KVMEM_TIMEOUT_FOREVER);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, NULL, 0, NULL, KVMEM_TIMEOUT_FOREVER);
 }
 
 /* NIXL would register with it twice. */
@@ -199,7 +199,7 @@ TEST(one_backend_is_queried) {
     const kvmem_nixl_descriptor all = memory_at(memory, sizeof(memory));
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, &all,
            1,
-           NULL);
+           NULL, KVMEM_TIMEOUT_FOREVER);
 }
 
 /* UCX allocates GPU memory for each view: the error says so. */

@@ -86,7 +86,7 @@ TEST(a_run_that_times_out_names_the_backend) {
     OPENED(kv_side, host, &config, agent, 1);
     OWNED(kvmem_layout) storage = lay_out(&config, 0, agent);
     OWN(kvmem_transfer, transfer, kv_prepare, host.layout, storage,
-        KV_JOB(&some, it.run.timeout_ns = MILLISECONDS(1)));
+        KV_JOB(&some, it.run.run_timeout_ns = MILLISECONDS(1)));
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "NIXL with the UCX backend was not complete after 1 ms", transfer);
     NIXL(nixl_sim_set_pending(0));

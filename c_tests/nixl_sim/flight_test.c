@@ -229,7 +229,7 @@ TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     OPENED(pair, pair, &config);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_ALL));
     OWN(kvmem_transfer, limited, kv_prepare, pair.local, pair.remote,
-        KV_JOB(&first, it.transfer.method = KVMEM_METHOD_NIXL, it.run.timeout_ns = MILLISECONDS(100)));
+        KV_JOB(&first, it.transfer.method = KVMEM_METHOD_NIXL, it.run.run_timeout_ns = MILLISECONDS(100)));
     run_late(limited);
     OPENED(kv_side, other, &config, pair.near, 10);
     OWN(kvmem_transfer, same, kv_prepare, other.layout, pair.remote, KV_JOB(&first));
@@ -271,7 +271,7 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
         agent_load(pair.near, &metadata); /* the same again */
         EXPECT_OK(kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
         EXPECT_OK(kvmem_agent_notify(pair.near, "far", "x", 1, ERR));
-        EXPECT_OK(kvmem_agent_connect(pair.near, "far", NULL, ERR));
+        EXPECT_OK(kvmem_agent_connect(pair.near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
         OWNED(kvmem_layout) remote = NULL;
         EXPECT_OK(kvmem_layout_import(pair.near, descriptor.data, descriptor.size, &remote, ERR));
         OWNED(kvmem_transfer) next = create(remote, destinations[generation], config.num_blocks,

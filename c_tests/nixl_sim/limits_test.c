@@ -7,16 +7,16 @@
 TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));
     const kvmem_nixl_descriptor memory = memory_at(&pair, sizeof(pair));
-    const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "agent 'near'", kvmem_agent_take_notifications, pair.near,
            MILLISECONDS(1));
     CHECK_HAS(test_last_message(), "has not returned");
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_query, pair.near, &memory, 1, &soon);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_query, pair.near, &memory, 1, NULL,
+           MILLISECONDS(1));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "has not returned",
-                   kvmem_agent_connect(pair.near, "far", &soon, ERR));
+                   kvmem_agent_connect(pair.near, "far", NULL, MILLISECONDS(1), ERR));
     NIXL(nixl_sim_go());
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));

@@ -51,7 +51,7 @@ TEST(a_name_of_which_nothing_is_loaded_is_said_to_be_unknown) {
     CHECK(strstr(test_last_message(), "load it first") == NULL);
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, unknown, kvmem_agent_check_remote_metadata(near, "far", ERR));
     CHECK(strstr(test_last_message(), "load it first") == NULL);
-    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, unknown, kvmem_agent_connect(near, "far", NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, unknown, kvmem_agent_connect(near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
     CHECK_HAS(test_last_message(), "load it first");
 }
 

@@ -98,7 +98,7 @@ TEST(no_backend_is_asked_if_that_of_the_request_is_unknown) {
 static void time_out(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                      const char *part) {
     OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
-        KV_JOB(move, it.run.timeout_ns = MILLISECONDS(1)));
+        KV_JOB(move, it.run.run_timeout_ns = MILLISECONDS(1)));
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, part, transfer);
     NIXL(nixl_sim_set_pending(0));
@@ -154,7 +154,7 @@ TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
     raw.count = 1;
     OWNED(kvmem_request) request =
         raw_request(&raw, KVMEM_REQUEST_WRITE, REF(OPTIONS(kvmem_nixl_options,
-                                                           it.timeout_ns = MILLISECONDS(1))));
+                                                           it.run_timeout_ns = MILLISECONDS(1))));
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT,

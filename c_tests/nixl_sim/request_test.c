@@ -64,7 +64,7 @@ static unsigned post_late(kvmem_request *request) {
 TEST(memory_that_an_ended_run_may_still_write_gets_no_other_bytes) {
     OPENED(pair, both);
     OWNED(kvmem_request) limited =
-        request_with(&both, REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
+        request_with(&both, REF(OPTIONS(kvmem_nixl_options, it.run_timeout_ns = MILLISECONDS(1))));
     OWNED(kvmem_request) other = request_with(&both, NULL);
     post_late(limited);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write", kvmem_request_post(other, NULL, 0, ERR));
@@ -89,7 +89,7 @@ TEST(memory_that_an_ended_run_may_still_write_gets_no_other_bytes) {
 TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     OPENED(pair, both);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1),
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.run_timeout_ns = MILLISECONDS(1),
                                                it.queue = queue, it.user_data = 5,
                                                it.flags = KVMEM_NIXL_REPORT_RELEASE);
     OWNED(kvmem_request) request = request_with(&both, &options);
@@ -123,7 +123,7 @@ TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
 TEST(runs_end_at_their_limit_though_nixl_does_not_return) {
     OPENED(pair, both);
     NIXL(nixl_sim_set_pending(0));
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1));
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.run_timeout_ns = SECONDS(1));
     OWNED(kvmem_request) first = request_with(&both, &options);
     OWNED(kvmem_request) second = request_with(&both, &options);
     const uint64_t posts = NIXL(nixl_sim_get_requests()).posts;
@@ -269,7 +269,7 @@ TEST(a_wait_that_times_out_ends_no_run) {
 
 TEST(a_late_run_that_fails_makes_its_request_unusable) {
     OPENED(pair, both);
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.run_timeout_ns = MILLISECONDS(1));
     OWNED(kvmem_request) request = request_with(&both, &options);
     post_late(request);
     NIXL(nixl_sim_fail_status(1));
@@ -282,7 +282,7 @@ TEST(a_late_run_that_fails_makes_its_request_unusable) {
 /* The handle is destroyed before the end: the request is released when NIXL has completed it. */
 TEST(a_late_run_of_a_destroyed_request_is_released_at_its_end) {
     OPENED(pair, both);
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.run_timeout_ns = MILLISECONDS(1));
     kvmem_request *request = request_with(&both, &options);
     post_late(request);
     kvmem_request_destroy(request);

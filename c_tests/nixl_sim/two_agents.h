@@ -119,5 +119,5 @@ static inline kvmem_transfer *create_limited(const pair *pair, const kvmem_layou
     return MADE(kvmem_transfer, kv_prepare, reads ? pair->remote : pair->local,
                 reads ? pair->local : pair->remote,
                 KV_JOB(&all, it.transfer.method = method, it.transfer.staging_size = is_staged ? 8 * 4096 : 0,
-                           it.run.timeout_ns = timeout_ns));
+                           it.run.run_timeout_ns = timeout_ns));
 }

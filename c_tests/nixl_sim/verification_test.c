@@ -162,7 +162,7 @@ TEST(a_verification_of_which_a_part_was_not_moved_fails) {
 static kvmem_transfer *create_notifying(const peers *peers, uint64_t flags, uint64_t timeout_ns) {
     return MADE(kvmem_transfer, kv_prepare, peers->here.layout, peers->remote,
                 REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs), it.run.flags = flags,
-                            it.run.timeout_ns = timeout_ns, it.run.notification = "here", it.run.notification_size = 4)));
+                            it.run.run_timeout_ns = timeout_ns, it.run.notification = "here", it.run.notification_size = 4)));
 }
 
 TEST(the_peer_is_notified_after_the_comparison) {
@@ -192,7 +192,7 @@ TEST(a_run_that_was_reported_as_timed_out_notifies_nobody) {
     CHECK_EQ(requests().in_flight, 1);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
     const kvmem_submit_options unlimited = OPTIONS(kvmem_submit_options, it.pairs = pairs,
-                                                   it.num_pairs = NUM(pairs), it.timeout_ns = KVMEM_TIMEOUT_FOREVER);
+                                                   it.num_pairs = NUM(pairs), it.run_timeout_ns = KVMEM_TIMEOUT_FOREVER);
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(write, &unlimited, ERR);
     CHECK_EQ(status, KVMEM_STATUS_OK);

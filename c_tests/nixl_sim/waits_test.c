@@ -72,7 +72,7 @@ static void objects_open(objects *o, uint64_t limit) {
     static const kvmem_block_pair pair = {0, 0};
     o->transfer = MADE(kvmem_transfer, kv_prepare, o->remote, o->local,
                        REF(JOB(it.run.pairs = &pair, it.run.num_pairs = 1, it.transfer.queue = o->queue,
-                                   it.run.timeout_ns = MILLISECONDS(20), it.transfer.method = KVMEM_METHOD_NIXL)));
+                                   it.run.run_timeout_ns = MILLISECONDS(20), it.transfer.method = KVMEM_METHOD_NIXL)));
     o->region = adopt(WHOLE);
     o->registration = MADE(kvmem_registration, kvmem_region_register, o->region, o->near);
     o->fresh = adopt(FRESH);
@@ -87,7 +87,7 @@ static void objects_open(objects *o, uint64_t limit) {
     o->prepared_remote = MADE(kvmem_prepared, kvmem_prepared_create, o->near, "far", &o->remote_memory, 1,
                               NULL);
     o->doomed_prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL);
-    const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20));
+    const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.run_timeout_ns = MILLISECONDS(20));
     o->request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far",
                       &o->remote_memory, 1,
                       &soon);
@@ -184,11 +184,10 @@ CALLS(check, kvmem_agent_check_remote_metadata(o->near, "stranger", ERR))
 CALLS(invalidate, kvmem_agent_invalidate_remote_metadata(o->near, "far", NULL, ERR))
 CALLS(invalidate_all, kvmem_agent_invalidate_remote_metadata(o->near, NULL, NULL, ERR))
 CALLS(notify, kvmem_agent_notify(o->near, "far", "x", 1, ERR))
-CALLS(connect_peer, kvmem_agent_connect(o->near, "far", NULL, ERR))
-CALLS(connect_soon, kvmem_agent_connect(o->near, "far",
-                                        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20))), ERR))
+CALLS(connect_peer, kvmem_agent_connect(o->near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR))
+CALLS(connect_soon, kvmem_agent_connect(o->near, "far", NULL, MILLISECONDS(20), ERR))
 MAKES(take, kvmem_notifications, kvmem_agent_take_notifications, o->near, MILLISECONDS(20))
-MAKES(query, kvmem_query, kvmem_agent_query, o->near, &o->memory, 1, NULL)
+MAKES(query, kvmem_query, kvmem_agent_query, o->near, &o->memory, 1, NULL, KVMEM_TIMEOUT_FOREVER)
 MAKES(prepare, kvmem_prepared, kvmem_prepared_create, o->near, NULL, &o->memory, 1, NULL)
 DESTROYS(destroy_prepared, kvmem_prepared, o->doomed_prepared)
 MAKES(create_request, kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, &o->memory, "far",

@@ -27,7 +27,7 @@ TEST(functions_that_need_an_agent_fail) {
     EXPECT(invalid, kvmem_agent_fetch_remote_metadata(NULL, "x", "127.0.0.1", 1, 0, ERR));
     EXPECT(invalid, kvmem_agent_send_local_metadata(NULL, "127.0.0.1", 1, ERR));
     EXPECT(invalid, kvmem_agent_notify(NULL, "x", "x", 1, ERR));
-    EXPECT(invalid, kvmem_agent_connect(NULL, "x", NULL, ERR));
+    EXPECT(invalid, kvmem_agent_connect(NULL, "x", NULL, KVMEM_TIMEOUT_FOREVER, ERR));
     REFUSE(invalid, "", kvmem_agent_get_plugins, NULL);
     const kvmem_nixl_descriptor one = memory_at("x", 1);
     REFUSE(invalid, "", kvmem_segments_register, NULL, &one, 1, NULL);

@@ -24,7 +24,7 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
 /* A run that is late while a thread copies from a block of the source. */
 static void run_late(flight *flight) {
     REPLACE(flight, it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE,
-            it.run.timeout_ns = TIME_TO_REACH_GATE);
+            it.run.run_timeout_ns = TIME_TO_REACH_GATE);
     flight_hold(flight, 0, 0);
     const kvmem_completion end = next_completion(flight->queue);
     CHECK_EQ(end.kind, KVMEM_COMPLETION_RUN_ENDED);
@@ -35,7 +35,7 @@ static void run_late(flight *flight) {
 
 static void run_in_memory(flight *flight) {
     const kvmem_submit_options step = {.struct_size = sizeof(step), .pairs = pairs, .num_pairs = NUM(pairs),
-                                       .user_data = FLIGHT_USER_DATA, .timeout_ns = KVMEM_TIMEOUT_FOREVER};
+                                       .user_data = FLIGHT_USER_DATA, .run_timeout_ns = KVMEM_TIMEOUT_FOREVER};
     EXPECT_OK(kvmem_transfer_submit(flight->transfer, &step, ERR)); /* at once */
     flight_expect_moved(flight, &move, FLIGHT_USER_DATA);
 }
@@ -102,7 +102,7 @@ TEST(runs_that_have_released_their_memory_report_only_their_end) {
 
 TEST(a_release_is_not_reported_unless_that_is_asked_for) {
     OPENED(flight, flight, &move, 0);
-    REPLACE(&flight, it.run.timeout_ns = TIME_TO_REACH_GATE);
+    REPLACE(&flight, it.run.run_timeout_ns = TIME_TO_REACH_GATE);
     flight_hold(&flight, 0, 0);
     const kvmem_completion end = next_completion(flight.queue);
     CHECK_EQ(end.status, KVMEM_STATUS_TIMED_OUT);
@@ -187,7 +187,7 @@ TEST(layers_of_a_run_that_fails_are_reported_before_its_end) {
     CHECK_EQ(end.num_layers, 1);
 
     REPLACE(&flight, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER | KVMEM_TRANSFER_REPORT_RELEASE,
-            it.transfer.layers_per_completion = 1, it.run.timeout_ns = TIME_TO_REACH_GATE);
+            it.transfer.layers_per_completion = 1, it.run.run_timeout_ns = TIME_TO_REACH_GATE);
     flight_hold(&flight, 5, 2);
     await_layers(flight.queue, 2);
     end = next_completion(flight.queue);

@@ -20,14 +20,14 @@ static void limit(flight *flight, uint64_t flags, uint64_t timeout_ns) {
     flight->transfer = MADE(kvmem_transfer, kv_prepare, flight->source.layout,
                             flight->destination.layout,
                             KV_JOB(&move, KV_SET_FLAGS(flags), it.transfer.queue = flight->queue,
-                                       it.run.user_data = FLIGHT_USER_DATA, it.run.timeout_ns = timeout_ns));
+                                       it.run.user_data = FLIGHT_USER_DATA, it.run.run_timeout_ns = timeout_ns));
 }
 
 /* The options of a run with the same blocks. */
 static kvmem_submit_options step(uint64_t timeout_ns) {
     return (kvmem_submit_options){.struct_size = sizeof(kvmem_submit_options), .pairs = pairs,
                                   .num_pairs = NUM(pairs), .user_data = FLIGHT_USER_DATA,
-                                  .timeout_ns = timeout_ns};
+                                  .run_timeout_ns = timeout_ns};
 }
 
 static kvmem_status submit_when_limited(kvmem_transfer *transfer, uint64_t timeout_ns) {
@@ -139,7 +139,7 @@ TEST(memory_is_released_after_the_last_access) {
     kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
     kvmem_transfer *transfer =
         MADE(kvmem_transfer, kv_prepare, layout, flight.destination.layout,
-             KV_JOB(&move, it.run.timeout_ns = TIME_TO_REACH_GATE));
+             KV_JOB(&move, it.run.run_timeout_ns = TIME_TO_REACH_GATE));
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     gate_await();

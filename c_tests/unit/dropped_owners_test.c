@@ -40,7 +40,7 @@ static void submit_some(kvmem_transfer *transfer, unsigned *seed) {
     const kvmem_submit_options options = OPTIONS(
         kvmem_submit_options, it.pairs = pairs, it.num_pairs = count, it.user_data = 1,
         it.flags = rand_r(seed) % 3 == 0 ? KVMEM_SUBMIT_VERIFY : 0,
-        it.timeout_ns = rand_r(seed) % 4 == 0 ? 1000 * (uint64_t)(rand_r(seed) % 500) : 0);
+        it.run_timeout_ns = rand_r(seed) % 4 == 0 ? 1000 * (uint64_t)(rand_r(seed) % 500) : 0);
     const kvmem_submit_options *given = rand_r(seed) % 4 == 0 ? NULL : &options;
     num_submitted += kvmem_transfer_submit(transfer, given, NULL) == KVMEM_STATUS_OK;
 }

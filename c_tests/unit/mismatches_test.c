@@ -305,7 +305,7 @@ TEST(a_run_without_an_end_of_its_own_has_no_findings) {
         EXPECT_OK(kvmem_transfer_submit(flight.transfer, &checked, ERR));
         flight_expect_end(&flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_CORRUPT);
         expect_bits(flight.transfer, 3);
-        const kvmem_submit_options late = WITH(checked, it.timeout_ns = cancelled ? 0 : MILLISECONDS(1));
+        const kvmem_submit_options late = WITH(checked, it.run_timeout_ns = cancelled ? 0 : MILLISECONDS(1));
         EXPECT_OK(kvmem_transfer_prepare(flight.transfer, &late, ERR));
         if (cancelled) {
             flight_hold(&flight, 3, 0);

@@ -43,6 +43,7 @@ block highlighted. Allocates no memory for the layout.
   order=ORDER  axes from the outermost to the innermost, such as L/OBNHC; docs/layouts.md describes them
   FIELD=VALUE  a number of kvmem_layout_config, such as num_blocks=1024 or block_stride=80000. Without it, axes of the
                order have 128 blocks, 32 layers, 2 outer slots, 16 tokens and 8 heads of 128 elements of 2 bytes
+  identity=TEXT  what the blocks contain; that of a descriptor is in its picture, too
   part=NAME    begins a part of the layout, to which the following fields belong
   block=ID     the block to highlight; default 0
 
@@ -91,12 +92,16 @@ void set(NamedShape &shape, std::string_view name, std::string_view value) {
         if (value.empty()) throw UsageError("draw: order= needs the axes, such as order=L/OBNHC");
         return;
     }
+    if (name == "identity") {
+        shape.config.identity = std::string(value);
+        return;
+    }
     const auto *const field =
         std::find_if(std::begin(fields), std::end(fields), [&](const Field &each) { return each.name == name; });
     if (field == std::end(fields)) {
         std::string names;
         for (const Field &each : fields) names.append(", ").append(each.name);
-        throw UsageError("draw: there is no field \"" + std::string(name) + "\"; there are block, part, order" + names);
+        throw UsageError("draw: there is no field \"" + std::string(name) + "\"; there are block, part, order, identity" + names);
     }
     shape.config.*field->number = number_of(name, value);
 }

@@ -93,6 +93,7 @@ kvmem::LayoutConfig shape_of(const Value &payload) {
     config.alignment = get("alignment");
     // Null if unknown.
     if (member(dimensions, "num_heads").as<std::uint64_t>()) config.num_heads = get("num_heads");
+    if (const Value *const identity = dimensions.find("identity")) config.identity = std::string(identity->text());
     set_order(config, member(payload, "arrangement"));
     return config;
 }

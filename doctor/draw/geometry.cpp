@@ -22,7 +22,7 @@ Axis axis_of(char letter, const kvmem::LayoutConfig &config) {
 }  // namespace
 
 // The library checks the shape, so that no sum or product here is out of range.
-Geometry::Geometry(const kvmem::LayoutConfig &config) : order(config.order) {
+Geometry::Geometry(const kvmem::LayoutConfig &config) : order(config.order), identity(config.identity) {
     const auto requirements = kvmem::layout_requirements(config);
     num_blocks = config.num_blocks;
     num_regions = requirements.num_regions;

@@ -25,6 +25,8 @@ struct Axis {
 
 struct Geometry {
     std::string order;
+    /// What the blocks contain; may be empty, and have any bytes.
+    std::string identity;
     /// The axes of the order, from the outermost to the innermost.
     std::vector<Axis> axes;
     std::uint64_t num_blocks = 0;

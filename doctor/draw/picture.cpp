@@ -66,6 +66,20 @@ std::string escaped(std::string_view text) {
     return out;
 }
 
+/// The bytes of an identity: as they are if they are a short text, otherwise in hexadecimal.
+std::string identity_text(std::string_view bytes) {
+    constexpr std::size_t max_text = 72, max_bytes = 32;
+    const auto is_printable = [](char each) { return each >= ' ' && each <= '~'; };
+    if (bytes.size() <= max_text && std::all_of(bytes.begin(), bytes.end(), is_printable)) return escaped(bytes);
+    std::string text = std::to_string(bytes.size()) + " bytes, ";
+    for (const char each : bytes.substr(0, max_bytes)) {
+        constexpr std::string_view digits = "0123456789abcdef";
+        const auto value = static_cast<unsigned char>(each);
+        text.append({digits[value >> 4], digits[value & 15]});
+    }
+    return text + (bytes.size() > max_bytes ? "…" : "");
+}
+
 struct Shown {
     std::uint64_t index;
     bool is_after_gap;
@@ -102,7 +116,7 @@ public:
         Cell cells = regions();
         const Size content = cells.measure();
         const auto rows = static_cast<std::uint32_t>(geometry_.axes.size());
-        const std::uint32_t top = margin + 3 * line;
+        const std::uint32_t top = margin + (geometry_.identity.empty() ? 3 : 4) * line;
         const Size size = {std::max<std::uint32_t>(content.width + 2 * margin, 720),
                            top + content.height + (rows + 3) * line + margin};
         std::string svg = begin_svg(size);
@@ -110,6 +124,9 @@ public:
         append_background(svg, size);
         append_text(svg, margin, margin + 12, 18, "bold", geometry_.order);
         append_text(svg, margin, margin + line + 12, 11, "normal", title());
+        if (!geometry_.identity.empty()) {
+            append_text(svg, margin, margin + 2 * line + 12, 11, "normal", "identity: " + identity_text(geometry_.identity));
+        }
         cells.draw(svg, margin, top);
         append_table(svg, top + content.height + 2 * line);
         return {svg + "</svg>\n", size};

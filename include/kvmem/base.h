@@ -22,48 +22,30 @@ extern "C" {
 /// A value is never renumbered or reused.
 typedef int32_t kvmem_status;
 
-/// The call succeeded.
-#define KVMEM_STATUS_OK 0
-/// The run is in flight.
-#define KVMEM_STATUS_IN_PROGRESS 1
+#define KVMEM_STATUS_OK 0  ///< The call succeeded.
+#define KVMEM_STATUS_IN_PROGRESS 1  ///< The run is in flight.
 /// An argument is invalid, independent of the state of the library.
 #define KVMEM_STATUS_INVALID_ARGUMENT (-1)
-/// Memory, disk space or another resource is exhausted.
-#define KVMEM_STATUS_OUT_OF_MEMORY (-2)
-/// An index or a size is outside the object.
-#define KVMEM_STATUS_OUT_OF_RANGE (-3)
-/// The named object does not exist.
-#define KVMEM_STATUS_NOT_FOUND (-4)
-/// The object to create already exists.
-#define KVMEM_STATUS_ALREADY_EXISTS (-5)
-/// The state of the object does not allow the call.
-#define KVMEM_STATUS_INVALID_STATE (-6)
-/// The object is in use.
-#define KVMEM_STATUS_BUSY (-7)
-/// The timeout expired.
-#define KVMEM_STATUS_TIMED_OUT (-8)
-/// The work was cancelled.
-#define KVMEM_STATUS_CANCELLED (-9)
-/// The operation is not supported, here or in general.
-#define KVMEM_STATUS_UNSUPPORTED (-10)
-/// The system or a peer denied access.
-#define KVMEM_STATUS_PERMISSION_DENIED (-11)
+#define KVMEM_STATUS_OUT_OF_MEMORY (-2)  ///< Memory, disk space or another resource is exhausted.
+#define KVMEM_STATUS_OUT_OF_RANGE (-3)  ///< An index or a size is outside the object.
+#define KVMEM_STATUS_NOT_FOUND (-4)  ///< The named object does not exist.
+#define KVMEM_STATUS_ALREADY_EXISTS (-5)  ///< The object to create already exists.
+#define KVMEM_STATUS_INVALID_STATE (-6)  ///< The state of the object does not allow the call.
+#define KVMEM_STATUS_BUSY (-7)  ///< The object is in use.
+#define KVMEM_STATUS_TIMED_OUT (-8)  ///< The timeout expired.
+#define KVMEM_STATUS_CANCELLED (-9)  ///< The work was cancelled.
+#define KVMEM_STATUS_UNSUPPORTED (-10)  ///< The operation is not supported, here or in general.
+#define KVMEM_STATUS_PERMISSION_DENIED (-11)  ///< The system or a peer denied access.
 /// There is no usable CUDA driver: it is missing, too old, or has no device. The message says which.
 #define KVMEM_STATUS_UNAVAILABLE_CUDA (-12)
 /// There is no usable NIXL library: it is missing, too old or broken. The message says which.
 #define KVMEM_STATUS_UNAVAILABLE_NIXL (-13)
-/// The CUDA driver reported an error.
-#define KVMEM_STATUS_CUDA (-14)
-/// NIXL reported an error.
-#define KVMEM_STATUS_NIXL (-15)
-/// The operating system reported an error.
-#define KVMEM_STATUS_IO (-16)
-/// The peer process has ended.
-#define KVMEM_STATUS_PEER_LOST (-17)
-/// What the handle refers to has changed since.
-#define KVMEM_STATUS_STALE (-18)
-/// Received or stored bytes are damaged or malicious.
-#define KVMEM_STATUS_CORRUPT (-19)
+#define KVMEM_STATUS_CUDA (-14)  ///< The CUDA driver reported an error.
+#define KVMEM_STATUS_NIXL (-15)  ///< NIXL reported an error.
+#define KVMEM_STATUS_IO (-16)  ///< The operating system reported an error.
+#define KVMEM_STATUS_PEER_LOST (-17)  ///< The peer process has ended.
+#define KVMEM_STATUS_STALE (-18)  ///< What the handle refers to has changed since.
+#define KVMEM_STATUS_CORRUPT (-19)  ///< Received or stored bytes are damaged or malicious.
 /// Received or stored bytes have a version that this library cannot read.
 #define KVMEM_STATUS_VERSION_MISMATCH (-20)
 /// A bug in kvmem. Later calls with the same objects fail with KVMEM_STATUS_INVALID_STATE.
@@ -82,21 +64,15 @@ const char *kvmem_status_message(kvmem_status status);
 /// at the same time. The caller destroys it.
 typedef struct kvmem_error kvmem_error;
 
-/// There is no native cause.
-#define KVMEM_DOMAIN_NONE 0
-/// The code is an errno value.
-#define KVMEM_DOMAIN_ERRNO 1
-/// The code is a status of NIXL's C API.
-#define KVMEM_DOMAIN_NIXL 2
-/// The code is a CUresult.
-#define KVMEM_DOMAIN_CUDA 3
+#define KVMEM_DOMAIN_NONE 0  ///< There is no native cause.
+#define KVMEM_DOMAIN_ERRNO 1  ///< The code is an errno value.
+#define KVMEM_DOMAIN_NIXL 2  ///< The code is a status of NIXL's C API.
+#define KVMEM_DOMAIN_CUDA 3  ///< The code is a CUresult.
 
 /// Native cause of an error: the error of the library or system that kvmem called.
 typedef struct kvmem_error_cause {
-    /// KVMEM_DOMAIN_* value.
-    uint32_t domain;
-    /// Code in that domain; 0 without a cause.
-    int32_t code;
+    uint32_t domain;  ///< KVMEM_DOMAIN_* value.
+    int32_t code;  ///< Code in that domain; 0 without a cause.
     /// Name of the code, such as "ENOSPC"; "" without a cause. Valid as long as the error.
     const char *name;
 } kvmem_error_cause;
@@ -120,8 +96,7 @@ void kvmem_error_destroy(kvmem_error *error);
 
 /* ---- Timeouts ---- */
 
-/// A timeout that never expires, for every `timeout_ns`.
-#define KVMEM_TIMEOUT_FOREVER UINT64_MAX
+#define KVMEM_TIMEOUT_FOREVER UINT64_MAX  ///< A timeout that never expires, for every `timeout_ns`.
 
 /* ---- Blobs ---- */
 
@@ -141,20 +116,16 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 
 /* ---- Log ---- */
 
-/// No messages.
-#define KVMEM_LOG_OFF 0
-/// Failures that no return value can report.
-#define KVMEM_LOG_ERROR 1
-/// Something works, but not as well as requested.
-#define KVMEM_LOG_WARN 2
+#define KVMEM_LOG_OFF 0  ///< No messages.
+#define KVMEM_LOG_ERROR 1  ///< Failures that no return value can report.
+#define KVMEM_LOG_WARN 2  ///< Something works, but not as well as requested.
 /// Milestones, such as a loaded library, and slow methods that are caused by the setup.
 #define KVMEM_LOG_INFO 3
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
 /// registrations, shares; failed calls.
 /// Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
-/// All calls, timeouts, and the steps of operations.
-#define KVMEM_LOG_TRACE 5
+#define KVMEM_LOG_TRACE 5  ///< All calls, timeouts, and the steps of operations.
 
 /// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
 ///
@@ -190,24 +161,21 @@ kvmem_status kvmem_log_set_callback(uint32_t level, kvmem_log_callback callback,
 
 /* ---- Versions ---- */
 
-/// Major version of the headers.
-#define KVMEM_VERSION_MAJOR 0
+#define KVMEM_VERSION_MAJOR 0  ///< Major version of the headers.
 /// Minor version of the headers. Before 1.0 a new minor version may break programs.
 #define KVMEM_VERSION_MINOR 1
-/// Patch version of the headers.
-#define KVMEM_VERSION_PATCH 0
-/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with
-/// the SONAME: libkvmem.so.0.MINOR before 1.0, libkvmem.so.MAJOR after.
-#define KVMEM_ABI_VERSION 1
+#define KVMEM_VERSION_PATCH 0  ///< Patch version of the headers.
+/// Number of the binary interface, and of the SONAME: libkvmem.so.2. It is raised by each change that a
+/// compiled program would notice: a removed function, other parameters, other fields of a struct. New
+/// functions and constants do not raise it.
+#define KVMEM_ABI_VERSION 2
 
 /// Returns the version of the library, such as "0.1.0". The string is static.
 const char *kvmem_version_string(void);
 
-/// Returns the version of the library as a number: 10000 × major + 100 × minor + patch.
-uint32_t kvmem_version_number(void);
-
-/// Returns the version of the library's binary interface. A program that was compiled with another
-/// KVMEM_ABI_VERSION must not use the library.
+/// Returns the number of the library's binary interface. A program that was compiled with another
+/// KVMEM_ABI_VERSION must not use the library: the loader does not find it under another number, and the
+/// bindings for C++, Go, Python and Zig compare both when they are loaded.
 uint32_t kvmem_abi_version(void);
 
 #ifdef __cplusplus

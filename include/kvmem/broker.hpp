@@ -55,12 +55,10 @@ struct PublishOptions {
 
 /// kvmem_fetch_options.
 struct FetchOptions {
-    Flags<FetchFlag> flags{};
     std::string path{};
     std::string name{};
     Token token{};
-    /// Zero: 10 seconds. std::chrono::nanoseconds::max(): no limit.
-    std::chrono::nanoseconds timeout{0};
+    Flags<FetchFlag> flags{};
     std::uint32_t broker_user = 0;
 
     /// Valid as long as this object is not changed.
@@ -70,7 +68,6 @@ struct FetchOptions {
         c.path = path.c_str();
         c.name = name.c_str();
         c.token = &token;
-        c.timeout_ns = detail::limit_ns(timeout);
         c.broker_user = broker_user;
         return c;
     }
@@ -112,14 +109,14 @@ public:
 };
 
 /// Fetches a share from a broker.
-inline Return<Share> fetch_share(const FetchOptions &options) {
+inline Return<Share> fetch_share(const FetchOptions &options, Timeout timeout = std::chrono::seconds(10)) {
     for (const std::string *text : {&options.path, &options.name}) {
         if (auto checked = detail::check_text(*text, "path or name"); !checked) {
             return detail::give(Result<Share>(checked.error()));
         }
     }
     const auto c = options.c();
-    return detail::give(detail::make<Share>(kvmem_share_fetch, &c));
+    return detail::give(detail::make<Share>(kvmem_share_fetch, &c, timeout.ns()));
 }
 
 KVMEM_HPP_END

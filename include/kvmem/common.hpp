@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
 #include <iterator>
 #include <type_traits>
@@ -235,17 +237,12 @@ private:
 };
 
 /// A list that C returns as an array. Its elements are made when they are read: for (const auto one : list).
-template <typename T, void (*destroy)(T *), typename C, const C *(*items)(const T *, std::size_t *),
-          typename Element, Element (*convert)(const C &)>
+template <typename T, void (*destroy)(T *), typename C, typename Element, Element (*convert)(const C &)>
 class List : public Handle<T, destroy> {
 public:
     using Handle<T, destroy>::Handle;
 
-    std::size_t size() const noexcept {
-        std::size_t count = 0;
-        items(this->get(), &count);
-        return count;
-    }
+    std::size_t size() const noexcept { return this->get() ? this->get()->count : 0; }
     bool empty() const noexcept { return size() == 0; }
     /// Fails with out_of_range if there is no such element.
     Return<Element> at(std::size_t index) const {
@@ -259,7 +256,7 @@ public:
 
 private:
     friend class Indexed<List, Element>;
-    Element element(std::size_t index) const { return convert(items(this->get(), nullptr)[index]); }
+    Element element(std::size_t index) const { return convert(this->get()->items[index]); }
 };
 
 // What an option that points to an empty handle passes to C, which fails for it with invalid_argument: NULL
@@ -332,10 +329,20 @@ Result<std::string> text(Function function, Arguments... arguments) {
 
 /// Returns the version of the library, such as "0.1.0".
 inline std::string_view version() noexcept { return kvmem_version_string(); }
-/// Returns 10000 × major + 100 × minor + patch of the library.
-inline std::uint32_t version_number() noexcept { return kvmem_version_number(); }
-/// Returns whether the library that is loaded has the binary interface that this program was compiled with.
+/// Returns whether the library that is loaded has the binary interface that this program was compiled with. A
+/// program that includes this header ends when it is loaded if that is not so.
 inline bool abi_matches() noexcept { return kvmem_abi_version() == KVMEM_ABI_VERSION; }
+
+namespace detail {
+// Structs of another binary interface have other sizes and fields, so nothing may be called.
+inline bool ensure_abi() noexcept {
+    if (abi_matches()) return true;
+    std::fprintf(stderr, "kvmem: libkvmem.so has binary interface %u, and this program was compiled for %u\n",
+                 static_cast<unsigned>(kvmem_abi_version()), static_cast<unsigned>(KVMEM_ABI_VERSION));
+    std::abort();
+}
+inline const bool abi_is_ensured = ensure_abi();
+}  // namespace detail
 
 KVMEM_HPP_END
 

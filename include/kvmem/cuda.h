@@ -137,10 +137,8 @@ void *kvmem_pool_malloc(size_t size, int32_t device, struct CUstream_st *stream)
 ///        reused before kvmem_pool_commit with KVMEM_POOL_NOTHING
 void kvmem_pool_free(void *address, size_t size, int32_t device, struct CUstream_st *stream);
 
-/// The extents that blocks use.
-#define KVMEM_POOL_BLOCKS 1
-/// No extents.
-#define KVMEM_POOL_NOTHING 2
+#define KVMEM_POOL_BLOCKS 1  ///< The extents that blocks use.
+#define KVMEM_POOL_NOTHING 2  ///< No extents.
 
 /// Sets which extents of an elastic pool have memory. Blocks keep their addresses. Their content is lost when
 /// their extents are decommitted.
@@ -161,10 +159,8 @@ kvmem_status kvmem_pool_commit(kvmem_region *region, uint32_t extents, kvmem_err
 
 /// The CUDA driver of this machine.
 typedef struct kvmem_cuda_info {
-    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
-    int32_t driver_version;
-    /// Number of GPUs that this process may use, at least 1.
-    int32_t device_count;
+    int32_t driver_version;  ///< The CUDA version that the driver implements: 1000 × major + 10 × minor.
+    int32_t device_count;  ///< Number of GPUs that this process may use, at least 1.
 } kvmem_cuda_info;
 
 /// Finds and initialises the CUDA driver, and returns its version. Creates no context.
@@ -180,38 +176,25 @@ kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
 /// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
 /// is not reliable.
 #define KVMEM_CUDA_FABRIC 4
-/// VMM memory can be registered for RDMA.
-#define KVMEM_CUDA_RDMA_WITH_VMM 8
-/// Memory can be exported as a DMA-BUF.
-#define KVMEM_CUDA_DMA_BUF 16
-/// Supports stream-ordered memory pools.
-#define KVMEM_CUDA_MEMORY_POOLS 32
-/// VMM memory can be created on a NUMA node of the host.
-#define KVMEM_CUDA_HOST_NUMA_VMM 64
-/// The driver accepts many copies in one call.
-#define KVMEM_CUDA_BATCH_COPIES 128
+#define KVMEM_CUDA_RDMA_WITH_VMM 8  ///< VMM memory can be registered for RDMA.
+#define KVMEM_CUDA_DMA_BUF 16  ///< Memory can be exported as a DMA-BUF.
+#define KVMEM_CUDA_MEMORY_POOLS 32  ///< Supports stream-ordered memory pools.
+#define KVMEM_CUDA_HOST_NUMA_VMM 64  ///< VMM memory can be created on a NUMA node of the host.
+#define KVMEM_CUDA_BATCH_COPIES 128  ///< The driver accepts many copies in one call.
 
 /// Properties of a GPU, as its driver reports them.
 typedef struct kvmem_cuda_device_info {
-    /// Name, NUL-terminated.
-    char name[64];
-    /// UUID. Unlike the ordinal, it is the same in every process.
-    uint8_t uuid[16];
-    /// Size of its memory in bytes.
-    uint64_t total_memory;
-    /// Major number of the compute capability: 9 of 9.0.
-    uint32_t compute_capability_major;
-    /// Minor number of the compute capability: 0 of 9.0.
-    uint32_t compute_capability_minor;
-    /// Number of multiprocessors.
-    uint32_t multiprocessors;
-    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
-    int32_t numa_node;
+    char name[64];  ///< Name, NUL-terminated.
+    uint8_t uuid[16];  ///< UUID. Unlike the ordinal, it is the same in every process.
+    uint64_t total_memory;  ///< Size of its memory in bytes.
+    uint32_t compute_capability_major;  ///< Major number of the compute capability: 9 of 9.0.
+    uint32_t compute_capability_minor;  ///< Minor number of the compute capability: 0 of 9.0.
+    uint32_t multiprocessors;  ///< Number of multiprocessors.
+    int32_t numa_node;  ///< NUMA node that the GPU is attached to; -1 if the driver does not report it.
     /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on,
     /// more than a driver has, would have no bit.
     uint64_t can_access;
-    /// KVMEM_CUDA_* flags.
-    uint64_t capabilities;
+    uint64_t capabilities;  ///< KVMEM_CUDA_* flags.
     /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
     /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     uint64_t minimum_granularity;
@@ -221,8 +204,7 @@ typedef struct kvmem_cuda_device_info {
     /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
     /// opened IPC handles, and kernels. A number that does not fall means work that does not end.
     uint64_t kept_objects;
-    /// Bytes of GPU memory and of page-locked host memory that they have.
-    uint64_t kept_bytes;
+    uint64_t kept_bytes;  ///< Bytes of GPU memory and of page-locked host memory that they have.
 } kvmem_cuda_device_info;
 
 /// Returns the properties of a GPU.
@@ -240,12 +222,9 @@ kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_
 
 /* ---- Copy rates ---- */
 
-/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
-#define KVMEM_RATES_DEFAULT 0
-/// Measured by the process that saved them.
-#define KVMEM_RATES_MEASURED 1
-/// Set by the caller of the process that saved them.
-#define KVMEM_RATES_LOADED 2
+#define KVMEM_RATES_DEFAULT 0  ///< Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
+#define KVMEM_RATES_MEASURED 1  ///< Measured by the process that saved them.
+#define KVMEM_RATES_LOADED 2  ///< Set by the caller of the process that saved them.
 
 /// Returns the copy rates of a GPU, or between two, by which transfers select their method. Keep them in a
 /// file, and set them in a later process by kvmem_cuda_set_copy_rates, which then measures nothing and
@@ -290,18 +269,15 @@ kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
 
 /// Summary of copy rates.
 typedef struct kvmem_rates_info {
-    /// UUID of the GPU; for rates between two, of the one that does the work.
-    uint8_t uuid[16];
-    /// UUID of the other GPU; zeroes for rates of one GPU.
-    uint8_t peer_uuid[16];
+    uint8_t uuid[16];  ///< UUID of the GPU; for rates between two, of the one that does the work.
+    uint8_t peer_uuid[16];  ///< UUID of the other GPU; zeroes for rates of one GPU.
     /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
     double read_bytes_per_second;
     /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
     double write_bytes_per_second;
     /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
     double launch_ns;
-    /// KVMEM_RATES_* value.
-    uint32_t source;
+    uint32_t source;  ///< KVMEM_RATES_* value.
     /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
     /// Between GPUs without peer access these are the rates of kernels.
     uint32_t num_defaults;
@@ -321,14 +297,10 @@ typedef struct kvmem_ipc_handle {
     /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
     /// it.
     uint8_t handle[64];
-    /// UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
-    uint8_t uuid[16];
-    /// First address of the allocation in this process.
-    uint64_t base;
-    /// Size of the allocation in bytes.
-    uint64_t base_size;
-    /// Offset of the exported address in the allocation, in bytes.
-    uint64_t offset;
+    uint8_t uuid[16];  ///< UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
+    uint64_t base;  ///< First address of the allocation in this process.
+    uint64_t base_size;  ///< Size of the allocation in bytes.
+    uint64_t offset;  ///< Offset of the exported address in the allocation, in bytes.
     /// The driver's number of the allocation in this process. The driver never reuses it.
     uint64_t buffer_id;
 } kvmem_ipc_handle;
@@ -349,16 +321,11 @@ kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_
 /// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 typedef struct kvmem_ipc_options {
     size_t struct_size;
-    /// The driver's handle.
-    uint8_t handle[64];
-    /// Size of the region in bytes, at least 1.
-    uint64_t size;
-    /// Offset of the region in the allocation, in bytes; 0 by default.
-    uint64_t offset;
-    /// The GPU that the memory is located on.
-    int32_t device;
-    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
-    int32_t for_device;
+    uint8_t handle[64];  ///< The driver's handle.
+    uint64_t size;  ///< Size of the region in bytes, at least 1.
+    uint64_t offset;  ///< Offset of the region in the allocation, in bytes; 0 by default.
+    int32_t device;  ///< The GPU that the memory is located on.
+    int32_t for_device;  ///< The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
     /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
     uint64_t flags;
     /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
@@ -391,35 +358,25 @@ kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options, kvmem_regio
 /// Physical memory without an address.
 typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 
-/// Memory of a GPU.
-#define KVMEM_VMM_DEVICE 1
-/// Memory of a NUMA node of the host.
-#define KVMEM_VMM_HOST_NUMA 2
+#define KVMEM_VMM_DEVICE 1  ///< Memory of a GPU.
+#define KVMEM_VMM_HOST_NUMA 2  ///< Memory of a NUMA node of the host.
 
-/// The memory can be exported as a file descriptor.
-#define KVMEM_VMM_POSIX_FD 1
-/// The memory can be exported as a fabric handle.
-#define KVMEM_VMM_FABRIC 2
-/// The memory can be registered for RDMA.
-#define KVMEM_VMM_RDMA 4
+#define KVMEM_VMM_POSIX_FD 1  ///< The memory can be exported as a file descriptor.
+#define KVMEM_VMM_FABRIC 2  ///< The memory can be exported as a fabric handle.
+#define KVMEM_VMM_RDMA 4  ///< The memory can be registered for RDMA.
 
 /// Properties of VMM memory. They are fixed for the life of the memory.
 typedef struct kvmem_vmm_options {
     size_t struct_size;
     /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     uint64_t size;
-    /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
-    uint32_t location;
-    /// The GPU, or the number of the NUMA node; 0 by default.
-    int32_t id;
-    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
-    uint64_t flags;
+    uint32_t location;  ///< KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
+    int32_t id;  ///< The GPU, or the number of the NUMA node; 0 by default.
+    uint64_t flags;  ///< KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
 } kvmem_vmm_options;
 
-/// The granularity that sizes and offsets must be multiples of.
-#define KVMEM_GRANULARITY_MINIMUM 0
-/// The granularity that sizes and offsets should be multiples of.
-#define KVMEM_GRANULARITY_RECOMMENDED 1
+#define KVMEM_GRANULARITY_MINIMUM 0  ///< The granularity that sizes and offsets must be multiples of.
+#define KVMEM_GRANULARITY_RECOMMENDED 1  ///< The granularity that sizes and offsets should be multiples of.
 
 /// Returns a granularity of VMM memory.
 /// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
@@ -444,8 +401,7 @@ void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 
 /// VMM memory that other processes of the same fabric can import.
 typedef struct kvmem_fabric_handle {
-    /// The driver's handle.
-    uint8_t bytes[64];
+    uint8_t bytes[64];  ///< The driver's handle.
 } kvmem_fabric_handle;
 
 /// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
@@ -464,8 +420,7 @@ kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t 
 kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory, kvmem_fabric_handle *handle,
     kvmem_error **error);
 
-/// For the device of imported memory: accept any location.
-#define KVMEM_VMM_ANY_DEVICE (-1)
+#define KVMEM_VMM_ANY_DEVICE (-1)  ///< For the device of imported memory: accept any location.
 
 /// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
 /// exported again.
@@ -505,10 +460,8 @@ typedef struct kvmem_vmm_range kvmem_vmm_range;
 
 /// Device addresses of a range or of a mapping.
 typedef struct kvmem_vmm_span {
-    /// First address.
-    uint64_t address;
-    /// Bytes.
-    uint64_t size;
+    uint64_t address;  ///< First address.
+    uint64_t size;  ///< Bytes.
 } kvmem_vmm_span;
 
 /// Reserves a range of device addresses. Allocates no memory.
@@ -530,12 +483,9 @@ void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 /// destroyed in any order.
 typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
-/// No access.
-#define KVMEM_ACCESS_NONE 0
-/// Read access.
-#define KVMEM_ACCESS_READ 1
-/// Read and write access.
-#define KVMEM_ACCESS_READ_WRITE 3
+#define KVMEM_ACCESS_NONE 0  ///< No access.
+#define KVMEM_ACCESS_READ 1  ///< Read access.
+#define KVMEM_ACCESS_READ_WRITE 3  ///< Read and write access.
 
 /// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 /// @param offset offset in the range in bytes; the address there must be a multiple of the granularity

@@ -32,13 +32,13 @@ struct NixlOptions {
     Flags<NixlFlag> flags{};
     /// Plugins of the backends to use; none for all.
     std::vector<std::string> backends{};
-    /// An empty string is a message, as with NixlFlag::notify.
-    std::optional<std::string> notification{};
     std::string custom_parameter{};
     const Queue *queue = nullptr;
     std::uint64_t user_data = 0;
     /// After this duration a run of a request ends as timed_out; 0 for no limit.
-    std::chrono::nanoseconds timeout{0};
+    std::chrono::nanoseconds run_timeout{0};
+    /// An empty string is a message, as with NixlFlag::notify.
+    std::optional<std::string> notification{};
 };
 
 namespace detail {
@@ -63,7 +63,7 @@ struct NixlOptionsInC {
         }
         c.queue = get_or_null(options.queue);
         c.user_data = options.user_data;
-        c.timeout_ns = limit_ns(options.timeout);
+        c.run_timeout_ns = limit_ns(options.run_timeout);
     }
     NixlOptionsInC(const NixlOptionsInC &) = delete;
     NixlOptionsInC &operator=(const NixlOptionsInC &) = delete;
@@ -108,8 +108,7 @@ inline Plugin plugin_of(const kvmem_plugin &c) {
 }
 }  // namespace detail
 
-using Plugins = detail::List<kvmem_plugins, kvmem_plugins_destroy, kvmem_plugin, kvmem_plugins_items, Plugin,
-                             detail::plugin_of>;
+using Plugins = detail::List<kvmem_plugins, kvmem_plugins_destroy, kvmem_plugin, Plugin, detail::plugin_of>;
 
 // ---- Queries ----
 
@@ -125,8 +124,8 @@ inline QueryResult query_result_of(const kvmem_query_result &c) {
 }
 }  // namespace detail
 
-using Query = detail::List<kvmem_query, kvmem_query_destroy, kvmem_query_result, kvmem_query_items,
-                           QueryResult, detail::query_result_of>;
+using Query = detail::List<kvmem_query, kvmem_query_destroy, kvmem_query_result, QueryResult,
+                           detail::query_result_of>;
 
 // ---- Descriptors ----
 

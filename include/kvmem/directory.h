@@ -49,8 +49,7 @@ typedef struct kvmem_directory_options {
     const char *folder;
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
     const char *const *endpoints;
-    /// Number of endpoints, at most 64; 0 for a folder.
-    size_t endpoint_count;
+    size_t endpoint_count;  ///< Number of endpoints, at most 64; 0 for a folder.
     /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
     /// folder.
     const char *prefix;
@@ -58,8 +57,7 @@ typedef struct kvmem_directory_options {
     /// 0, because the kernel reports the end of a process.
     uint32_t lease_seconds;
     uint32_t reserved;
-    /// Name of the user in etcd; NULL for none.
-    const char *user;
+    const char *user;  ///< Name of the user in etcd; NULL for none.
     /// Password of the user, which is never part of a message or of the log. Required with user.
     const char *password;
     /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
@@ -68,8 +66,7 @@ typedef struct kvmem_directory_options {
     /// Path of a file with the certificate of this client, in PEM; NULL for none. It needs https and
     /// key_file.
     const char *certificate_file;
-    /// Path of a file with the key of that certificate, in PEM; NULL for none.
-    const char *key_file;
+    const char *key_file;  ///< Path of a file with the key of that certificate, in PEM; NULL for none.
 } kvmem_directory_options;
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
@@ -93,10 +90,8 @@ void kvmem_directory_destroy(kvmem_directory *directory);
 
 /// A layout to publish.
 typedef struct kvmem_named_layout {
-    /// Name, unique among the layouts of the agent.
-    const char *name;
-    /// A layout that was built with the agent, as for kvmem_layout_export.
-    const kvmem_layout *layout;
+    const char *name;  ///< Name, unique among the layouts of the agent.
+    const kvmem_layout *layout;  ///< A layout that was built with the agent, as for kvmem_layout_export.
     /// Broker of this process that offers the memory to processes of this machine while the layout is
     /// published; kvmem_directory_entry_open_layout maps it there. NULL for none: peers use NIXL only.
     const kvmem_broker *broker;
@@ -204,30 +199,21 @@ kvmem_status kvmem_directory_check(const kvmem_directory *directory, const kvmem
 
 /// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
 typedef struct kvmem_published_layout {
-    /// Name under which it was published.
-    const char *name;
-    /// Bytes of kvmem_layout_export.
-    const void *descriptor;
-    /// Number of bytes.
-    size_t size;
+    const char *name;  ///< Name under which it was published.
+    const void *descriptor;  ///< Bytes of kvmem_layout_export.
+    size_t size;  ///< Number of bytes.
 } kvmem_published_layout;
 
 /// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
 typedef struct kvmem_directory_entry_info {
-    /// Name of the agent.
-    const char *agent;
+    const char *agent;  ///< Name of the agent.
     /// A random number of the agent that published the entry, not 0. A restarted agent has another one.
     uint64_t incarnation;
-    /// Counts the publications of the agent, from 1.
-    uint64_t version;
-    /// NIXL's metadata of the agent.
-    const void *metadata;
-    /// Number of bytes of the metadata.
-    size_t metadata_size;
-    /// Its layouts; NULL if it has none.
-    const kvmem_published_layout *layouts;
-    /// Number of layouts.
-    size_t layout_count;
+    uint64_t version;  ///< Counts the publications of the agent, from 1.
+    const void *metadata;  ///< NIXL's metadata of the agent.
+    size_t metadata_size;  ///< Number of bytes of the metadata.
+    const kvmem_published_layout *layouts;  ///< Its layouts; NULL if it has none.
+    size_t layout_count;  ///< Number of layouts.
 } kvmem_directory_entry_info;
 
 /// Returns the content of an entry.
@@ -255,8 +241,29 @@ void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
 
 /* ---- Events ---- */
 
-/// Events that were taken from a directory.
-typedef struct kvmem_directory_events kvmem_directory_events;
+/// An event. The pointers are valid as long as the kvmem_directory_events.
+typedef struct kvmem_directory_event {
+    uint32_t kind;  ///< KVMEM_DIRECTORY_* value.
+    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
+    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
+    kvmem_status status;
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
+    /// KVMEM_DIRECTORY_FULL.
+    const char *agent;
+    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
+    uint64_t incarnation;
+    uint64_t version;  ///< Version of the entry; as incarnation.
+    /// The cause, and what to do, for KVMEM_DIRECTORY_INVALID, KVMEM_DIRECTORY_SUPERSEDED,
+    /// KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESTORED and KVMEM_DIRECTORY_FULL; empty for other kinds.
+    const char *message;
+} kvmem_directory_event;
+
+/// Events that were taken from a directory. The caller destroys them.
+typedef struct kvmem_directory_events {
+    const kvmem_directory_event *items;  ///< Events; those of one agent are in order; NULL if there are none.
+    size_t count;  ///< Their number.
+} kvmem_directory_events;
 
 /// Begins to watch an agent, or all agents. The first events report the current state, later events the
 /// changes.
@@ -298,16 +305,12 @@ kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint6
 kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,
     uint64_t user_data, kvmem_error **error);
 
-/// An agent has an entry, and had none.
-#define KVMEM_DIRECTORY_PUBLISHED 1
-/// An agent was restarted: its entry is that of another incarnation.
-#define KVMEM_DIRECTORY_RESTARTED 2
-/// An agent has published again.
-#define KVMEM_DIRECTORY_UPDATED 3
+#define KVMEM_DIRECTORY_PUBLISHED 1  ///< An agent has an entry, and had none.
+#define KVMEM_DIRECTORY_RESTARTED 2  ///< An agent was restarted: its entry is that of another incarnation.
+#define KVMEM_DIRECTORY_UPDATED 3  ///< An agent has published again.
 /// An agent has no entry any more: it was withdrawn, or its process has ended.
 #define KVMEM_DIRECTORY_WITHDRAWN 4
-/// The entry of an agent is invalid.
-#define KVMEM_DIRECTORY_INVALID 5
+#define KVMEM_DIRECTORY_INVALID 5  ///< The entry of an agent is invalid.
 /// Another process has published an agent that this handle had published. The entry of the other process
 /// remains. It is reported also if nothing is watched.
 #define KVMEM_DIRECTORY_SUPERSEDED 6
@@ -325,32 +328,6 @@ kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvm
 /// of a watch is bounded. It is reported once, and again only after the watch of all agents has ended. End
 /// that watch (kvmem_directory_unwatch with NULL), then watch single agents.
 #define KVMEM_DIRECTORY_FULL 10
-
-/// An event. The pointers are valid as long as the kvmem_directory_events.
-typedef struct kvmem_directory_event {
-    /// KVMEM_DIRECTORY_* value.
-    uint32_t kind;
-    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
-    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
-    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
-    kvmem_status status;
-    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
-    /// KVMEM_DIRECTORY_FULL.
-    const char *agent;
-    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
-    uint64_t incarnation;
-    /// Version of the entry; as incarnation.
-    uint64_t version;
-    /// The cause, and what to do, for KVMEM_DIRECTORY_INVALID, KVMEM_DIRECTORY_SUPERSEDED,
-    /// KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESTORED and KVMEM_DIRECTORY_FULL; empty for other kinds.
-    const char *message;
-} kvmem_directory_event;
-
-/// Returns the events. Those of one agent are in order. They are valid as long as the list.
-/// @param events events; NULL returns NULL
-/// @param count receives the number of events; may be NULL
-const kvmem_directory_event *kvmem_directory_events_items(const kvmem_directory_events *events,
-    size_t *count);
 
 /// Destroys events.
 void kvmem_directory_events_destroy(kvmem_directory_events *events);

@@ -46,7 +46,7 @@ inline DirectoryEvent event_of(const kvmem_directory_event &c) {
 /// Events that were taken from a directory.
 using DirectoryEvents =
     detail::List<kvmem_directory_events, kvmem_directory_events_destroy, kvmem_directory_event,
-                 kvmem_directory_events_items, DirectoryEvent, detail::event_of>;
+                 DirectoryEvent, detail::event_of>;
 
 /// A layout in an entry. Valid as long as its DirectoryEntry.
 struct PublishedLayout {

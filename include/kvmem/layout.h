@@ -44,16 +44,11 @@ typedef struct kvmem_agent kvmem_agent;
 /// memory is freed. nixl.h has its functions.
 typedef struct kvmem_registration kvmem_registration;
 
-/// Host memory.
-#define KVMEM_MEMORY_DRAM 1
-/// GPU memory.
-#define KVMEM_MEMORY_VRAM 2
-/// A file.
-#define KVMEM_MEMORY_FILE 3
-/// A block device, or a store of blocks.
-#define KVMEM_MEMORY_BLOCK 4
-/// An object store.
-#define KVMEM_MEMORY_OBJECT 5
+#define KVMEM_MEMORY_DRAM 1  ///< Host memory.
+#define KVMEM_MEMORY_VRAM 2  ///< GPU memory.
+#define KVMEM_MEMORY_FILE 3  ///< A file.
+#define KVMEM_MEMORY_BLOCK 4  ///< A block device, or a store of blocks.
+#define KVMEM_MEMORY_OBJECT 5  ///< An object store.
 
 /* ---- Shape ---- */
 
@@ -74,30 +69,26 @@ typedef struct kvmem_registration kvmem_registration;
 /// × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
 typedef struct kvmem_layout_config {
     size_t struct_size;
-    /// Blocks, 1 to 4294967295.
-    uint64_t num_blocks;
-    /// Layers of the model, at least 1.
-    uint64_t num_layers;
+    uint64_t num_blocks;  ///< Blocks, 1 to 4294967295.
+    uint64_t num_layers;  ///< Layers of the model, at least 1.
     /// Outer slots per layer: 2 if keys and values are separate, 1 if they are combined (MLA).
     uint64_t outer_dim;
-    /// Tokens per block, at least 1.
-    uint64_t page_size;
+    uint64_t page_size;  ///< Tokens per block, at least 1.
     /// Elements per token in one layer and outer slot, such as KV heads × head size; at least 1.
     uint64_t inner_dim;
-    /// Bytes per element: 1, 2, 4 or 8.
-    uint64_t dtype_width;
-    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
-    /// given one must be a multiple of it.
-    uint64_t alignment;
-    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order in which C does
-    /// not follow H, and a head stride, require it.
-    uint64_t num_heads;
+    uint64_t dtype_width;  ///< Bytes per element: 1, 2, 4 or 8.
     /// KVMEM_ORDER_*, or any other order of axes from the outermost to the innermost, such as "L/BHNOC". B
     /// block, L layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs
     /// at most once, and one that is missing must have one index. Axes before '/' have separate regions, and
     /// the last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
     /// elements of a token, and num_heads must be 0 or 1.
     const char *order;
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order in which C does
+    /// not follow H, and a head stride, require it.
+    uint64_t num_heads;
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
+    /// given one must be a multiple of it.
+    uint64_t alignment;
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
     /// indices, rounded up to the alignment. A larger one describes padded blocks.
     uint64_t block_stride;
@@ -115,8 +106,7 @@ typedef struct kvmem_layout_config {
     /// for none. It is the same on all ranks. A transfer between two layouts fails unless both have the same
     /// identity or none, and a file can be opened only with the identity that it was created with.
     const void *identity;
-    /// Bytes of identity, at most 2048; 0 for none. Give a hash of longer ones.
-    size_t identity_size;
+    size_t identity_size;  ///< Bytes of identity, at most 2048; 0 for none. Give a hash of longer ones.
 } kvmem_layout_config;
 
 /// Memory that a shape needs.
@@ -126,8 +116,7 @@ typedef struct kvmem_layout_requirements {
     uint64_t num_regions;
     /// Bytes of each region: to the end of its last element, rounded up to the alignment.
     uint64_t region_size;
-    /// Bytes of all regions.
-    uint64_t total_size;
+    uint64_t total_size;  ///< Bytes of all regions.
     /// Bytes of one allocation that contains all regions. Each region starts at a multiple of the alignment;
     /// from the second one on, also at a multiple of 512 bytes. The allocation itself must start at a
     /// multiple of 256 bytes, as those of cuMemAlloc do.
@@ -150,42 +139,36 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// must be a multiple of the block stride, so that no block spans two extents.
 /// An object has the bytes of at most one block.
 #define KVMEM_LAYOUT_REGIONS 2
-/// Use regions that are registered, all with one agent.
-#define KVMEM_LAYOUT_REGISTRATIONS 3
+#define KVMEM_LAYOUT_REGISTRATIONS 3  ///< Use regions that are registered, all with one agent.
 
 /// Options of kvmem_layout_build.
 typedef struct kvmem_layout_options {
     size_t struct_size;
-    /// Shape.
-    const kvmem_layout_config *config;
-    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
-    uint32_t source;
+    const kvmem_layout_config *config;  ///< Shape.
+    uint32_t source;  ///< KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
     uint32_t reserved;
-    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
-    /// require; NULL for none.
-    kvmem_agent *agent;
     /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     kvmem_region *const *regions;
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
     kvmem_registration *const *registrations;
-    /// Number of regions or registrations.
-    size_t count;
+    size_t count;  ///< Number of regions or registrations.
     /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
     /// device and elastic.
     const kvmem_system_options *system;
     /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
     const kvmem_pinned_options *pinned;
-    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
-    const kvmem_device_options *device;
+    const kvmem_device_options *device;  ///< KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     const kvmem_elastic_options *elastic;
     /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
     /// the layout, which is checked when the file is opened again; see docs/files.md.
     const kvmem_disk_options *disk;
-    /// Must be 0.
-    uint64_t flags;
+    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
+    /// require; NULL for none.
+    kvmem_agent *agent;
+    uint64_t flags;  ///< Must be 0.
 } kvmem_layout_options;
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
@@ -212,8 +195,7 @@ void kvmem_layout_destroy(kvmem_layout *layout);
 typedef struct kvmem_block {
     /// First byte: an address in the process that the memory belongs to, or an offset in the file.
     uint64_t address;
-    /// Bytes.
-    uint64_t size;
+    uint64_t size;  ///< Bytes.
 } kvmem_block;
 
 /// Returns the range of one block in one layer and outer slot.
@@ -234,12 +216,9 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout, uint32_t block, ui
 
 /* ---- Information ---- */
 
-/// Only this process can access it: it has no agent.
-#define KVMEM_LOCALITY_LOCAL 1
-/// This process can access it, and peers of its agent.
-#define KVMEM_LOCALITY_REGISTERED 2
-/// It belongs to a peer. Only transfers can access it.
-#define KVMEM_LOCALITY_REMOTE 3
+#define KVMEM_LOCALITY_LOCAL 1  ///< Only this process can access it: it has no agent.
+#define KVMEM_LOCALITY_REGISTERED 2  ///< This process can access it, and peers of its agent.
+#define KVMEM_LOCALITY_REMOTE 3  ///< It belongs to a peer. Only transfers can access it.
 /// It belongs to another process and is mapped here: this process can access it like its own memory.
 #define KVMEM_LOCALITY_MAPPED 4
 
@@ -256,55 +235,36 @@ typedef struct kvmem_layout_info {
     uint64_t page_size;
     uint64_t inner_dim;
     uint64_t dtype_width;
-    /// As configured; 1 if that was 0.
-    uint64_t alignment;
+    uint64_t alignment;  ///< As configured; 1 if that was 0.
     uint64_t num_heads;
-    /// As configured, NUL-terminated, such as "L/OBNHC".
-    char order[8];
-    /// As configured; NULL for none.
-    const void *identity;
-    /// Bytes of identity.
-    size_t identity_size;
-    /// KVMEM_TIER_* value.
-    uint32_t tier;
+    char order[8];  ///< As configured, NUL-terminated, such as "L/OBNHC".
+    const void *identity;  ///< As configured; NULL for none.
+    size_t identity_size;  ///< Bytes of identity.
+    uint32_t tier;  ///< KVMEM_TIER_* value.
     /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
     /// is either mapped as a whole or remote as a whole.
     uint32_t locality;
-    /// KVMEM_MEMORY_* value.
-    uint32_t memory_type;
+    uint32_t memory_type;  ///< KVMEM_MEMORY_* value.
     /// Number of parts that it was combined from; 0 if it was not combined. If it was, each part has its own
     /// shape: only num_blocks and the fields from tier to num_regions are set, and the others are 0.
     uint32_t num_parts;
-    /// Names of its parts, in their order; NULL if it was not combined.
-    const char *const *part_names;
-    /// Name of the agent that it was built with, or of the peer; NULL for none.
-    const char *agent;
+    const char *const *part_names;  ///< Names of its parts, in their order; NULL if it was not combined.
+    const char *agent;  ///< Name of the agent that it was built with, or of the peer; NULL for none.
     /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
     uint64_t device_id;
-    /// Number of regions.
-    uint64_t num_regions;
-    /// Start of each region.
-    const uint64_t *bases;
-    /// Bytes from one block to the next.
-    uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 if layers have separate regions.
-    uint64_t layer_stride;
+    uint64_t num_regions;  ///< Number of regions.
+    const uint64_t *bases;  ///< Start of each region.
+    uint64_t block_stride;  ///< Bytes from one block to the next.
+    uint64_t layer_stride;  ///< Bytes from one layer to the next; 0 if layers have separate regions.
     /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     uint64_t outer_stride;
-    /// Bytes from one token to the next; 0 if tokens have separate regions.
-    uint64_t token_stride;
-    /// Bytes from one head to the next; 0 if heads have separate regions.
-    uint64_t head_stride;
-    /// Bytes from one element of a head to the next.
-    uint64_t element_stride;
-    /// Bases from one layer to the next; 0 if layers share regions.
-    uint64_t layer_step;
-    /// Bases from one outer slot to the next; 0 if outer slots share regions.
-    uint64_t outer_step;
-    /// Bases from one token to the next; 0 if tokens share regions.
-    uint64_t token_step;
-    /// Bases from one head to the next; 0 if heads share regions.
-    uint64_t head_step;
+    uint64_t token_stride;  ///< Bytes from one token to the next; 0 if tokens have separate regions.
+    uint64_t head_stride;  ///< Bytes from one head to the next; 0 if heads have separate regions.
+    uint64_t element_stride;  ///< Bytes from one element of a head to the next.
+    uint64_t layer_step;  ///< Bases from one layer to the next; 0 if layers share regions.
+    uint64_t outer_step;  ///< Bases from one outer slot to the next; 0 if outer slots share regions.
+    uint64_t token_step;  ///< Bases from one token to the next; 0 if tokens share regions.
+    uint64_t head_step;  ///< Bases from one head to the next; 0 if heads share regions.
     /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
     uint64_t piece_size;
     /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
@@ -327,8 +287,7 @@ kvmem_status kvmem_layout_get_region(const kvmem_layout *layout, size_t index, k
 typedef struct kvmem_layout_part {
     /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys" or "scales"; copied.
     const char *name;
-    /// Layout that was built, imported or opened, and was not combined itself.
-    const kvmem_layout *layout;
+    const kvmem_layout *layout;  ///< Layout that was built, imported or opened, and was not combined itself.
 } kvmem_layout_part;
 
 /// Combines layouts that share block ids to one layout: keys and values of different width, data and scales,

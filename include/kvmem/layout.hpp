@@ -17,10 +17,10 @@ struct LayoutConfig {
     std::uint64_t page_size = 0;
     std::uint64_t inner_dim = 0;
     std::uint64_t dtype_width = 0;
-    std::uint64_t alignment = 0;
-    std::uint64_t num_heads = 0;
     /// KVMEM_ORDER_*, or any other order of axes, such as "L/BHNOC".
     std::string order{};
+    std::uint64_t num_heads = 0;
+    std::uint64_t alignment = 0;
     std::uint64_t block_stride = 0;
     std::uint64_t layer_stride = 0;
     std::uint64_t outer_stride = 0;

@@ -36,24 +36,19 @@ extern "C" {
 /// that reaches the port can end it. Use it only if all of them are trusted. Otherwise exchange metadata as
 /// bytes, or by a directory, whose entries have a checksum.
 #define KVMEM_AGENT_LISTEN_THREAD 2
-/// NIXL measures transfers.
-#define KVMEM_AGENT_TELEMETRY 4
+#define KVMEM_AGENT_TELEMETRY 4  ///< NIXL measures transfers.
 
-/// The same as KVMEM_SYNC_NONE.
-#define KVMEM_SYNC_DEFAULT 0
+#define KVMEM_SYNC_DEFAULT 0  ///< The same as KVMEM_SYNC_NONE.
 /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
 /// threads use it.
 #define KVMEM_SYNC_NONE 1
-/// NIXL locks the agent with a mutex.
-#define KVMEM_SYNC_STRICT 2
-/// NIXL locks the agent with a read-write lock.
-#define KVMEM_SYNC_RW 3
+#define KVMEM_SYNC_STRICT 2  ///< NIXL locks the agent with a mutex.
+#define KVMEM_SYNC_RW 3  ///< NIXL locks the agent with a read-write lock.
 
 /// Options of kvmem_agent_create.
 typedef struct kvmem_agent_options {
     size_t struct_size;
-    /// KVMEM_AGENT_* flags.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_AGENT_* flags.
     /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
     /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
     /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
@@ -71,8 +66,7 @@ typedef struct kvmem_agent_options {
     /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
     /// are not trusted must not reach this port; see that flag.
     uint32_t listen_port;
-    /// KVMEM_SYNC_* value.
-    uint32_t sync_mode;
+    uint32_t sync_mode;  ///< KVMEM_SYNC_* value.
 } kvmem_agent_options;
 
 /// Creates an agent. Loads NIXL if it is not loaded.
@@ -90,10 +84,8 @@ const char *kvmem_agent_name(const kvmem_agent *agent);
 
 /// A parameter of a backend.
 typedef struct kvmem_parameter {
-    /// Name.
-    const char *key;
-    /// Value.
-    const char *value;
+    const char *key;  ///< Name.
+    const char *value;  ///< Value.
 } kvmem_parameter;
 
 /// Creates a backend of an agent.
@@ -193,8 +185,7 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent, const void *data, size_t si
 
 /* ---- Owners that serve transfers ---- */
 
-/// Peers may write to the layout, too.
-#define KVMEM_SERVE_WRITE 1
+#define KVMEM_SERVE_WRITE 1  ///< Peers may write to the layout, too.
 /// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
 /// host memory need it.
 #define KVMEM_SERVE_FROM_HOST 2
@@ -202,8 +193,7 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent, const void *data, size_t si
 /// Options of kvmem_layout_serve.
 typedef struct kvmem_serve_options {
     size_t struct_size;
-    /// KVMEM_SERVE_* flags.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_SERVE_* flags.
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     uint64_t staging_size;
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
@@ -249,17 +239,13 @@ kvmem_status kvmem_region_register(kvmem_region *region, kvmem_agent *agent,
 
 /// Properties of a registration, as NIXL knows them.
 typedef struct kvmem_registration_info {
-    /// Address of the first byte, or its offset in the file or block device.
-    uint64_t address;
-    /// Size in bytes.
-    uint64_t size;
+    uint64_t address;  ///< Address of the first byte, or its offset in the file or block device.
+    uint64_t size;  ///< Size in bytes.
     /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of a block device,
     /// the device id of the first object; the others have the following ones.
     uint64_t device_id;
-    /// KVMEM_MEMORY_* value.
-    uint32_t memory_type;
-    /// 1; 0 after kvmem_registration_deregister.
-    uint32_t registered;
+    uint32_t memory_type;  ///< KVMEM_MEMORY_* value.
+    uint32_t registered;  ///< 1; 0 after kvmem_registration_deregister.
 } kvmem_registration_info;
 
 /// Returns the properties of a registration.
@@ -286,18 +272,19 @@ void kvmem_registration_destroy(kvmem_registration *registration);
 
 /* ---- Notifications ---- */
 
-/// Messages that were taken from an agent.
-typedef struct kvmem_notifications kvmem_notifications;
-
 /// A message. Both pointers are valid as long as the kvmem_notifications.
 typedef struct kvmem_notification {
-    /// Name of the agent that sent it.
-    const char *agent;
-    /// Its bytes, not NUL-terminated.
-    const void *data;
-    /// Number of bytes.
-    size_t size;
+    const char *agent;  ///< Name of the agent that sent it.
+    const void *data;  ///< Its bytes, not NUL-terminated.
+    size_t size;  ///< Number of bytes.
 } kvmem_notification;
+
+/// Messages that were taken from an agent. The caller destroys them.
+typedef struct kvmem_notifications {
+    /// Messages, in the order in which they have arrived; NULL if there are none.
+    const kvmem_notification *items;
+    size_t count;  ///< Their number.
+} kvmem_notifications;
 
 /// Sends a message to a peer.
 /// @param data any bytes; NULL with size 0 for an empty message
@@ -350,11 +337,6 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent, uint64_t timeout
 /// most every 50 us, and every 500 us if none arrive. If another thread uses the agent then, that one looks.
 kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent, kvmem_queue *queue, uint64_t user_data,
     kvmem_error **error);
-
-/// Returns the messages, in the order in which they have arrived. They are valid as long as the list.
-/// @param notifications messages; NULL returns NULL
-/// @param count receives the number of messages; may be NULL
-const kvmem_notification *kvmem_notifications_items(const kvmem_notifications *notifications, size_t *count);
 
 /// Destroys messages.
 void kvmem_notifications_destroy(kvmem_notifications *notifications);

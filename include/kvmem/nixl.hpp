@@ -72,7 +72,7 @@ inline Notification notification_of(const kvmem_notification &c) {
 
 /// Messages that were taken from an agent.
 using Notifications = detail::List<kvmem_notifications, kvmem_notifications_destroy, kvmem_notification,
-                                   kvmem_notifications_items, Notification, detail::notification_of>;
+                                   Notification, detail::notification_of>;
 
 // ---- Agents ----
 
@@ -154,9 +154,10 @@ public:
         }));
     }
     /// Asks a backend whether files, objects or memory exist.
-    Return<Query> query(Elements<Descriptor> descriptors, const NixlOptions &options = {}) {
+    Return<Query> query(Elements<Descriptor> descriptors, const NixlOptions &options = {},
+                        Timeout timeout = forever) {
         return detail::give(detail::with_descriptors(descriptors, options, [&](auto *c, auto count, auto *o) {
-            return detail::make<Query>(kvmem_agent_query, get(), c, count, o);
+            return detail::make<Query>(kvmem_agent_query, get(), c, count, o, timeout.ns());
         }));
     }
 
@@ -215,10 +216,10 @@ public:
         }));
     }
     /// Connects to a peer now, so that the first transfer need not.
-    Return<void> connect(std::string_view peer, const NixlOptions &options = {}) {
+    Return<void> connect(std::string_view peer, const NixlOptions &options = {}, Timeout timeout = forever) {
         return detail::give(with_peer(peer, [&](const char *text) {
             return detail::with_options(options, [&](const kvmem_nixl_options *c) {
-                return detail::run(kvmem_agent_connect, get(), text, c);
+                return detail::run(kvmem_agent_connect, get(), text, c, timeout.ns());
             });
         }));
     }

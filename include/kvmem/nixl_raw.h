@@ -29,10 +29,8 @@ extern "C" {
 
 /* ---- Options of calls ---- */
 
-/// Send the notification, also if it has no bytes.
-#define KVMEM_NIXL_NOTIFY 1
-/// NIXL does not merge neighbouring descriptors.
-#define KVMEM_NIXL_SKIP_MERGE 2
+#define KVMEM_NIXL_NOTIFY 1  ///< Send the notification, also if it has no bytes.
+#define KVMEM_NIXL_SKIP_MERGE 2  ///< NIXL does not merge neighbouring descriptors.
 /// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run of a request that ends before its memory is
 /// released. Requires a queue.
 #define KVMEM_NIXL_REPORT_RELEASE 4
@@ -41,30 +39,23 @@ extern "C" {
 /// field that it does not use; its comment lists the fields that it uses.
 typedef struct kvmem_nixl_options {
     size_t struct_size;
-    /// KVMEM_NIXL_* flags.
-    uint64_t flags;
-    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
-    const void *notification;
-    /// Number of those bytes.
-    size_t notification_size;
-    /// Receives a completion for each run of a request; may be NULL.
-    kvmem_queue *queue;
-    /// user_data of the completions.
-    uint64_t user_data;
-    /// Nanoseconds that a run of a request may take, or that the call waits; 0 or KVMEM_TIMEOUT_FOREVER for
-    /// no limit. A run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not
-    /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
-    /// posted by the thread of the agent, which has to wake up first.
-    uint64_t timeout_ns;
+    uint64_t flags;  ///< KVMEM_NIXL_* flags.
     /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
     /// of the agent.
     const char *const *backends;
-    /// Number of backends.
-    size_t backend_count;
-    /// Bytes that the backend understands; NULL with size 0 for none.
-    const void *custom_parameter;
-    /// Number of those bytes.
-    size_t custom_parameter_size;
+    size_t backend_count;  ///< Number of backends.
+    const void *custom_parameter;  ///< Bytes that the backend understands; NULL with size 0 for none.
+    size_t custom_parameter_size;  ///< Number of those bytes.
+    kvmem_queue *queue;  ///< Receives a completion for each run of a request; may be NULL.
+    uint64_t user_data;  ///< user_data of the completions.
+    /// Nanoseconds that a run of a request may take; 0 or KVMEM_TIMEOUT_FOREVER for no limit. A
+    /// run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not return, and
+    /// NIXL may use its memory until the request can be posted again. Runs with a limit are posted by the
+    /// thread of the agent, which has to wake up first.
+    uint64_t run_timeout_ns;
+    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
+    const void *notification;
+    size_t notification_size;  ///< Number of those bytes.
 } kvmem_nixl_options;
 
 /* ---- Descriptors ---- */
@@ -72,21 +63,17 @@ typedef struct kvmem_nixl_options {
 /// Memory, a file, an object or a block as NIXL addresses it. The memory need not belong to kvmem. Calls copy
 /// the descriptors that they take, with metadata and names.
 typedef struct kvmem_nixl_descriptor {
-    /// Address, or offset in a file or object.
-    uint64_t address;
-    /// Size in bytes.
-    uint64_t size;
+    uint64_t address;  ///< Address, or offset in a file or object.
+    uint64_t size;  ///< Size in bytes.
     /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or
     /// block device.
     uint64_t device_id;
-    /// KVMEM_MEMORY_* value. All descriptors of an array have the same.
-    uint32_t memory_type;
+    uint32_t memory_type;  ///< KVMEM_MEMORY_* value. All descriptors of an array have the same.
     uint32_t reserved;
     /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
     /// file; NULL with size 0 for none.
     const void *metadata;
-    /// Number of bytes of metadata.
-    size_t metadata_size;
+    size_t metadata_size;  ///< Number of bytes of metadata.
     /// For memory views of peers: name of the agent that owns the memory; otherwise NULL.
     const char *agent;
     /// Region of the memory; NULL for none. Objects that are created from the descriptor keep the region
@@ -112,10 +99,8 @@ kvmem_status kvmem_region_get_descriptors(const kvmem_region *region, kvmem_nixl
 /// is complete.
 typedef struct kvmem_request kvmem_request;
 
-/// From the remote side to the local side.
-#define KVMEM_REQUEST_READ 1
-/// From the local side to the remote side.
-#define KVMEM_REQUEST_WRITE 2
+#define KVMEM_REQUEST_READ 1  ///< From the remote side to the local side.
+#define KVMEM_REQUEST_WRITE 2  ///< From the local side to the remote side.
 
 /// Creates a request on two arrays of descriptors, which correspond by index.
 /// @param local memory of the agent, of one memory type
@@ -155,7 +140,7 @@ kvmem_status kvmem_request_post(kvmem_request *request, const void *notification
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
-///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than run_timeout_ns
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
 kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
@@ -163,7 +148,7 @@ kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **erro
 /// Waits for the end of the last run of a request.
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
-///           timeout_ns of its options; kvmem_request_poll distinguishes them
+///           run_timeout_ns; kvmem_request_poll distinguishes them
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
@@ -255,12 +240,9 @@ kvmem_status kvmem_request_get_backend(const kvmem_request *request, kvmem_blob 
 
 /// NIXL's estimate of the duration of a request.
 typedef struct kvmem_request_cost {
-    /// Estimated duration in nanoseconds.
-    uint64_t duration_ns;
-    /// Margin of error of duration_ns, in nanoseconds.
-    uint64_t margin_ns;
-    /// 0 if the backend has calculated it; other values are NIXL's.
-    uint32_t method;
+    uint64_t duration_ns;  ///< Estimated duration in nanoseconds.
+    uint64_t margin_ns;  ///< Margin of error of duration_ns, in nanoseconds.
+    uint32_t method;  ///< 0 if the backend has calculated it; other values are NIXL's.
     uint32_t reserved;
 } kvmem_request_cost;
 
@@ -275,16 +257,11 @@ kvmem_status kvmem_request_estimate(const kvmem_request *request, kvmem_request_
 
 /// NIXL's measurements of the last run of a request.
 typedef struct kvmem_request_telemetry {
-    /// When the run was posted: nanoseconds of CLOCK_MONOTONIC.
-    uint64_t start_ns;
-    /// Duration of the call that posted it, in nanoseconds.
-    uint64_t post_ns;
-    /// Duration of the transfer, in nanoseconds.
-    uint64_t duration_ns;
-    /// Bytes moved.
-    uint64_t bytes;
-    /// Number of descriptors, after NIXL has merged neighbours.
-    uint64_t descriptors;
+    uint64_t start_ns;  ///< When the run was posted: nanoseconds of CLOCK_MONOTONIC.
+    uint64_t post_ns;  ///< Duration of the call that posted it, in nanoseconds.
+    uint64_t duration_ns;  ///< Duration of the transfer, in nanoseconds.
+    uint64_t bytes;  ///< Bytes moved.
+    uint64_t descriptors;  ///< Number of descriptors, after NIXL has merged neighbours.
 } kvmem_request_telemetry;
 
 /// Returns NIXL's measurements of the last run of a request.
@@ -322,25 +299,26 @@ void kvmem_memory_view_destroy(kvmem_memory_view *view);
 
 /* ---- Queries ---- */
 
-/// Results of a backend.
-typedef struct kvmem_query kvmem_query;
-
 /// The result for one descriptor.
 typedef struct kvmem_query_result {
     /// Properties of the file, object or memory. The backend defines their names.
     const kvmem_parameter *parameters;
-    /// Number of properties.
-    size_t parameter_count;
-    /// 1 if it exists, otherwise 0.
-    uint32_t exists;
+    size_t parameter_count;  ///< Number of properties.
+    uint32_t exists;  ///< 1 if it exists, otherwise 0.
     uint32_t reserved;
 } kvmem_query_result;
+
+/// Results of a backend. The caller destroys them.
+typedef struct kvmem_query {
+    const kvmem_query_result *items;  ///< One per descriptor, in their order; NULL if there are none.
+    size_t count;  ///< Their number.
+} kvmem_query;
 
 /// Queries a backend for the existence and the properties of files, objects or memory.
 /// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
 ///        the key of each object
 /// @param count number of descriptors, at least 1
-/// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
+/// @param options backends: one; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
 ///           count is 0, or a file has no metadata
@@ -348,35 +326,29 @@ typedef struct kvmem_query_result {
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
 ///         KVMEM_STATUS_NIXL: no backend accepts the memory type, or the backend cannot be queried
 kvmem_status kvmem_agent_query(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors, size_t count,
-    const kvmem_nixl_options *options, kvmem_query **query, kvmem_error **error);
-
-/// Returns the results, one per descriptor, in their order. They are valid as long as the query.
-/// @param query results; NULL returns NULL
-/// @param count receives the number of results; may be NULL
-const kvmem_query_result *kvmem_query_items(const kvmem_query *query, size_t *count);
+    const kvmem_nixl_options *options, uint64_t timeout_ns, kvmem_query **query, kvmem_error **error);
 
 /// Destroys results.
 void kvmem_query_destroy(kvmem_query *query);
 
 /* ---- Plugins, backends, connections ---- */
 
-/// A list of plugins or backends.
-typedef struct kvmem_plugins kvmem_plugins;
-
 /// A plugin of NIXL, or a backend that an agent has created from one.
 typedef struct kvmem_plugin {
-    /// Name of the plugin.
-    const char *name;
+    const char *name;  ///< Name of the plugin.
     /// Why the plugin does not load, such as the name of a missing library; NULL if it loads.
     const char *failure;
-    /// Parameters: defaults of a plugin, the actual ones of a backend.
-    const kvmem_parameter *parameters;
-    /// Number of parameters.
-    size_t parameter_count;
-    /// The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
-    uint32_t memory_types;
+    const kvmem_parameter *parameters;  ///< Parameters: defaults of a plugin, the actual ones of a backend.
+    size_t parameter_count;  ///< Number of parameters.
+    uint32_t memory_types;  ///< The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
     uint32_t reserved;
 } kvmem_plugin;
+
+/// A list of plugins or backends. The caller destroys it.
+typedef struct kvmem_plugins {
+    const kvmem_plugin *items;  ///< Plugins or backends, sorted by name; NULL if there are none.
+    size_t count;  ///< Their number.
+} kvmem_plugins;
 
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
@@ -387,22 +359,17 @@ kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins
 /// @param backends receives the list, sorted by name
 kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
 
-/// Returns the plugins or backends of a list. They are valid as long as the list.
-/// @param plugins a list; NULL returns NULL
-/// @param count receives their number; may be NULL
-const kvmem_plugin *kvmem_plugins_items(const kvmem_plugins *plugins, size_t *count);
-
 /// Destroys a list of plugins or backends.
 void kvmem_plugins_destroy(kvmem_plugins *plugins);
 
 /// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
-/// @param options backends, custom_parameter, timeout_ns; NULL for all backends
+/// @param options backends, custom_parameter; NULL for all backends
 /// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 kvmem_status kvmem_agent_connect(kvmem_agent *agent, const char *remote, const kvmem_nixl_options *options,
-    kvmem_error **error);
+    uint64_t timeout_ns, kvmem_error **error);
 
 /* ---- Metadata by address, and of some regions ---- */
 /* The listen thread of an agent exchanges metadata with that of a peer; both need one. `address` is an IPv4
@@ -497,26 +464,17 @@ kvmem_status kvmem_layout_create_remote(kvmem_agent *agent, const char *owner,
 /// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
 /// transfers included.
 typedef struct kvmem_agent_telemetry {
-    /// Runs that have succeeded.
-    uint64_t succeeded;
-    /// Runs that have failed.
-    uint64_t failed;
-    /// Runs that are in flight now.
-    uint64_t in_flight;
-    /// Bytes that were read from peers, files and objects.
-    uint64_t bytes_read;
-    /// Bytes that were written to peers, files and objects.
-    uint64_t bytes_written;
-    /// Descriptors of those runs, after NIXL has merged neighbours.
-    uint64_t descriptors;
-    /// Sum of the durations of the calls that posted the runs, in nanoseconds.
-    uint64_t post_ns;
+    uint64_t succeeded;  ///< Runs that have succeeded.
+    uint64_t failed;  ///< Runs that have failed.
+    uint64_t in_flight;  ///< Runs that are in flight now.
+    uint64_t bytes_read;  ///< Bytes that were read from peers, files and objects.
+    uint64_t bytes_written;  ///< Bytes that were written to peers, files and objects.
+    uint64_t descriptors;  ///< Descriptors of those runs, after NIXL has merged neighbours.
+    uint64_t post_ns;  ///< Sum of the durations of the calls that posted the runs, in nanoseconds.
     /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
     uint64_t duration_ns;
-    /// The longest of these durations, in nanoseconds.
-    uint64_t longest_ns;
-    /// Notifications that were sent without a request.
-    uint64_t notifications_sent;
+    uint64_t longest_ns;  ///< The longest of these durations, in nanoseconds.
+    uint64_t notifications_sent;  ///< Notifications that were sent without a request.
     /// Notifications that have arrived, also those that were lost because too many waited.
     uint64_t notifications_received;
 } kvmem_agent_telemetry;

@@ -26,20 +26,13 @@ extern "C" {
 /// destroyed in any order.
 typedef struct kvmem_region kvmem_region;
 
-/// Host memory.
-#define KVMEM_TIER_SYSTEM 1
-/// A file.
-#define KVMEM_TIER_DISK 2
-/// Page-locked host memory, which GPUs access by DMA.
-#define KVMEM_TIER_PINNED 3
-/// GPU memory.
-#define KVMEM_TIER_DEVICE 4
-/// GPU memory that grows and shrinks at fixed addresses.
-#define KVMEM_TIER_ELASTIC 5
-/// Objects of an object store, which NIXL reads and writes.
-#define KVMEM_TIER_OBJECT 6
-/// Block storage, which NIXL reads and writes.
-#define KVMEM_TIER_BLOCK 7
+#define KVMEM_TIER_SYSTEM 1  ///< Host memory.
+#define KVMEM_TIER_DISK 2  ///< A file.
+#define KVMEM_TIER_PINNED 3  ///< Page-locked host memory, which GPUs access by DMA.
+#define KVMEM_TIER_DEVICE 4  ///< GPU memory.
+#define KVMEM_TIER_ELASTIC 5  ///< GPU memory that grows and shrinks at fixed addresses.
+#define KVMEM_TIER_OBJECT 6  ///< Objects of an object store, which NIXL reads and writes.
+#define KVMEM_TIER_BLOCK 7  ///< Block storage, which NIXL reads and writes.
 
 /* ---- Host memory ---- */
 
@@ -50,8 +43,7 @@ typedef struct kvmem_region kvmem_region;
 /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
 /// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
 #define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
-/// Bind the memory to `numa_node`.
-#define KVMEM_SYSTEM_NUMA_BIND 4
+#define KVMEM_SYSTEM_NUMA_BIND 4  ///< Bind the memory to `numa_node`.
 /// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_SYSTEM_SHAREABLE 8
 /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
@@ -64,17 +56,14 @@ typedef struct kvmem_region kvmem_region;
 /// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
     size_t struct_size;
-    /// Bytes, at least 1.
-    uint64_t size;
-    /// KVMEM_SYSTEM_* flags.
-    uint64_t flags;
+    uint64_t size;  ///< Bytes, at least 1.
+    uint64_t flags;  ///< KVMEM_SYSTEM_* flags.
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
     /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
     /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
     /// reserve pages of a node.
     uint64_t huge_page_size;
-    /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
-    uint32_t numa_node;
+    uint32_t numa_node;  ///< NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
     uint32_t prefault_threads;
 } kvmem_system_options;
@@ -90,14 +79,11 @@ kvmem_status kvmem_region_create_system(const kvmem_system_options *options, kvm
 
 /* ---- Page-locked host memory ---- */
 
-/// Use ordinary pages only.
-#define KVMEM_PINNED_NO_HUGE_PAGES 1
-/// Bind the memory to `numa_node`.
-#define KVMEM_PINNED_NUMA_BIND 2
+#define KVMEM_PINNED_NO_HUGE_PAGES 1  ///< Use ordinary pages only.
+#define KVMEM_PINNED_NUMA_BIND 2  ///< Bind the memory to `numa_node`.
 /// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_PINNED_SHAREABLE 4
-/// With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
-#define KVMEM_PINNED_WRITE_SEALED 8
+#define KVMEM_PINNED_WRITE_SEALED 8  ///< With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
 
 /// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
 /// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
@@ -107,25 +93,19 @@ typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *
 /// Options of kvmem_region_create_pinned.
 typedef struct kvmem_pinned_options {
     size_t struct_size;
-    /// Bytes, at least 1.
-    uint64_t size;
-    /// KVMEM_PINNED_* flags.
-    uint64_t flags;
+    uint64_t size;  ///< Bytes, at least 1.
     /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
     /// GPU while it has free pages.
     int32_t device;
-    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
-    uint32_t numa_node;
-    /// Threads that touch the pages; 0 for one per core, at most 8.
-    uint32_t threads;
+    uint32_t threads;  ///< Threads that touch the pages; 0 for one per core, at most 8.
+    uint64_t flags;  ///< KVMEM_PINNED_* flags.
+    uint32_t numa_node;  ///< NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
     uint32_t reserved;
     /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
     /// page locks fails; kvmem splits its own copies there.
     uint64_t chunk_size;
-    /// Called between chunks; may be NULL. Not called for a layout.
-    kvmem_progress_callback progress;
-    /// Passed to progress.
-    void *user_data;
+    kvmem_progress_callback progress;  ///< Called between chunks; may be NULL. Not called for a layout.
+    void *user_data;  ///< Passed to progress.
 } kvmem_pinned_options;
 
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
@@ -142,13 +122,10 @@ kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options, kvm
 /// Options of kvmem_region_create_device.
 typedef struct kvmem_device_options {
     size_t struct_size;
-    /// Bytes, at least 1.
-    uint64_t size;
-    /// GPU.
-    int32_t device;
+    uint64_t size;  ///< Bytes, at least 1.
+    int32_t device;  ///< GPU.
     uint32_t reserved;
-    /// Must be 0.
-    uint64_t flags;
+    uint64_t flags;  ///< Must be 0.
 } kvmem_device_options;
 
 /// Allocates GPU memory. Its content is undefined.
@@ -182,14 +159,10 @@ typedef struct kvmem_adopt_options {
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
     void *address;
-    /// Bytes, at least 1.
-    uint64_t size;
-    /// KVMEM_ADOPT_READ_ONLY or 0.
-    uint64_t flags;
-    /// Called when kvmem no longer uses the memory; may be NULL.
-    kvmem_release_callback release;
-    /// Passed to release.
-    void *user_data;
+    uint64_t size;  ///< Bytes, at least 1.
+    uint64_t flags;  ///< KVMEM_ADOPT_READ_ONLY or 0.
+    kvmem_release_callback release;  ///< Called when kvmem no longer uses the memory; may be NULL.
+    void *user_data;  ///< Passed to release.
 } kvmem_adopt_options;
 
 /// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
@@ -229,24 +202,17 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options, int32
 
 /* ---- Information and destruction ---- */
 
-/// kvmem allocated it.
-#define KVMEM_ORIGIN_ALLOCATED 1
-/// It is memory of the caller.
-#define KVMEM_ORIGIN_ADOPTED 2
-/// It is a part of another region.
-#define KVMEM_ORIGIN_VIEW 3
-/// It is memory of another process.
-#define KVMEM_ORIGIN_IMPORTED 4
+#define KVMEM_ORIGIN_ALLOCATED 1  ///< kvmem allocated it.
+#define KVMEM_ORIGIN_ADOPTED 2  ///< It is memory of the caller.
+#define KVMEM_ORIGIN_VIEW 3  ///< It is a part of another region.
+#define KVMEM_ORIGIN_IMPORTED 4  ///< It is memory of another process.
 
-/// Disk: I/O bypasses the page cache.
-#define KVMEM_REGION_DIRECT_IO 1
+#define KVMEM_REGION_DIRECT_IO 1  ///< Disk: I/O bypasses the page cache.
 /// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
 /// from a share.
 #define KVMEM_REGION_PREALLOCATED 2
-/// Disk: the file has no name, and is deleted with the region.
-#define KVMEM_REGION_TEMPORARY 4
-/// System and pinned: pages are smaller than requested.
-#define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
+#define KVMEM_REGION_TEMPORARY 4  ///< Disk: the file has no name, and is deleted with the region.
+#define KVMEM_REGION_HUGE_PAGE_FALLBACK 8  ///< System and pinned: pages are smaller than requested.
 /// System and pinned: the memory is a memory file, which can be shared with other processes.
 #define KVMEM_REGION_SHAREABLE 16
 /// The region can only be read: it was shared, adopted or opened for reading.
@@ -257,19 +223,14 @@ typedef struct kvmem_region_info {
     /// First byte: a host address, a device address, or an offset in the file or block device. Objects are
     /// one behind the other, from 0.
     uint64_t address;
-    /// Bytes.
-    uint64_t size;
-    /// KVMEM_TIER_* value.
-    uint32_t tier;
-    /// KVMEM_ORIGIN_* value.
-    uint32_t origin;
+    uint64_t size;  ///< Bytes.
+    uint32_t tier;  ///< KVMEM_TIER_* value.
+    uint32_t origin;  ///< KVMEM_ORIGIN_* value.
     /// GPU that the memory is located on, or was page-locked for; -1 for none. The id in NIXL, which
     /// kvmem_layout_info has, is another number.
     int32_t device;
-    /// NUMA node of the pages; -1 for any.
-    int32_t numa_node;
-    /// KVMEM_REGION_* flags.
-    uint64_t flags;
+    int32_t numa_node;  ///< NUMA node of the pages; -1 for any.
+    uint64_t flags;  ///< KVMEM_REGION_* flags.
     /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
     /// for object; the system's page size for others.
     uint64_t memory_page_size;
@@ -282,10 +243,8 @@ typedef struct kvmem_region_info {
     /// Elastic: extents that the addresses can hold. Others: 0. This and the next two fields of a view are
     /// those of its region.
     uint64_t num_extents;
-    /// Elastic: extents that have memory. Others: 0.
-    uint64_t num_committed;
-    /// Elastic: number of times that the memory at any address has changed. Others: 0.
-    uint64_t generation;
+    uint64_t num_committed;  ///< Elastic: extents that have memory. Others: 0.
+    uint64_t generation;  ///< Elastic: number of times that the memory at any address has changed. Others: 0.
 } kvmem_region_info;
 
 /// Returns the properties of a region.
@@ -313,8 +272,7 @@ void kvmem_region_destroy(kvmem_region *region);
 /// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
 /// It can be open while a writer has the file open.
 #define KVMEM_DISK_READ_ONLY 16
-/// Do not lock the file against other writers: the caller excludes them.
-#define KVMEM_DISK_NO_LOCK 32
+#define KVMEM_DISK_NO_LOCK 32  ///< Do not lock the file against other writers: the caller excludes them.
 
 /// Options of kvmem_region_create_disk.
 typedef struct kvmem_disk_options {
@@ -323,12 +281,9 @@ typedef struct kvmem_disk_options {
     /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
     /// the process.
     const char *path;
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file.
-    uint64_t size;
-    /// KVMEM_DISK_* flags.
-    uint64_t flags;
-    /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
-    const char *directory;
+    uint64_t size;  ///< Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file.
+    uint64_t flags;  ///< KVMEM_DISK_* flags.
+    const char *directory;  ///< Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
 } kvmem_disk_options;
 
 /// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
@@ -368,16 +323,14 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// Options of kvmem_region_create_elastic.
 typedef struct kvmem_elastic_options {
     size_t struct_size;
-    /// Maximum size in bytes, rounded up to whole extents.
-    uint64_t size;
-    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
-    uint64_t flags;
-    /// GPU.
-    int32_t device;
+    uint64_t size;  ///< Maximum size in bytes, rounded up to whole extents.
+    int32_t device;  ///< GPU.
     uint32_t reserved;
     /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
     /// duration of growth.
     uint64_t extent_size;
+    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
+    uint64_t flags;
 } kvmem_elastic_options;
 
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
@@ -444,17 +397,13 @@ typedef struct kvmem_adopt_memfd_options {
     uint32_t reserved;
     /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
     uint64_t offset;
-    /// Bytes, at least 1. The part must be within the file.
-    uint64_t size;
-    /// KVMEM_ADOPT_* flags.
-    uint64_t flags;
+    uint64_t size;  ///< Bytes, at least 1. The part must be within the file.
+    uint64_t flags;  ///< KVMEM_ADOPT_* flags.
     /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
     /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
     void *address;
-    /// Called when kvmem no longer uses the memory; may be NULL.
-    kvmem_release_callback release;
-    /// Passed to release.
-    void *user_data;
+    kvmem_release_callback release;  ///< Called when kvmem no longer uses the memory; may be NULL.
+    void *user_data;  ///< Passed to release.
 } kvmem_adopt_memfd_options;
 
 /// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
@@ -492,12 +441,9 @@ typedef struct kvmem_object_options {
     /// "model/0000000001" and so on. It has no control characters. No segment before a slash is empty, "." or
     /// "..": NIXL's plugin would remove it from the key.
     const char *key_prefix;
-    /// Maximum size of an object in bytes, usually the block stride of the layout.
-    uint64_t object_size;
-    /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
-    uint64_t count;
-    /// Must be 0.
-    uint64_t flags;
+    uint64_t object_size;  ///< Maximum size of an object in bytes, usually the block stride of the layout.
+    uint64_t count;  ///< Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
+    uint64_t flags;  ///< Must be 0.
 } kvmem_object_options;
 
 /// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
@@ -529,19 +475,15 @@ typedef struct kvmem_block_options {
     size_t struct_size;
     /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
     uint64_t device_id;
-    /// Bytes from the start of the device.
-    uint64_t offset;
-    /// Bytes, at least 1.
-    uint64_t size;
+    uint64_t offset;  ///< Bytes from the start of the device.
+    uint64_t size;  ///< Bytes, at least 1.
     /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
     /// size of a block of the device.
     uint64_t alignment;
     /// Bytes that the backend needs to register the part; NULL with size 0 for none. They are copied.
     const void *metadata;
-    /// Number of bytes of metadata.
-    size_t metadata_size;
-    /// Must be 0.
-    uint64_t flags;
+    size_t metadata_size;  ///< Number of bytes of metadata.
+    uint64_t flags;  ///< Must be 0.
 } kvmem_block_options;
 
 /// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
@@ -568,16 +510,14 @@ typedef struct kvmem_region_holders {
     /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a
     /// view.
     uint64_t views;
-    /// Agents that it is registered with.
-    uint64_t registrations;
+    uint64_t registrations;  ///< Agents that it is registered with.
     /// Shares of it that are not destroyed. A share of a layout counts for each of its regions. Those of a
     /// view are those of its region, of which a share gives access to all.
     uint64_t shares;
     /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
     /// counted. A process that has ended does not count. Those of a view are those of its region.
     uint64_t importers;
-    /// Handles to it that are not destroyed, including this one.
-    uint64_t handles;
+    uint64_t handles;  ///< Handles to it that are not destroyed, including this one.
 } kvmem_region_holders;
 
 /// Returns the number of references to a region, in this process and in others.
@@ -593,12 +533,9 @@ kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **
 
 /// Resident memory of a region, in bytes.
 typedef struct kvmem_region_residency {
-    /// In memory, on pages of any size.
-    uint64_t resident_bytes;
-    /// In memory, on transparent huge pages.
-    uint64_t transparent_huge_bytes;
-    /// Swapped out.
-    uint64_t swapped_bytes;
+    uint64_t resident_bytes;  ///< In memory, on pages of any size.
+    uint64_t transparent_huge_bytes;  ///< In memory, on transparent huge pages.
+    uint64_t swapped_bytes;  ///< Swapped out.
 } kvmem_region_residency;
 
 /// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of

@@ -13,8 +13,8 @@ KVMEM_HPP_BEGIN
 
 /// Host memory: kvmem_system_options.
 struct SystemOptions {
-    Flags<SystemFlag> flags{};
     std::uint64_t size = 0;
+    Flags<SystemFlag> flags{};
     std::uint64_t huge_page_size = 0;
     std::uint32_t numa_node = 0;
     std::uint32_t prefault_threads = 0;
@@ -32,15 +32,15 @@ struct SystemOptions {
 
 /// Page-locked host memory: kvmem_pinned_options.
 struct PinnedOptions {
-    Flags<PinnedFlag> flags{};
     std::uint64_t size = 0;
+    std::int32_t device = 0;
+    std::uint32_t threads = 0;
+    Flags<PinnedFlag> flags{};
+    std::uint32_t numa_node = 0;
     std::uint64_t chunk_size = 0;
     /// Called with bytes done and in total. Returns false to cancel. An exception cancels too, and the call
     /// that allocates throws it.
     std::function<bool(std::uint64_t done, std::uint64_t total)> progress{};
-    std::int32_t device = 0;
-    std::uint32_t numa_node = 0;
-    std::uint32_t threads = 0;
 
     /// Without progress and its user_data: create_pinned sets them.
     kvmem_pinned_options c() const noexcept {
@@ -70,10 +70,10 @@ struct DeviceOptions {
 
 /// GPU memory that grows and shrinks: kvmem_elastic_options.
 struct ElasticOptions {
-    Flags<ElasticFlag> flags{};
     std::uint64_t size = 0;
-    std::uint64_t extent_size = 0;
     std::int32_t device = 0;
+    std::uint64_t extent_size = 0;
+    Flags<ElasticFlag> flags{};
 
     kvmem_elastic_options c() const noexcept {
         auto c = detail::defaults<kvmem_elastic_options>();
@@ -87,10 +87,10 @@ struct ElasticOptions {
 
 /// A file: kvmem_disk_options.
 struct DiskOptions {
-    Flags<DiskFlag> flags{};
-    std::uint64_t size = 0;
     /// Not set: a temporary file.
     std::optional<std::string> path{};
+    std::uint64_t size = 0;
+    Flags<DiskFlag> flags{};
     std::optional<std::string> directory{};
 
     /// Valid as long as this object is not changed.

@@ -33,12 +33,9 @@ typedef struct kvmem_share kvmem_share;
 /// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory. Memory
 /// that can be exported only as fabric handles is carried by these.
 #define KVMEM_SHARE_AUTO 0
-/// Carries memory by file descriptors.
-#define KVMEM_SHARE_FD 1
-/// Carries memory by the driver's IPC handle.
-#define KVMEM_SHARE_IPC 2
-/// Carries no memory: other processes access the layout through NIXL.
-#define KVMEM_SHARE_REMOTE 3
+#define KVMEM_SHARE_FD 1  ///< Carries memory by file descriptors.
+#define KVMEM_SHARE_IPC 2  ///< Carries memory by the driver's IPC handle.
+#define KVMEM_SHARE_REMOTE 3  ///< Carries no memory: other processes access the layout through NIXL.
 /// Carries memory by the driver's fabric handles: elastic memory created with KVMEM_ELASTIC_FABRIC, or memory
 /// that an engine mapped and created with fabric handles.
 #define KVMEM_SHARE_FABRIC 4
@@ -58,8 +55,7 @@ typedef struct kvmem_share kvmem_share;
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
 typedef struct kvmem_share_options {
     size_t struct_size;
-    /// KVMEM_SHARE_* flags; 0 grants read and write access.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_SHARE_* flags; 0 grants read and write access.
     /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
     /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     uint32_t transport;
@@ -137,18 +133,15 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 
 /* ---- Opening and destruction ---- */
 
-/// Open for reading only, even if write access is granted.
-#define KVMEM_OPEN_READ_ONLY 1
+#define KVMEM_OPEN_READ_ONLY 1  ///< Open for reading only, even if write access is granted.
 /// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
 /// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening
 /// fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 #define KVMEM_OPEN_PIN 2
 /// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
 #define KVMEM_OPEN_MAPPED_ONLY 4
-/// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
-#define KVMEM_OPEN_REMOTE 8
-/// Layouts: register the mapped memory with `agent`.
-#define KVMEM_OPEN_REGISTER 16
+#define KVMEM_OPEN_REMOTE 8  ///< Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
+#define KVMEM_OPEN_REGISTER 16  ///< Layouts: register the mapped memory with `agent`.
 /// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this flag,
 /// the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain
 /// device memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays
@@ -173,12 +166,10 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 /// Options of kvmem_share_open_region and kvmem_share_open_layout.
 typedef struct kvmem_open_options {
     size_t struct_size;
-    /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     /// The agent that registers the layout, or accesses it through NIXL; NULL for none, and for a region.
     kvmem_agent *agent;
-    /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
-    int32_t device;
+    int32_t device;  ///< The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     uint32_t reserved;
 } kvmem_open_options;
 
@@ -251,8 +242,7 @@ typedef struct kvmem_broker_options {
     /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
     /// only the user of the broker.
     const uint32_t *users;
-    /// Number of user ids.
-    size_t num_users;
+    size_t num_users;  ///< Number of user ids.
     /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
     /// connect.
     uint32_t mode;
@@ -266,8 +256,7 @@ typedef struct kvmem_broker_options {
     uint64_t max_bytes_per_user;
     /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
     uint64_t client_timeout_ns;
-    /// Must be 0.
-    uint64_t flags;
+    uint64_t flags;  ///< Must be 0.
 } kvmem_broker_options;
 
 /// Creates a broker. It listens at its path when the call returns.
@@ -284,8 +273,7 @@ kvmem_status kvmem_broker_create(const kvmem_broker_options *options, kvmem_brok
 
 /// 256 random bits, with which a client fetches a share. Transmit them as a secret.
 typedef struct kvmem_token {
-    /// The bits.
-    uint8_t bytes[32];
+    uint8_t bytes[32];  ///< The bits.
 } kvmem_token;
 
 /// The token grants read access only, even if the share grants write access.
@@ -294,13 +282,11 @@ typedef struct kvmem_token {
 /// What a token grants.
 typedef struct kvmem_publish_options {
     size_t struct_size;
-    /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
     /// wrong one.
     uint64_t max_uses;
-    /// Nanoseconds that the token is valid; 0 for as long as the name is published.
-    uint64_t lifetime_ns;
+    uint64_t lifetime_ns;  ///< Nanoseconds that the token is valid; 0 for as long as the name is published.
 } kvmem_publish_options;
 
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
@@ -323,8 +309,7 @@ kvmem_status kvmem_broker_grant(kvmem_broker *broker, const char *name, const kv
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
-/// Fetch read access only, even if write access is granted.
-#define KVMEM_FETCH_READ_ONLY 1
+#define KVMEM_FETCH_READ_ONLY 1  ///< Fetch read access only, even if write access is granted.
 /// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
 #define KVMEM_FETCH_BROKER_USER 2
 /// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
@@ -333,18 +318,11 @@ kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvme
 /// Options of kvmem_share_fetch.
 typedef struct kvmem_fetch_options {
     size_t struct_size;
-    /// Path of the broker's socket, at most 107 bytes.
-    const char *path;
-    /// Name of the published share.
-    const char *name;
-    /// Token for that share; read during the call.
-    const kvmem_token *token;
-    /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
-    uint64_t timeout_ns;
-    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
-    uint64_t flags;
-    /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
-    uint32_t broker_user;
+    const char *path;  ///< Path of the broker's socket, at most 107 bytes.
+    const char *name;  ///< Name of the published share.
+    const kvmem_token *token;  ///< Token for that share; read during the call.
+    uint64_t flags;  ///< KVMEM_FETCH_* flags; 0 fetches all granted rights.
+    uint32_t broker_user;  ///< User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     uint32_t reserved;
 } kvmem_fetch_options;
 
@@ -362,46 +340,38 @@ typedef struct kvmem_fetch_options {
 ///           request in time
 ///         any status of kvmem_share_create_region: the broker cannot share the published object, for example
 ///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
-kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options, kvmem_share **share, kvmem_error **error);
+kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options, uint64_t timeout_ns, kvmem_share **share,
+    kvmem_error **error);
 
 /// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
 void kvmem_broker_destroy(kvmem_broker *broker);
 
 /* ---- Information ---- */
 
-/// The share is of a region.
-#define KVMEM_SHARED_REGION 1
-/// The share is of a layout.
-#define KVMEM_SHARED_LAYOUT 2
+#define KVMEM_SHARED_REGION 1  ///< The share is of a region.
+#define KVMEM_SHARED_LAYOUT 2  ///< The share is of a layout.
 
 /// Properties of a share.
 typedef struct kvmem_share_info {
-    /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
-    uint32_t object;
+    uint32_t object;  ///< KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
     /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
     /// transports.
     uint32_t transport;
-    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
-    uint32_t tier;
-    /// 1 if importers may only read, otherwise 0.
-    uint32_t read_only;
-    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
-    uint64_t memory_size;
-    /// Process id of the owner, in the owner's PID namespace.
-    uint32_t pid;
+    uint32_t tier;  ///< KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
+    uint32_t read_only;  ///< 1 if importers may only read, otherwise 0.
+    uint64_t memory_size;  ///< Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
+    uint32_t pid;  ///< Process id of the owner, in the owner's PID namespace.
     uint32_t reserved;
     /// Its bytes, for a channel of the caller. They have addresses and, depending on the transport, IPC
     /// handles, fabric handles or NIXL metadata, which give access to the memory: send them only to
     /// processes that may access it. Valid as long as the share.
     const void *data;
-    /// Number of its bytes.
-    uint64_t size;
+    uint64_t size;  ///< Number of its bytes.
     /// Its file descriptors, which the share owns; send them in this order. Valid as long as the share; NULL
     /// if it has none.
     const int32_t *fds;
-    /// Number of its file descriptors.
-    uint64_t num_fds;
+    uint64_t num_fds;  ///< Number of its file descriptors.
 } kvmem_share_info;
 
 /// Returns the properties of a share.
@@ -409,14 +379,10 @@ kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *in
 
 /// Counts of a broker.
 typedef struct kvmem_broker_info {
-    /// Names published now.
-    uint64_t publications;
-    /// Clients connected now.
-    uint64_t clients;
-    /// Fetches granted since the broker was created.
-    uint64_t granted;
-    /// Clients and requests refused since the broker was created.
-    uint64_t refused;
+    uint64_t publications;  ///< Names published now.
+    uint64_t clients;  ///< Clients connected now.
+    uint64_t granted;  ///< Fetches granted since the broker was created.
+    uint64_t refused;  ///< Clients and requests refused since the broker was created.
 } kvmem_broker_info;
 
 /// Returns the counts of a broker.

@@ -38,10 +38,8 @@ typedef struct kvmem_queue kvmem_queue;
 
 /// A block and its destination.
 typedef struct kvmem_block_pair {
-    /// Block id in the source layout.
-    uint32_t source;
-    /// Block id in the destination layout.
-    uint32_t destination;
+    uint32_t source;  ///< Block id in the source layout.
+    uint32_t destination;  ///< Block id in the destination layout.
 } kvmem_block_pair;
 
 /// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
@@ -49,12 +47,9 @@ typedef struct kvmem_block_pair {
 /// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
 /// i·token_step of the table.
 typedef struct kvmem_block_table {
-    /// Block ids; copied.
-    const uint32_t *blocks;
-    /// Number of block ids.
-    size_t num_blocks;
-    /// First token that is moved; 0 for the first of the table.
-    uint64_t first_token;
+    const uint32_t *blocks;  ///< Block ids; copied.
+    size_t num_blocks;  ///< Number of block ids.
+    uint64_t first_token;  ///< First token that is moved; 0 for the first of the table.
     /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
     /// parallelism).
     uint64_t token_step;
@@ -88,31 +83,12 @@ typedef struct kvmem_submit_options {
     size_t struct_size;
     /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
     const kvmem_block_pair *pairs;
-    /// Number of pairs, at least 1; 0 if block tables are given.
-    size_t num_pairs;
-    /// Blocks and tokens in the source; NULL if pairs are given.
-    const kvmem_block_table *source_table;
+    size_t num_pairs;  ///< Number of pairs, at least 1; 0 if block tables are given.
+    const kvmem_block_table *source_table;  ///< Blocks and tokens in the source; NULL if pairs are given.
     /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     const kvmem_block_table *destination_table;
     /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     uint64_t num_tokens;
-    /// Returned in the completion.
-    uint64_t user_data;
-    /// Message to the remote agent. NULL with size 0 for none; not NULL with size 0 for an empty one.
-    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
-    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
-    const void *notification;
-    /// Bytes of the notification.
-    size_t notification_size;
-    /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
-    uint64_t flags;
-    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
-    /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
-    /// are read and compared; nothing may write to them until the run has ended. The run ends with
-    /// KVMEM_STATUS_CORRUPT if a checksum differs; kvmem_transfer_get_mismatches returns such pairs. Blocks
-    /// of a remote destination are read back for that. Not supported in a graph, and together with a range of
-    /// heads, block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY.
-    const uint32_t *checksums;
     /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
     /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
@@ -120,7 +96,21 @@ typedef struct kvmem_submit_options {
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
     /// when that is over. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.
-    uint64_t timeout_ns;
+    uint64_t run_timeout_ns;
+    uint64_t user_data;  ///< Returned in the completion.
+    uint64_t flags;  ///< KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
+    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
+    /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
+    /// are read and compared; nothing may write to them until the run has ended. The run ends with
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; kvmem_transfer_get_mismatches returns such pairs. Blocks
+    /// of a remote destination are read back for that. Not supported in a graph, and together with a range of
+    /// heads, block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY.
+    const uint32_t *checksums;
+    /// Message to the remote agent. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
+    const void *notification;
+    size_t notification_size;  ///< Bytes of the notification.
 } kvmem_submit_options;
 
 /// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
@@ -136,38 +126,34 @@ typedef struct kvmem_submit_options {
 /// kvmem_transfer_explain reports by how much.
 #define KVMEM_TRANSFER_BY_LAYER 4
 /// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run that ends before its memory is released, as
-/// at its `timeout_ns`. Requires a queue.
+/// at its `run_timeout_ns`. Requires a queue.
 #define KVMEM_TRANSFER_REPORT_RELEASE 8
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
-/// The GPU is idle during the transfer. Copies may use all of it.
-#define KVMEM_COMPUTE_IDLE 1
+#define KVMEM_COMPUTE_IDLE 1  ///< The GPU is idle during the transfer. Copies may use all of it.
 
 /// Options of kvmem_transfer_create and kvmem_transfer_start: what does not change from run to run.
 typedef struct kvmem_transfer_options {
     size_t struct_size;
-    /// KVMEM_TRANSFER_* flags.
-    uint64_t flags;
-    /// First layer in the source.
-    uint64_t source_layer;
-    /// First layer in the destination.
-    uint64_t destination_layer;
+    uint64_t flags;  ///< KVMEM_TRANSFER_* flags.
+    kvmem_queue *queue;  ///< Queue that receives a completion per run; NULL for none.
+    /// n: the queue also gets a KVMEM_COMPLETION_LAYERS_MOVED whenever n more layers have moved, and when all
+    /// have. 0 for none. Requires a queue and KVMEM_TRANSFER_BY_LAYER. Runs of graphs report none.
+    uint64_t layers_per_completion;
+    uint64_t source_layer;  ///< First layer in the source.
+    uint64_t destination_layer;  ///< First layer in the destination.
     /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number
     /// of layers.
     uint64_t num_layers;
-    /// First outer slot in the source: 0 for keys, 1 for values.
-    uint64_t source_outer;
-    /// First outer slot in the destination.
-    uint64_t destination_outer;
+    uint64_t source_outer;  ///< First outer slot in the source: 0 for keys, 1 for values.
+    uint64_t destination_outer;  ///< First outer slot in the destination.
     /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
     /// number.
     uint64_t num_outers;
-    /// First head in the source.
-    uint64_t source_head;
-    /// First head in the destination.
-    uint64_t destination_head;
+    uint64_t source_head;  ///< First head in the source.
+    uint64_t destination_head;  ///< First head in the destination.
     /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
     /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
     /// A range requires num_heads in both layouts.
@@ -177,17 +163,14 @@ typedef struct kvmem_transfer_options {
     /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
     /// its own, without a range of heads.
     const char *const *parts;
-    /// Number of names; 0 for all parts.
-    size_t num_parts;
-    /// Queue that receives a completion per run; NULL for none.
-    kvmem_queue *queue;
-    /// n: the queue also gets a KVMEM_COMPLETION_LAYERS_MOVED whenever n more layers have moved, and when all
-    /// have. 0 for none. Requires a queue and KVMEM_TRANSFER_BY_LAYER. Runs of graphs report none.
-    uint64_t layers_per_completion;
-    /// KVMEM_COMPUTE_* value.
-    uint32_t compute;
+    size_t num_parts;  ///< Number of names; 0 for all parts.
+    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
+    /// throughput.
+    uint32_t method;
+    uint32_t compute;  ///< KVMEM_COMPUTE_* value.
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
     uint32_t max_ctas;
+    uint32_t reserved;
     /// Bytes of all staging memory that the method uses; 0 for the default. Transfers that
     /// use the same staging memory share it.
     /// On a GPU, for all its transfers in one direction: 128 MiB, or 64 MiB with KVMEM_COMPUTE_IDLE. It is as
@@ -200,10 +183,6 @@ typedef struct kvmem_transfer_options {
     /// this size in all.
     /// For objects: registered memory in eight slots, each of which holds an object; as large as eight.
     uint64_t staging_size;
-    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
-    /// throughput.
-    uint32_t method;
-    uint32_t reserved;
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
@@ -296,8 +275,8 @@ kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
-///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
-///           blocks. BUSY has precedence over other statuses
+///           one of another transfer or request has ended, as at its run_timeout_ns, and may still write to
+///           these blocks. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; an elastic block
 ///           has no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -319,7 +298,7 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
-///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `run_timeout_ns`, or a transfer with a peer
 ///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
 ///           KVMEM_STATUS_BUSY
 ///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
@@ -339,9 +318,9 @@ kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **e
 ///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
 ///
 /// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
-/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a transfer without `timeout_ns`, it also makes the NIXL calls of
-/// a transfer over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of
-/// the agent makes them, and the wait ends in time.
+/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a run without `run_timeout_ns`, it also makes the NIXL calls of a
+/// run over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of the
+/// agent makes them, and the wait ends in time.
 kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
 
 /// Cancels the parts of the last run that have not started. Never waits.
@@ -359,8 +338,7 @@ void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /* ---- Queues of completions ---- */
 
-/// A run of a transfer or request has ended.
-#define KVMEM_COMPLETION_RUN_ENDED 1
+#define KVMEM_COMPLETION_RUN_ENDED 1  ///< A run of a transfer or request has ended.
 /// Layers of a run have moved; only with `layers_per_completion` of kvmem_transfer_options. The numbers of
 /// layers of a run ascend, and its end follows. If the run succeeds, the last number is that of all layers.
 /// While one waits in the queue, further ones only increase its number.
@@ -372,26 +350,22 @@ void kvmem_transfer_destroy(kvmem_transfer *transfer);
 #define KVMEM_COMPLETION_MEMORY_RELEASED 3
 /// Messages have arrived at an agent: see kvmem_agent_report_notifications.
 #define KVMEM_COMPLETION_NOTIFICATIONS 4
-/// A directory has events: see kvmem_directory_report_events.
-#define KVMEM_COMPLETION_EVENTS 5
+#define KVMEM_COMPLETION_EVENTS 5  ///< A directory has events: see kvmem_directory_report_events.
 
 /// What has happened to a run of a transfer or request, or elsewhere.
 typedef struct kvmem_completion {
-    /// user_data of the kvmem_submit_options of the run, or of what else reports.
-    uint64_t user_data;
-    /// At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
-    uint64_t bytes;
+    uint64_t user_data;  ///< user_data of the kvmem_submit_options of the run, or of what else reports.
+    uint64_t bytes;  ///< At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
     /// Number of layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for
     /// requests.
     uint64_t num_layers;
-    /// KVMEM_COMPLETION_* value.
-    uint32_t kind;
+    uint32_t kind;  ///< KVMEM_COMPLETION_* value.
     /// At the end of a run: KVMEM_STATUS_OK, or how it failed; kvmem_transfer_poll returns the message. For
     /// KVMEM_COMPLETION_MEMORY_RELEASED: KVMEM_STATUS_OK, or KVMEM_STATUS_BUSY if nothing will detect when
     /// the memory is no longer in use, as after a failure of the driver. Otherwise KVMEM_STATUS_OK.
     kvmem_status status;
     /// 1 if the run no longer uses its memory: its blocks can be used again, and adopted memory can be freed.
-    /// It is 0 at the end of a run whose started parts still use memory, as after `timeout_ns`.
+    /// It is 0 at the end of a run whose started parts still use memory, as after `run_timeout_ns`.
     uint32_t released;
     uint32_t reserved;
 } kvmem_completion;
@@ -476,23 +450,18 @@ kvmem_status kvmem_transfer_get_checksums(const kvmem_transfer *transfer, uint32
 
 /// Properties of a transfer.
 typedef struct kvmem_transfer_info {
-    /// Bytes to move.
-    uint64_t bytes;
+    uint64_t bytes;  ///< Bytes to move.
     /// Pieces: one per block, layer and outer slot; with block tables one per layer, outer slot and span of
     /// tokens that is within one block on both sides.
     uint64_t num_pieces;
-    /// Contiguous ranges, after adjacent pieces were merged.
-    uint64_t num_moves;
-    /// Requests of NIXL, or reads or writes of a file; 0 for other methods.
-    uint64_t num_requests;
-    /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
-    uint64_t duration_ns;
+    uint64_t num_moves;  ///< Contiguous ranges, after adjacent pieces were merged.
+    uint64_t num_requests;  ///< Requests of NIXL, or reads or writes of a file; 0 for other methods.
+    uint64_t duration_ns;  ///< Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     /// Layers of the last run that have moved, counted from the first; 0 before the first run. Their blocks
     /// can be used. Without KVMEM_TRANSFER_BY_LAYER it is 0 until the run has ended. After a failed run it is
     /// the number of layers that had moved.
     uint64_t layers_moved;
-    /// KVMEM_METHOD_* value.
-    uint32_t method;
+    uint32_t method;  ///< KVMEM_METHOD_* value.
     uint32_t reserved;
 } kvmem_transfer_info;
 
@@ -508,21 +477,16 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_trans
 /// the copy rate of the machine, which takes 20 to 50 ms on an idle one.
 kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer, kvmem_blob **text, kvmem_error **error);
 
-/// The transfer takes the method. The reason is a remark, or empty.
-#define KVMEM_CHOICE_USED 1
+#define KVMEM_CHOICE_USED 1  ///< The transfer takes the method. The reason is a remark, or empty.
 /// The method is possible, and its estimate is no better. The reason is empty.
 #define KVMEM_CHOICE_SLOWER 2
-/// The method is possible, and is not used for the given reason.
-#define KVMEM_CHOICE_NOT_USED 3
-/// The method is not possible, and the reason says why.
-#define KVMEM_CHOICE_IMPOSSIBLE 4
+#define KVMEM_CHOICE_NOT_USED 3  ///< The method is possible, and is not used for the given reason.
+#define KVMEM_CHOICE_IMPOSSIBLE 4  ///< The method is not possible, and the reason says why.
 
 /// A method that was compared with others for a transfer.
 typedef struct kvmem_compared_method {
-    /// KVMEM_METHOD_* value.
-    uint32_t method;
-    /// KVMEM_CHOICE_* value.
-    uint32_t choice;
+    uint32_t method;  ///< KVMEM_METHOD_* value.
+    uint32_t choice;  ///< KVMEM_CHOICE_* value.
     /// Estimated throughput in bytes per second; 0 if unknown. It follows from
     /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
     /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
@@ -553,23 +517,20 @@ typedef struct kvmem_compared_method {
 kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer, kvmem_compared_method *methods,
     size_t capacity, size_t *count, kvmem_error **error);
 
-/// Host memory: host threads copy by memcpy.
-#define KVMEM_METHOD_MEMCPY 1
+#define KVMEM_METHOD_MEMCPY 1  ///< Host memory: host threads copy by memcpy.
 /// GPU memory: the CUDA driver copies, one call of cuMemcpyAsync per contiguous range.
 #define KVMEM_METHOD_CUDA_COPY 2
 /// GPU memory: the CUDA driver copies all contiguous ranges by one call of cuMemcpyBatchAsync.
 #define KVMEM_METHOD_CUDA_BATCH 3
 /// GPU memory: the CUDA driver copies rows of blocks at regular distances, by cuMemcpy2DAsync.
 #define KVMEM_METHOD_CUDA_2D 4
-/// GPU memory: a kernel on the SMs reads and writes both sides directly.
-#define KVMEM_METHOD_CUDA_KERNEL 5
+#define KVMEM_METHOD_CUDA_KERNEL 5  ///< GPU memory: a kernel on the SMs reads and writes both sides directly.
 /// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy engine
 /// moves contiguous ranges.
 #define KVMEM_METHOD_CUDA_STAGED 6
 /// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver copies.
 #define KVMEM_METHOD_URING 7
-/// Files: as KVMEM_METHOD_URING, with threads that call preadv and pwritev.
-#define KVMEM_METHOD_PREAD 8
+#define KVMEM_METHOD_PREAD 8  ///< Files: as KVMEM_METHOD_URING, with threads that call preadv and pwritev.
 /// Peers, files, objects, block storage: NIXL reads or writes, one descriptor per contiguous range; a request
 /// writes a whole object. Between a file and GPU memory, NIXL uses GPUDirect Storage.
 #define KVMEM_METHOD_NIXL 9

@@ -40,6 +40,8 @@ inline const char *name(Method method) noexcept {
 /// kvmem_transfer_options: what does not change from run to run.
 struct TransferOptions {
     Flags<TransferFlag> flags{};
+    const Queue *queue = nullptr;
+    std::uint64_t layers_per_completion = 0;
     std::uint64_t source_layer = 0;
     std::uint64_t destination_layer = 0;
     std::uint64_t num_layers = 0;
@@ -51,12 +53,10 @@ struct TransferOptions {
     std::uint64_t num_heads = 0;
     /// Names of the parts to move; none for all.
     std::vector<std::string> parts{};
-    const Queue *queue = nullptr;
-    std::uint64_t layers_per_completion = 0;
+    Method method = Method::fastest;
     Compute compute = Compute::may_run;
     std::uint32_t max_ctas = 0;
     std::uint64_t staging_size = 0;
-    Method method = Method::fastest;
     /// Zero: 30 seconds with staging memory, no limit without.
     std::chrono::nanoseconds stall_timeout{0};
 };
@@ -68,15 +68,15 @@ struct SubmitOptions {
     std::optional<BlockTable> source_table{};
     std::optional<BlockTable> destination_table{};
     std::uint64_t num_tokens = 0;
+    /// After this time the run ends with Status::timed_out. Zero: no limit.
+    std::chrono::nanoseconds run_timeout{0};
     std::uint64_t user_data = 0;
-    /// Bytes for the remote agent; an empty string is an empty message.
-    std::optional<std::string> notification{};
     /// What is checked at the end of the run.
     Flags<SubmitFlag> flags{};
     /// One per pair. Not with SubmitFlag::verify, which compares with the source.
     Elements<std::uint32_t> checksums{};
-    /// After this time the run ends with Status::timed_out. Zero: no limit.
-    std::chrono::nanoseconds timeout{0};
+    /// Bytes for the remote agent; an empty string is an empty message.
+    std::optional<std::string> notification{};
 };
 
 namespace detail {
@@ -144,7 +144,7 @@ struct SubmitOptionsInC {
         }
         c.flags = options.flags.bits();
         c.checksums = options.checksums.empty() ? nullptr : options.checksums.data();
-        c.timeout_ns = limit_ns(options.timeout);
+        c.run_timeout_ns = limit_ns(options.run_timeout);
     }
     SubmitOptionsInC(const SubmitOptionsInC &) = delete;
     SubmitOptionsInC &operator=(const SubmitOptionsInC &) = delete;

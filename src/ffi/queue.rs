@@ -50,7 +50,7 @@ pub struct kvmem_completion {
     /// the memory is no longer in use, as after a failure of the driver. Otherwise KVMEM_STATUS_OK.
     pub status: kvmem_status,
     /// 1 if the run no longer uses its memory: its blocks can be used again, and adopted memory can be freed.
-    /// It is 0 at the end of a run whose started parts still use memory, as after `timeout_ns`.
+    /// It is 0 at the end of a run whose started parts still use memory, as after `run_timeout_ns`.
     pub released: u32,
     /// 0.
     pub reserved: u32,

@@ -353,7 +353,7 @@ fn limited(after: Duration, side: &RequestSide, storage: Option<String>) -> Limi
         }
     };
     let advice = format!(
-        "Increase timeout_ns, or {advice}. NIXL cannot cancel a request: keep its memory until it can be posted again"
+        "Increase run_timeout_ns, or {advice}. NIXL cannot cancel a request: keep its memory until it can be posted again"
     );
     Limit { after, what: format!("the request{with}"), advice }
 }

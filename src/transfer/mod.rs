@@ -232,7 +232,7 @@ impl Transfer {
         ensure!(
             !prepared.needs.is_limited(),
             Unsupported,
-            "runs of a graph can't have a deadline, because the host does not take part in them; set timeout_ns to 0"
+            "runs of a graph can't have a deadline, because the host does not take part in them; set run_timeout_ns to 0"
         );
         log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
         // Kept before the driver is called, because the graph may use it even if the driver reports a failure.

@@ -171,7 +171,7 @@ impl PreparedPairs {
 }
 
 fn limited(after: Duration, method: &str) -> Limit {
-    let advice = "The rest was cancelled. Increase timeout_ns, or find what delays the method. Parts that had begun use the \
+    let advice = "The rest was cancelled. Increase run_timeout_ns, or find what delays the method. Parts that had begun use the \
                   memory until they end: then the transfer can be submitted again";
     Limit { after, what: format!("the transfer by {method}"), advice: advice.to_string() }
 }

@@ -54,9 +54,7 @@ pub const Notifications = struct {
     }
 
     fn items(self: Notifications) []const c.kvmem_notification {
-        var number: usize = 0;
-        const first = c.kvmem_notifications_items(self.handle, &number);
-        return if (first == null) &.{} else first[0..number];
+        return if (self.handle.count == 0) &.{} else self.handle.items[0..self.handle.count];
     }
 };
 
@@ -181,9 +179,9 @@ pub const Agent = struct {
     }
 
     /// Connects to a peer now, so that the first transfer need not.
-    pub fn connect(self: Agent, peer: [:0]const u8, options: nixl.NixlOptions, diagnostics: ?*Diagnostics) Error!void {
+    pub fn connect(self: Agent, peer: [:0]const u8, options: nixl.NixlOptions, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!void {
         const o = options.toC();
-        try call(diagnostics, c.kvmem_agent_connect, .{ self.handle, peer.ptr, &o });
+        try call(diagnostics, c.kvmem_agent_connect, .{ self.handle, peer.ptr, &o, timeout_ns });
     }
 
     /// What the agent has moved. It must have been created with the flag `telemetry`.

@@ -232,7 +232,7 @@ pub const TransferFlags = packed struct(u64) {
     /// kvmem_transfer_explain reports by how much.
     by_layer: bool = false,
     /// The queue gets a `CompletionKind.memory_released` for each run that ends before its memory is
-    /// released, as at its `timeout_ns`. Requires a queue.
+    /// released, as at its `run_timeout_ns`. Requires a queue.
     report_release: bool = false,
     _: u60 = 0,
 };

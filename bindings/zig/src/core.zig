@@ -116,6 +116,7 @@ pub const Diagnostics = struct {
 
 /// Makes a call whose last parameter, which is not in `arguments`, receives the error. Returns a status that is no failure.
 pub fn callStatus(diagnostics: ?*Diagnostics, function: anytype, arguments: anytype) Error!i32 {
+    try ensureAbi(diagnostics);
     var failure: ?*c.kvmem_error = null;
     const status = @call(.auto, function, arguments ++ .{if (diagnostics != null) &failure else null});
     if (errorOf(status)) |found| {
@@ -126,6 +127,17 @@ pub fn callStatus(diagnostics: ?*Diagnostics, function: anytype, arguments: anyt
         return found;
     }
     return status;
+}
+
+var abi_message: [128:0]u8 = undefined;
+
+/// Structs of another binary interface have other sizes and fields, so nothing may be called.
+fn ensureAbi(diagnostics: ?*Diagnostics) Error!void {
+    const found: u32 = c.kvmem_abi_version();
+    if (found == c.KVMEM_ABI_VERSION) return;
+    const format = "libkvmem.so has binary interface {d}, and this program was compiled for {d}; install one of them";
+    const message = std.fmt.bufPrintZ(&abi_message, format, .{ found, @as(u32, c.KVMEM_ABI_VERSION) }) catch unreachable;
+    return fail(diagnostics, c.KVMEM_STATUS_VERSION_MISMATCH, message);
 }
 
 /// The error of a call that the wrapper does not pass to the library.

@@ -117,9 +117,7 @@ pub const DirectoryEvents = struct {
     }
 
     fn items(self: DirectoryEvents) []const c.kvmem_directory_event {
-        var number: usize = 0;
-        const first = c.kvmem_directory_events_items(self.handle, &number);
-        return if (first == null) &.{} else first[0..number];
+        return if (self.handle.count == 0) &.{} else self.handle.items[0..self.handle.count];
     }
 };
 

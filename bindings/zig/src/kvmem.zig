@@ -117,11 +117,6 @@ pub fn version() [:0]const u8 {
     return std.mem.span(c.kvmem_version_string());
 }
 
-/// 10000 × major + 100 × minor + patch.
-pub fn versionNumber() u32 {
-    return c.kvmem_version_number();
-}
-
 /// Version of the library's binary interface. It must equal `header_abi_version`.
 pub fn abiVersion() u32 {
     return c.kvmem_abi_version();

@@ -24,12 +24,12 @@ pub const LayoutConfig = struct {
     inner_dim: u64 = 0,
     /// Bytes per element: 1, 2, 4 or 8.
     dtype_width: u64 = 0,
-    /// Alignment of blocks in bytes, a power of two; 0 for 1.
-    alignment: u64 = 0,
-    /// KV heads; 0 if unknown. An order in which C does not follow H requires it.
-    num_heads: u64 = 0,
     /// `constants.order`, or any other order of axes from the outermost to the innermost, such as "L/BHNOC".
     order: ?[:0]const u8 = null,
+    /// KV heads; 0 if unknown. An order in which C does not follow H requires it.
+    num_heads: u64 = 0,
+    /// Alignment of blocks in bytes, a power of two; 0 for 1.
+    alignment: u64 = 0,
     /// Strides in bytes; 0 if tight.
     block_stride: u64 = 0,
     layer_stride: u64 = 0,

@@ -25,7 +25,7 @@ pub const NixlOptions = struct {
     queue: ?Queue = null,
     user_data: u64 = 0,
     /// Nanoseconds that a run of a request may take; 0 for no limit.
-    timeout_ns: u64 = 0,
+    run_timeout_ns: u64 = 0,
 
     pub fn toC(self: NixlOptions) c.kvmem_nixl_options {
         return .{
@@ -39,7 +39,7 @@ pub const NixlOptions = struct {
             .custom_parameter_size = self.custom_parameter.len,
             .queue = if (self.queue) |queue| queue.handle else null,
             .user_data = self.user_data,
-            .timeout_ns = self.timeout_ns,
+            .run_timeout_ns = self.run_timeout_ns,
         };
     }
 };
@@ -101,9 +101,7 @@ pub const Plugins = struct {
     }
 
     fn items(self: Plugins) []const c.kvmem_plugin {
-        var number: usize = 0;
-        const first = c.kvmem_plugins_items(self.handle, &number);
-        return if (first == null) &.{} else first[0..number];
+        return if (self.handle.count == 0) &.{} else self.handle.items[0..self.handle.count];
     }
 };
 
@@ -177,10 +175,16 @@ pub const Query = struct {
     handle: *c.kvmem_query,
 
     /// Asks a backend. The options name it, unless only one accepts the memory type.
-    pub fn init(agent: Agent, descriptors: []const Descriptor, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Query {
+    pub fn init(
+        agent: Agent,
+        descriptors: []const Descriptor,
+        options: NixlOptions,
+        timeout_ns: u64,
+        diagnostics: ?*Diagnostics,
+    ) Error!Query {
         const o = options.toC();
         var handle: ?*c.kvmem_query = null;
-        try call(diagnostics, c.kvmem_agent_query, .{ agent.handle, firstOf(descriptors), descriptors.len, &o, &handle });
+        try call(diagnostics, c.kvmem_agent_query, .{ agent.handle, firstOf(descriptors), descriptors.len, &o, timeout_ns, &handle });
         return .{ .handle = handle.? };
     }
 
@@ -198,9 +202,7 @@ pub const Query = struct {
     }
 
     fn items(self: Query) []const c.kvmem_query_result {
-        var number: usize = 0;
-        const first = c.kvmem_query_items(self.handle, &number);
-        return if (first == null) &.{} else first[0..number];
+        return if (self.handle.count == 0) &.{} else self.handle.items[0..self.handle.count];
     }
 };
 

@@ -74,16 +74,15 @@ pub const Share = struct {
     }
 
     /// Fetches a share from a broker.
-    pub fn fetch(options: FetchOptions, diagnostics: ?*Diagnostics) Error!Share {
+    pub fn fetch(options: FetchOptions, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!Share {
         var o = core.toC(c.kvmem_fetch_options, .{
             .flags = options.flags,
             .path = options.path,
             .name = options.name,
-            .timeout_ns = options.timeout_ns,
             .broker_user = options.broker_user,
         });
         o.token = @ptrCast(&options.token);
-        return create(diagnostics, c.kvmem_share_fetch, .{&o});
+        return create(diagnostics, c.kvmem_share_fetch, .{ &o, timeout_ns });
     }
 
     /// Destroys the handle. Regions and layouts that were opened from the share stay open.
@@ -146,8 +145,6 @@ pub const FetchOptions = struct {
     /// Name of the published share.
     name: ?[:0]const u8,
     token: Token,
-    /// Nanoseconds to wait; 0 for 10 seconds.
-    timeout_ns: u64 = 0,
     /// User id of `broker_user` in the flags.
     broker_user: u32 = 0,
 };

@@ -127,16 +127,16 @@ pub const SubmitOptions = struct {
     destination_table: ?BlockTable = null,
     /// Tokens that are moved by block tables.
     num_tokens: u64 = 0,
+    /// Nanoseconds after which the run ends with TimedOut, by any method; 0 for no limit.
+    run_timeout_ns: u64 = 0,
     /// Returned in the completion.
     user_data: u64 = 0,
-    /// Message to the remote agent, sent after the last byte has moved.
-    notification: ?[]const u8 = null,
     /// What is checked at the end of the run.
     flags: constants.SubmitFlags = .{},
     /// Expected CRC32C of the moved parts of each block, one per pair.
     checksums: ?[]const u32 = null,
-    /// Nanoseconds after which the run ends with TimedOut, by any method; 0 for no limit.
-    timeout_ns: u64 = 0,
+    /// Message to the remote agent, sent after the last byte has moved.
+    notification: ?[]const u8 = null,
 };
 
 /// C options, and the tables that they point to.

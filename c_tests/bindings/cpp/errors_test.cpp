@@ -122,7 +122,7 @@ CASE(a_wait_fails_after_the_deadline_of_the_run) {
     options.flags = kvmem::TransferFlag::by_layer;
     kvmem::SubmitOptions blocks;
     blocks.pairs = {&pair, 1};
-    blocks.timeout = std::chrono::nanoseconds(1);
+    blocks.run_timeout = std::chrono::nanoseconds(1);
     const auto end_of = [](const kvmem::Transfer &run) {
         try {
             while (!run.poll()) std::this_thread::yield();

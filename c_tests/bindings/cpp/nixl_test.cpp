@@ -154,7 +154,7 @@ CASE(a_wait_fails_after_the_deadline_of_a_request) {
     const auto others = peers.other.register_descriptors(remote);
     peers.exchange_metadata();
     kvmem::NixlOptions options;
-    options.timeout = std::chrono::nanoseconds(1);
+    options.run_timeout = std::chrono::nanoseconds(1);
     auto request = kvmem::Request::create(peers.own, kvmem::Operation::read, local, "other", remote, options);
     const auto has_succeeded = [&] {
         try {

@@ -95,22 +95,20 @@ CASE(a_negative_limit_is_the_shortest_one) {
         broker.client_timeout = limit;
         kvmem::PublishOptions publish;
         publish.lifetime = limit;
-        kvmem::FetchOptions fetch;
-        fetch.timeout = limit;
         kvmem::ServeOptions serve;
         serve.stall_timeout = limit;
         kvmem::TransferOptions transfer;
         transfer.stall_timeout = limit;
         kvmem::SubmitOptions submit;
-        submit.timeout = limit;
+        submit.run_timeout = limit;
         kvmem::NixlOptions nixl;
-        nixl.timeout = limit;
-        return std::array<std::uint64_t, 7>{
+        nixl.run_timeout = limit;
+        return std::array<std::uint64_t, 6>{
             broker.c().client_timeout_ns, publish.c().lifetime_ns,
-            fetch.c().timeout_ns,         serve.c().stall_timeout_ns,
+            serve.c().stall_timeout_ns,
             kvmem::detail::TransferOptionsInC(transfer).c.stall_timeout_ns,
-            kvmem::detail::SubmitOptionsInC(submit).c.timeout_ns,
-            kvmem::detail::NixlOptionsInC(nixl).c.timeout_ns};
+            kvmem::detail::SubmitOptionsInC(submit).c.run_timeout_ns,
+            kvmem::detail::NixlOptionsInC(nixl).c.run_timeout_ns};
     };
     const auto all = [&](std::chrono::nanoseconds limit, std::uint64_t expected) {
         const auto found = limits(limit);
@@ -129,7 +127,7 @@ CASE(an_empty_notification_is_a_message) {
 
 CASE(versions) {
     CHECK(kvmem::abi_matches());
-    CHECK(kvmem::version() == "0.1.0" || kvmem::version_number() > 100);
+    CHECK(!kvmem::version().empty());
     CHECK(kvmem::name(kvmem::Method::memcpy) == std::string("memcpy"));
     CHECK(kvmem::name(kvmem::Status::busy) == std::string("KVMEM_STATUS_BUSY"));
     CHECK(kvmem::message(kvmem::Status::busy)[0] != '\0');

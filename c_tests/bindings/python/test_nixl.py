@@ -33,7 +33,7 @@ def test_a_request_is_posted_repeatedly(agents):
     near, far = agents
     with memory(near, far) as (arrays, (local, remote)), kvmem.Queue() as queue:
         assert local[0].address == arrays[0].ctypes.data and local[0].size == 4096
-        with nixl.Request(near, nixl.Operation.READ, local, "far", remote, queue=queue, user_data="read", timeout=60) as request:
+        with nixl.Request(near, nixl.Operation.READ, local, "far", remote, queue=queue, user_data="read", run_timeout=60) as request:
             for step in range(2):
                 arrays[1][7] = step + 100
                 request.post().wait(60)

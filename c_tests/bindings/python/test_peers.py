@@ -127,7 +127,7 @@ def test_blocks_are_pulled_from_another_process(tmp_path):
                 remote.tensor(layer=0)
             with kvmem.Layout.allocate(shape("BLHNOC"), "system", agent=agent) as local:
                 with kvmem.Transfer(remote, local) as transfer:
-                    transfer.submit([(3, 7), (0, 15)], notification=b"pulled", timeout=60).wait(60)
+                    transfer.submit([(3, 7), (0, 15)], notification=b"pulled", run_timeout=60).wait(60)
                     assert transfer.info.method in (kvmem.Method.NIXL, kvmem.Method.NIXL_STAGED, kvmem.Method.NIXL_SERVED)
                 moved = np.from_dlpack(local.tensor())
                 for layer, tensor in enumerate(arrays(4)):

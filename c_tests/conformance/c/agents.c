@@ -35,9 +35,7 @@ static kvmem_status get_backends(struct step *step, kvmem_error **error)
     const kvmem_status status = kvmem_agent_get_backends(agent_of(step), &backends, error);
     if (status < 0) return status;
     add_text(step, "names", "");
-    size_t count;
-    const kvmem_plugin *items = kvmem_plugins_items(backends, &count);
-    for (size_t i = 0; i < count; i++) append_item(step, items[i].name);
+    for (size_t i = 0; i < backends->count; i++) append_item(step, backends->items[i].name);
     kvmem_plugins_destroy(backends);
     return status;
 }
@@ -137,11 +135,10 @@ static kvmem_status take_notifications(struct step *step, kvmem_error **error)
         number_or(step, "timeout_ns", KVMEM_TIMEOUT_FOREVER), &taken, error);
     if (status < 0) return status;
     add_text(step, "notifications", "");
-    size_t count;
-    const kvmem_notification *items = kvmem_notifications_items(taken, &count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < taken->count; i++) {
+        const kvmem_notification *one = &taken->items[i];
         char text[512];
-        snprintf(text, sizeof text, "%s:%.*s", items[i].agent, (int)items[i].size, (const char *)items[i].data);
+        snprintf(text, sizeof text, "%s:%.*s", one->agent, (int)one->size, (const char *)one->data);
         append_item(step, text);
     }
     kvmem_notifications_destroy(taken);

@@ -147,7 +147,7 @@ static kvmem_status share_fetch(struct step *step, union handle *made, kvmem_err
     options.path = path_of(text_of(step, "path"));
     options.name = text_of(step, "name");
     options.token = token_of(text_of(step, "token"));
-    return kvmem_share_fetch(&options, &made->share, error);
+    return kvmem_share_fetch(&options, UINT64_C(10000000000), &made->share, error);
 }
 
 const struct call share_calls[] = {

@@ -65,7 +65,7 @@ static void expect_none(kvmem_queue *queue) {
 TEST(a_run_fails_at_its_deadline) {
     for (size_t i = 0; i < NUM(routes); i++) {
         OPENED(disk_flight, flight, routes[i]);
-        flight_create(&flight, it.transfer.staging_size = 4 * 480, it.run.timeout_ns = SECONDS(1),
+        flight_create(&flight, it.transfer.staging_size = 4 * 480, it.run.run_timeout_ns = SECONDS(1),
                       it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
         submit_and_hold(&flight);
         flight_expect_end(&flight, KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms");

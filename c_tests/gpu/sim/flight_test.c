@@ -74,7 +74,7 @@ static void expect_timeout(flight *flight) {
 /* The driver's copies continue, and use the memory until they end. */
 TEST(a_run_fails_at_its_deadline) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1),
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.run_timeout_ns = SECONDS(1),
                   it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     submit_and_hold(&flight);
     expect_timeout(&flight);
@@ -83,7 +83,7 @@ TEST(a_run_fails_at_its_deadline) {
 TEST(a_run_on_a_stream_fails_at_its_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1),
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.run_timeout_ns = SECONDS(1),
                   it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     SIM(sim_hold());
     flight_submit_on(&flight, stream.handle);
@@ -97,7 +97,7 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20, .has_queue = true);
     flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
     flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
-                  it.run.timeout_ns = MILLISECONDS(20), it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
+                  it.run.run_timeout_ns = MILLISECONDS(20), it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE);
     SIM(sim_hold());
     flight_submit(&first);
     await_calls("cuLaunchKernel", 1);
@@ -115,7 +115,7 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
 TEST(a_graph_has_no_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.run_timeout_ns = SECONDS(1));
     stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "graph can't have a deadline",
                    kvmem_transfer_submit_on_stream(flight.transfer, NULL, stream.handle, ERR));

@@ -126,7 +126,7 @@ TEST(gds_that_fails_the_trial_is_not_used) {
 TEST(a_trial_that_waits_does_not_hold_up_runs) {
     OPENED(gds_flight, gds, &large, 0, "false", "waits");
     if (!file_side_is_direct(&flight_file(&gds.flight)->file)) SKIP("direct I/O: the file system has none");
-    const kv_job limited = WITH(flight_options(&gds.flight), it.run.timeout_ns = SECONDS(1));
+    const kv_job limited = WITH(flight_options(&gds.flight), it.run.run_timeout_ns = SECONDS(1));
     flight_create_with(&gds.flight, limited);
     CHECK_EQ(flight_info(&gds.flight).method == KVMEM_METHOD_NIXL, false);
     flight_explain(&gds.flight, "a trial transfer has not ended yet");

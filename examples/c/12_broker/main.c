@@ -32,6 +32,8 @@ static kvmem_layout *build_cache(kvmem_error **error)
     return layout;
 }
 
+static const uint64_t patience_ns = 30ull * 1000 * 1000 * 1000;
+
 /* Where the broker of a process listens. */
 static const char *socket_path(pid_t owner)
 {
@@ -75,7 +77,7 @@ static void fetch(int channel)
     kvmem_error *error = NULL;
 
     if (recv(channel, &token, sizeof token, MSG_WAITALL) != (ssize_t)sizeof token) fail("receive");
-    check(kvmem_share_fetch(&request, &share, &error), &error);
+    check(kvmem_share_fetch(&request, patience_ns, &share, &error), &error);
     check(kvmem_share_open_layout(share, NULL, &layout, &error), &error);
     kvmem_share_destroy(share);
 

@@ -72,7 +72,7 @@ static uint32_t next_change(kvmem_directory *directory, kvmem_error **error)
 {
     kvmem_directory_events *events;
     check(kvmem_directory_take_events(directory, patience_ns, &events, error), error);
-    const uint32_t kind = kvmem_directory_events_items(events, NULL)->kind;
+    const uint32_t kind = events->items->kind;
     kvmem_directory_events_destroy(events);
     return kind;
 }

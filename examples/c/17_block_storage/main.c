@@ -79,7 +79,7 @@ static void move(kvmem_layout *from, kvmem_layout *to, const kvmem_block_pair *p
     const uint32_t *checksums, kvmem_error **error)
 {
     kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = NUM_MOVED,
-        .checksums = checksums, .timeout_ns = 10000000000};
+        .checksums = checksums, .run_timeout_ns = 10000000000};
     kvmem_transfer *transfer;
     check(kvmem_transfer_start(from, to, NULL, &blocks, &transfer, error), error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error), error);

@@ -43,7 +43,7 @@ static void print_message(kvmem_agent *agent, kvmem_queue *queue, kvmem_error **
     kvmem_notifications *messages;
     check(kvmem_queue_wait(queue, patience_ns, &completion, 1, &count, error), error);
     check(kvmem_agent_take_notifications(agent, 0, &messages, error), error);
-    const kvmem_notification *message = kvmem_notifications_items(messages, NULL);
+    const kvmem_notification *message = messages->items;
     printf("%s: %.*s: %s\n", message->agent, (int)message->size, (const char *)message->data, received);
     kvmem_notifications_destroy(messages);
 }

@@ -13,7 +13,7 @@ alignas(4096) std::byte cache[layers][2][blocks][piece_bytes];  // the engine's
 
 kvmem::LayoutConfig model_shape(const char *order) {
     return {.num_blocks = blocks, .num_layers = layers, .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128,
-            .dtype_width = 2, .alignment = 4096, .order = order};
+            .dtype_width = 2, .order = order, .alignment = 4096};
 }
 
 // One tensor per layer, [keys and values][block][token][head][dim], as vLLM's FlashAttention backend has them.

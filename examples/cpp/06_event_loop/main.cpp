@@ -105,7 +105,7 @@ private:
                 .flags = kvmem::TransferFlag::by_layer | kvmem::TransferFlag::report_release,
                 .queue = &queue_, .layers_per_completion = 1};
             transfers_[block] = kvmem::Transfer::start(remote_, cache_, options,
-                {.pairs = {&pair, 1}, .user_data = block, .notification = "arrived", .timeout = patience});
+                {.pairs = {&pair, 1}, .run_timeout = patience, .user_data = block, .notification = "arrived"});
         }
         ready_.clear();
     }

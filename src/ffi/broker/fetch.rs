@@ -35,8 +35,6 @@ pub struct kvmem_fetch_options {
     pub name: *const c_char,
     /// Token for that share; read during the call.
     pub token: *const kvmem_token,
-    /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
-    pub timeout_ns: u64,
     /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     pub flags: u64,
     /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
@@ -64,19 +62,17 @@ options!(kvmem_fetch_options);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,
+    timeout_ns: u64,
     share: *mut *mut kvmem_share,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_new(error, (share, "share"), |_| {
         let options = read(options)?;
         let what = wanted(&options)?;
-        let timeout = if options.timeout_ns == 0 { DEFAULT_FETCH_NS } else { options.timeout_ns };
-        let parcel = fetch(&what, deadline(timeout))?;
+        let parcel = fetch(&what, deadline(timeout_ns))?;
         Ok(Arc::new(Share::from_parcel(parcel)?))
     })
 }
-
-const DEFAULT_FETCH_NS: u64 = 10_000_000_000;
 
 /// # Safety
 /// The strings must be NULL or NUL-terminated, and the token NULL or readable.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrays that a handle returns: structs of C, and what their pointers point to.
 
-use crate::ffi::common::handle::{Opaque, peek};
-
 /// Structs of C with pointers to their owners, which never change.
 pub struct Array<T, O> {
     items: Vec<T>,
@@ -24,23 +22,5 @@ impl<T, O> Array<T, O> {
     pub fn raw(&self) -> (*const T, usize) {
         let pointer = if self.items.is_empty() { std::ptr::null() } else { self.items.as_ptr() };
         (pointer, self.items.len())
-    }
-}
-
-/// Returns the first item of a handle, and writes the number of items. NULL and 0 for an invalid handle.
-///
-/// # Safety
-/// `handle` must be NULL or a handle of ours, `count` NULL or writable.
-pub unsafe fn first<H: Opaque<Value = Array<T, O>>, T: 'static, O: 'static>(
-    handle: *const H,
-    count: *mut usize,
-) -> *const T {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (items, number) = peek(handle).map_or((std::ptr::null(), 0), Array::raw);
-        if let Some(count) = count.as_mut() {
-            *count = number;
-        }
-        items
     }
 }

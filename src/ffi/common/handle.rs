@@ -12,11 +12,12 @@ use crate::ffi::common::scope::Scope;
 /// The first fields of every handle. They are read before the type of the handle is known.
 #[repr(C)]
 struct Header {
+    /// Pointer and count of a list, which callers read; 0 in other handles. An allocator keeps its own data in the first words
+    /// of free memory. So the kind, which is stored after these words, usually survives the handle, and a destroyed handle is
+    /// recognized until its memory is used again.
+    list: [usize; 2],
     generation: u64,
     poisoned: AtomicBool,
-    /// An allocator keeps its own data in the first words of free memory. The kind is stored after these words, so that it
-    /// usually survives the handle, and a destroyed handle is recognized until its memory is used again.
-    _unused: [u64; 2],
     kind: Kind,
 }
 
@@ -29,9 +30,9 @@ pub struct Handle<T> {
 
 impl<T> Handle<T> {
     /// A handle of this process.
-    pub fn new(value: T, kind: Kind) -> Self {
+    fn new(value: T, kind: Kind, list: [usize; 2]) -> Self {
         let (generation, poisoned) = (process::generation(), AtomicBool::new(false));
-        Self { header: Header { generation, poisoned, _unused: [0; 2], kind }, value }
+        Self { header: Header { list, generation, poisoned, kind }, value }
     }
 
     /// The core object.
@@ -46,10 +47,11 @@ impl<T> Handle<T> {
     }
 }
 
-/// An opaque C type.
+/// A C type that the caller has a pointer to, which points to a [`Handle`]. The type itself is opaque, or the `list` of the
+/// header.
 ///
 /// # Safety
-/// It must start with its handle, and must be made by [`opaque!`].
+/// It must be made by [`opaque!`] or [`item_list!`].
 pub unsafe trait Opaque: Sized + 'static {
     /// The core object.
     type Value;
@@ -57,10 +59,10 @@ pub unsafe trait Opaque: Sized + 'static {
     const NAME: &'static str;
     /// Distinguishes its handles from those of other types.
     const KIND: Kind;
-    /// The handle that it starts with.
-    fn handle(&self) -> &Handle<Self::Value>;
-    /// Creates it from a handle.
-    fn wrap(handle: Handle<Self::Value>) -> Self;
+    /// Address and number of the items of a list.
+    fn list(_: &Self::Value) -> [usize; 2] {
+        [0; 2]
+    }
 }
 
 /// Makes a struct with one field `handle` opaque. Its name must be one of
@@ -68,21 +70,34 @@ pub unsafe trait Opaque: Sized + 'static {
 macro_rules! opaque {
     ($type:ident, $value:ty, $name:literal) => {
         const _: () = assert!(std::mem::offset_of!($type, handle) == 0);
-        // SAFETY: it starts with its handle.
+        // SAFETY: made by this macro.
         unsafe impl $crate::ffi::common::handle::Opaque for $type {
             type Value = $value;
             const NAME: &'static str = $name;
             const KIND: $crate::ffi::common::kind::Kind = $crate::ffi::common::kind::Kind::named($name);
-            fn handle(&self) -> &$crate::ffi::common::handle::Handle<$value> {
-                &self.handle
-            }
-            fn wrap(handle: $crate::ffi::common::handle::Handle<$value>) -> Self {
-                Self { handle }
-            }
         }
     };
 }
 pub(in crate::ffi) use opaque;
+
+/// Makes a struct with the fields `items` and `count` the list of an [`Array`](crate::ffi::common::Array).
+macro_rules! item_list {
+    ($type:ident, $value:ty, $name:literal) => {
+        const _: () = assert!(std::mem::offset_of!($type, items) == 0);
+        const _: () = assert!(std::mem::offset_of!($type, count) == size_of::<usize>());
+        // SAFETY: made by this macro.
+        unsafe impl $crate::ffi::common::handle::Opaque for $type {
+            type Value = $value;
+            const NAME: &'static str = $name;
+            const KIND: $crate::ffi::common::kind::Kind = $crate::ffi::common::kind::Kind::named($name);
+            fn list(value: &$value) -> [usize; 2] {
+                let (items, count) = value.raw();
+                [items.expose_provenance(), count]
+            }
+        }
+    };
+}
+pub(in crate::ffi) use item_list;
 
 /// Reads the kind of handle that a pointer points to, if it points to one.
 ///
@@ -110,7 +125,7 @@ unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Valu
         return Err(wrong_kind(T::NAME, found));
     }
     // SAFETY: only live handles of this type have this kind.
-    Ok(unsafe { &*pointer }.handle())
+    Ok(unsafe { &*pointer.cast() })
 }
 
 /// Returns the core object of a handle. Fails if the handle has another type, is destroyed, was created by another process,
@@ -140,7 +155,7 @@ pub unsafe fn usable<'a, T: Opaque>(pointer: *const T) -> Option<&'a Handle<T::V
         return None;
     }
     // SAFETY: only live handles of this type have this kind.
-    let handle = unsafe { &*pointer }.handle();
+    let handle: &Handle<T::Value> = unsafe { &*pointer.cast() };
     let header = &handle.header;
     let is_usable = header.generation == process::generation() && !header.poisoned.load(Ordering::Relaxed);
     is_usable.then_some(handle)
@@ -238,7 +253,8 @@ impl<T: Opaque> Out<T> {
 
 /// Creates a handle, which the caller owns.
 pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
-    let handle = Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))));
+    let list = T::list(&value);
+    let handle: *mut T = Box::into_raw(Box::new(Handle::new(value, T::KIND, list))).cast();
     log!(Trace, "{} handle {handle:p} created", T::NAME);
     handle
 }
@@ -265,7 +281,7 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
                 let kind = &raw mut (*pointer.cast::<Header>()).kind;
                 // Volatile, because the compiler may drop a store to memory that is about to be freed.
                 kind.write_volatile(T::KIND.destroyed());
-                drop(Box::from_raw(pointer));
+                drop(Box::from_raw(pointer.cast::<Handle<T::Value>>()));
             }
         }
     });

@@ -3,7 +3,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod array;
+mod array;
 pub mod blob;
 mod call_log;
 pub mod error;
@@ -25,8 +25,8 @@ pub use blob::kvmem_blob;
 pub use error::kvmem_error;
 pub use fd::open_fd;
 pub use guard::{call, call_new, call_on, call_out, call_unless};
-pub(super) use handle::opaque;
 pub use handle::{Handle, Out, UserData, borrow, borrow_nullable, destroy, peek};
+pub(super) use handle::{item_list, opaque};
 pub(super) use options::options;
 pub use options::{check_flags, check_reserved, ensure_given, not_one_of, read, read_nullable};
 pub use pointer::{check_items, items, null, out};

@@ -44,9 +44,6 @@ pub struct kvmem_layout_options {
     pub source: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
-    /// require; NULL for none.
-    pub agent: *mut kvmem_agent,
     /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     pub regions: *const *mut kvmem_region,
@@ -67,6 +64,9 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
     /// the layout, which is checked when the file is opened again; see docs/files.md.
     pub disk: *const kvmem_disk_options,
+    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
+    /// require; NULL for none.
+    pub agent: *mut kvmem_agent,
     /// Must be 0.
     pub flags: u64,
 }

@@ -30,18 +30,18 @@ pub struct kvmem_layout_config {
     pub inner_dim: u64,
     /// Bytes per element: 1, 2, 4 or 8.
     pub dtype_width: u64,
-    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
-    /// given one must be a multiple of it.
-    pub alignment: u64,
-    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order in which C does
-    /// not follow H, and a head stride, require it.
-    pub num_heads: u64,
     /// KVMEM_ORDER_*, or any other order of axes from the outermost to the innermost, such as "L/BHNOC". B
     /// block, L layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs
     /// at most once, and one that is missing must have one index. Axes before '/' have separate regions, and
     /// the last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
     /// elements of a token, and num_heads must be 0 or 1.
     pub order: *const c_char,
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order in which C does
+    /// not follow H, and a head stride, require it.
+    pub num_heads: u64,
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
+    /// given one must be a multiple of it.
+    pub alignment: u64,
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
     /// indices, rounded up to the alignment. A larger one describes padded blocks.
     pub block_stride: u64,

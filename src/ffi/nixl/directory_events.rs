@@ -5,13 +5,7 @@ use std::ffi::{CString, c_char};
 
 use crate::directory::board::{Change, Event};
 use crate::ffi::common::status::{KVMEM_STATUS_CORRUPT, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, kvmem_status};
-use crate::ffi::common::{Array, Handle, array, destroy, opaque};
-
-/// Events that were taken from a directory.
-pub struct kvmem_directory_events {
-    handle: Handle<Events>,
-}
-opaque!(kvmem_directory_events, Events, "directory events");
+use crate::ffi::common::{Array, destroy, item_list};
 
 /// Events, each with its agent's name and its message.
 pub type Events = Array<kvmem_directory_event, (Event, CString, CString)>;
@@ -66,6 +60,16 @@ pub struct kvmem_directory_event {
     pub message: *const c_char,
 }
 
+/// Events that were taken from a directory. The caller destroys them.
+#[repr(C)]
+pub struct kvmem_directory_events {
+    /// Events; those of one agent are in order; NULL if there are none.
+    pub items: *const kvmem_directory_event,
+    /// Their number.
+    pub count: usize,
+}
+item_list!(kvmem_directory_events, Events, "directory events");
+
 /// Events as an array for C.
 pub(in crate::ffi) fn value(events: Vec<Event>) -> Events {
     let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
@@ -118,18 +122,6 @@ fn status(change: &Change) -> kvmem_status {
         Change::Interrupted(error) | Change::Full(error) => error.status() as kvmem_status,
         _ => KVMEM_STATUS_OK,
     }
-}
-
-/// Returns the events. Those of one agent are in order. They are valid as long as the list.
-///
-/// @param events events; NULL returns NULL
-/// @param count receives the number of events; may be NULL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_directory_events_items(
-    events: *const kvmem_directory_events,
-    count: *mut usize,
-) -> *const kvmem_directory_event {
-    array::first(events, count)
 }
 
 /// Destroys events.

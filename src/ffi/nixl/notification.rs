@@ -6,19 +6,13 @@ use std::ffi::{CString, c_char, c_void};
 use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{
-    Array, Handle, array, borrow, borrow_nullable, call, call_new, destroy, kvmem_error, kvmem_status,
-    opaque, text, timeout,
+    Array, borrow, borrow_nullable, call, call_new, destroy, item_list, kvmem_error, kvmem_status, text,
+    timeout,
 };
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::nixl::{Command, Notification};
 use crate::transfer::{EntryKind, QueueEntry};
-
-/// Messages that were taken from an agent.
-pub struct kvmem_notifications {
-    handle: Handle<Messages>,
-}
-opaque!(kvmem_notifications, Messages, "notifications");
 
 /// Messages, each with its sender's name and its bytes.
 pub type Messages = Array<kvmem_notification, (CString, Vec<u8>)>;
@@ -34,6 +28,16 @@ pub struct kvmem_notification {
     /// Number of bytes.
     pub size: usize,
 }
+
+/// Messages that were taken from an agent. The caller destroys them.
+#[repr(C)]
+pub struct kvmem_notifications {
+    /// Messages, in the order in which they have arrived; NULL if there are none.
+    pub items: *const kvmem_notification,
+    /// Their number.
+    pub count: usize,
+}
+item_list!(kvmem_notifications, Messages, "notifications");
 
 /// Sends a message to a peer.
 ///
@@ -127,18 +131,6 @@ pub unsafe extern "C" fn kvmem_agent_report_notifications(
             Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
         }))
     })
-}
-
-/// Returns the messages, in the order in which they have arrived. They are valid as long as the list.
-///
-/// @param notifications messages; NULL returns NULL
-/// @param count receives the number of messages; may be NULL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_notifications_items(
-    notifications: *const kvmem_notifications,
-    count: *mut usize,
-) -> *const kvmem_notification {
-    array::first(notifications, count)
 }
 
 /// Destroys messages.

@@ -3,12 +3,9 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
-use std::time::Instant;
 
 use crate::base::{Result, ensure, lists};
-use crate::ffi::common::{
-    Scope, borrow_nullable, check_flags, deadline, items, options, read_nullable, text, timeout,
-};
+use crate::ffi::common::{Scope, borrow_nullable, check_flags, items, options, read_nullable, text, timeout};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
 use crate::nixl::service_mail::ensure_sendable;
@@ -34,19 +31,6 @@ pub struct kvmem_nixl_options {
     pub struct_size: usize,
     /// KVMEM_NIXL_* flags.
     pub flags: u64,
-    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
-    pub notification: *const c_void,
-    /// Number of those bytes.
-    pub notification_size: usize,
-    /// Receives a completion for each run of a request; may be NULL.
-    pub queue: *mut kvmem_queue,
-    /// user_data of the completions.
-    pub user_data: u64,
-    /// Nanoseconds that a run of a request may take, or that the call waits; 0 or KVMEM_TIMEOUT_FOREVER for
-    /// no limit. A run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not
-    /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
-    /// posted by the thread of the agent, which has to wake up first.
-    pub timeout_ns: u64,
     /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
     /// of the agent.
     pub backends: *const *const c_char,
@@ -56,6 +40,19 @@ pub struct kvmem_nixl_options {
     pub custom_parameter: *const c_void,
     /// Number of those bytes.
     pub custom_parameter_size: usize,
+    /// Receives a completion for each run of a request; may be NULL.
+    pub queue: *mut kvmem_queue,
+    /// user_data of the completions.
+    pub user_data: u64,
+    /// Nanoseconds that a run of a request may take; 0 or KVMEM_TIMEOUT_FOREVER for no limit. A
+    /// run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not return, and
+    /// NIXL may use its memory until the request can be posted again. Runs with a limit are posted by the
+    /// thread of the agent, which has to wake up first.
+    pub run_timeout_ns: u64,
+    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
+    pub notification: *const c_void,
+    /// Number of those bytes.
+    pub notification_size: usize,
 }
 options!(kvmem_nixl_options);
 
@@ -64,23 +61,6 @@ options!(kvmem_nixl_options);
 /// # Safety
 /// Every pointer, also in the options, must be NULL or valid.
 pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) -> Result<CallOptions> {
-    let (given, deadline) = timed_options(options)?;
-    ensure!(
-        deadline.is_none(),
-        InvalidArgument,
-        "timeout_ns of kvmem_nixl_options is set, and only requests, kvmem_agent_query and kvmem_agent_connect use it; set \
-         it to 0"
-    );
-    Ok(given)
-}
-
-/// The same for a function that waits until a deadline.
-///
-/// # Safety
-/// As for [`call_options`].
-pub(in crate::ffi) unsafe fn timed_options(
-    options: *const kvmem_nixl_options,
-) -> Result<(CallOptions, Option<Instant>)> {
     let Some(options) = (read_nullable(options))? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, FLAGS)?;
     for (field, is_set) in [
@@ -89,6 +69,7 @@ pub(in crate::ffi) unsafe fn timed_options(
         ("flags", options.flags != 0),
         ("queue", !options.queue.is_null()),
         ("user_data", options.user_data != 0),
+        ("run_timeout_ns", options.run_timeout_ns != 0),
     ] {
         ensure!(
             !is_set,
@@ -96,8 +77,7 @@ pub(in crate::ffi) unsafe fn timed_options(
             "{field} of kvmem_nixl_options is set, and only requests use it; set it to 0"
         );
     }
-    let given = converted(&options)?;
-    Ok((given, if options.timeout_ns == 0 { None } else { deadline(options.timeout_ns) }))
+    converted(&options)
 }
 
 /// Reads the options of a request.
@@ -119,7 +99,7 @@ pub(in crate::ffi) unsafe fn request_options(
         "KVMEM_NIXL_REPORT_RELEASE is set, and queue is NULL; set the queue that gets the completions"
     );
     let reports = Reports { queue, release, ..Reports::default() };
-    let limit = timeout(options.timeout_ns).filter(|limit| !limit.is_zero());
+    let limit = timeout(options.run_timeout_ns).filter(|limit| !limit.is_zero());
     Ok((given, RunOptions { reports, user_data: options.user_data, limit }))
 }
 

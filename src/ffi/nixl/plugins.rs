@@ -6,17 +6,11 @@ use std::ffi::{CString, c_char};
 
 use crate::ffi::agent::{kvmem_agent, memory_type};
 use crate::ffi::common::{
-    Array, Handle, array, borrow, call, call_new, destroy, kvmem_error, kvmem_status, opaque, text,
+    Array, borrow, call, call_new, deadline, destroy, item_list, kvmem_error, kvmem_status, text,
 };
 use crate::ffi::nixl::agent::kvmem_parameter;
-use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::nixl::{Command, PluginInfo};
-
-/// A list of plugins or backends.
-pub struct kvmem_plugins {
-    handle: Handle<Plugins>,
-}
-opaque!(kvmem_plugins, Plugins, "plugins");
 
 /// Plugins, each with its texts.
 pub type Plugins = Array<kvmem_plugin, Entry>;
@@ -47,6 +41,16 @@ pub struct kvmem_plugin {
     pub reserved: u32,
 }
 
+/// A list of plugins or backends. The caller destroys it.
+#[repr(C)]
+pub struct kvmem_plugins {
+    /// Plugins or backends, sorted by name; NULL if there are none.
+    pub items: *const kvmem_plugin,
+    /// Their number.
+    pub count: usize,
+}
+item_list!(kvmem_plugins, Plugins, "plugins");
+
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
 ///
@@ -76,18 +80,6 @@ pub unsafe extern "C" fn kvmem_agent_get_backends(
     })
 }
 
-/// Returns the plugins or backends of a list. They are valid as long as the list.
-///
-/// @param plugins a list; NULL returns NULL
-/// @param count receives their number; may be NULL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_plugins_items(
-    plugins: *const kvmem_plugins,
-    count: *mut usize,
-) -> *const kvmem_plugin {
-    array::first(plugins, count)
-}
-
 /// Destroys a list of plugins or backends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
@@ -97,7 +89,7 @@ pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
 /// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
 ///
-/// @param options backends, custom_parameter, timeout_ns; NULL for all backends
+/// @param options backends, custom_parameter; NULL for all backends
 /// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
@@ -106,13 +98,14 @@ pub unsafe extern "C" fn kvmem_agent_connect(
     agent: *mut kvmem_agent,
     remote: *const c_char,
     options: *const kvmem_nixl_options,
+    timeout_ns: u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let remote = text::required(remote, "remote")?.to_string();
-        let (options, deadline) = timed_options(options)?;
-        let deadline = deadline.or_else(|| agent.call_deadline());
+        let options = call_options(options)?;
+        let deadline = deadline(timeout_ns).or_else(|| agent.call_deadline());
         agent.call_until(deadline, |reply| Command::Connect(remote, options, reply))
     })
 }

@@ -4,20 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::ffi::agent::kvmem_agent;
-use crate::ffi::common::{
-    Array, Handle, array, borrow, call_new, destroy, kvmem_error, kvmem_status, opaque,
-};
+use crate::ffi::common::{Array, borrow, call_new, deadline, destroy, item_list, kvmem_error, kvmem_status};
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
-use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::ffi::nixl::plugins::{Parameters, parameters};
 use crate::nixl::Command;
-
-/// Results of a backend.
-pub struct kvmem_query {
-    handle: Handle<Results>,
-}
-opaque!(kvmem_query, Results, "query");
 
 /// Results, each with its properties.
 pub type Results = Array<kvmem_query_result, Option<Parameters>>;
@@ -36,12 +28,22 @@ pub struct kvmem_query_result {
     pub reserved: u32,
 }
 
+/// Results of a backend. The caller destroys them.
+#[repr(C)]
+pub struct kvmem_query {
+    /// One per descriptor, in their order; NULL if there are none.
+    pub items: *const kvmem_query_result,
+    /// Their number.
+    pub count: usize,
+}
+item_list!(kvmem_query, Results, "query");
+
 /// Queries a backend for the existence and the properties of files, objects or memory.
 ///
 /// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
 ///        the key of each object
 /// @param count number of descriptors, at least 1
-/// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
+/// @param options backends: one; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
 ///           count is 0, or a file has no metadata
@@ -54,29 +56,18 @@ pub unsafe extern "C" fn kvmem_agent_query(
     descriptors: *const kvmem_nixl_descriptor,
     count: usize,
     options: *const kvmem_nixl_options,
+    timeout_ns: u64,
     query: *mut *mut kvmem_query,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_new(error, (query, "query"), |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let list = list(scope, descriptors, count, "descriptors")?;
-        let (options, deadline) = timed_options(options)?;
-        let deadline = deadline.or_else(|| agent.call_deadline());
+        let options = call_options(options)?;
+        let deadline = deadline(timeout_ns).or_else(|| agent.call_deadline());
         let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;
         Ok(value(results))
     })
-}
-
-/// Returns the results, one per descriptor, in their order. They are valid as long as the query.
-///
-/// @param query results; NULL returns NULL
-/// @param count receives the number of results; may be NULL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_query_items(
-    query: *const kvmem_query,
-    count: *mut usize,
-) -> *const kvmem_query_result {
-    array::first(query, count)
 }
 
 /// Destroys results.

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn kvmem_request_post(
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
-///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than run_timeout_ns
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
 #[unsafe(no_mangle)]
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn kvmem_request_poll(
 ///
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
-///           timeout_ns of its options; kvmem_request_poll distinguishes them
+///           run_timeout_ns; kvmem_request_poll distinguishes them
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed

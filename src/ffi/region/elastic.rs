@@ -20,8 +20,6 @@ pub struct kvmem_elastic_options {
     pub struct_size: usize,
     /// Maximum size in bytes, rounded up to whole extents.
     pub size: u64,
-    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
-    pub flags: u64,
     /// GPU.
     pub device: i32,
     /// Must be 0.
@@ -29,6 +27,8 @@ pub struct kvmem_elastic_options {
     /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
     /// duration of growth.
     pub extent_size: u64,
+    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
+    pub flags: u64,
 }
 options!(kvmem_elastic_options);
 

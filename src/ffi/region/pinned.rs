@@ -31,15 +31,15 @@ pub struct kvmem_pinned_options {
     pub struct_size: usize,
     /// Bytes, at least 1.
     pub size: u64,
-    /// KVMEM_PINNED_* flags.
-    pub flags: u64,
     /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
     /// GPU while it has free pages.
     pub device: i32,
-    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
-    pub numa_node: u32,
     /// Threads that touch the pages; 0 for one per core, at most 8.
     pub threads: u32,
+    /// KVMEM_PINNED_* flags.
+    pub flags: u64,
+    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
+    pub numa_node: u32,
     /// Must be 0.
     pub reserved: u32,
     /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two

@@ -27,7 +27,7 @@ pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
 /// kvmem_transfer_explain reports by how much.
 pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run that ends before its memory is released, as
-/// at its `timeout_ns`. Requires a queue.
+/// at its `run_timeout_ns`. Requires a queue.
 pub const KVMEM_TRANSFER_REPORT_RELEASE: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
@@ -44,6 +44,11 @@ pub struct kvmem_transfer_options {
     pub struct_size: usize,
     /// KVMEM_TRANSFER_* flags.
     pub flags: u64,
+    /// Queue that receives a completion per run; NULL for none.
+    pub queue: *mut kvmem_queue,
+    /// n: the queue also gets a KVMEM_COMPLETION_LAYERS_MOVED whenever n more layers have moved, and when all
+    /// have. 0 for none. Requires a queue and KVMEM_TRANSFER_BY_LAYER. Runs of graphs report none.
+    pub layers_per_completion: u64,
     /// First layer in the source.
     pub source_layer: u64,
     /// First layer in the destination.
@@ -73,15 +78,15 @@ pub struct kvmem_transfer_options {
     pub parts: *const *const c_char,
     /// Number of names; 0 for all parts.
     pub num_parts: usize,
-    /// Queue that receives a completion per run; NULL for none.
-    pub queue: *mut kvmem_queue,
-    /// n: the queue also gets a KVMEM_COMPLETION_LAYERS_MOVED whenever n more layers have moved, and when all
-    /// have. 0 for none. Requires a queue and KVMEM_TRANSFER_BY_LAYER. Runs of graphs report none.
-    pub layers_per_completion: u64,
+    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
+    /// throughput.
+    pub method: u32,
     /// KVMEM_COMPUTE_* value.
     pub compute: u32,
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
     pub max_ctas: u32,
+    /// Must be 0.
+    pub reserved: u32,
     /// Bytes of all staging memory that the method uses; 0 for the default. Transfers that
     /// use the same staging memory share it.
     /// On a GPU, for all its transfers in one direction: 128 MiB, or 64 MiB with KVMEM_COMPUTE_IDLE. It is as
@@ -94,11 +99,6 @@ pub struct kvmem_transfer_options {
     /// this size in all.
     /// For objects: registered memory in eight slots, each of which holds an object; as large as eight.
     pub staging_size: u64,
-    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
-    /// throughput.
-    pub method: u32,
-    /// Must be 0.
-    pub reserved: u32,
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with

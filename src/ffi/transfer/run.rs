@@ -96,7 +96,7 @@ unsafe fn created(
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
-///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `run_timeout_ns`, or a transfer with a peer
 ///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
 ///           KVMEM_STATUS_BUSY
 ///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
@@ -126,9 +126,9 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
 ///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
 ///
 /// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
-/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a transfer without `timeout_ns`, it also makes the NIXL calls of
-/// a transfer over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of
-/// the agent makes them, and the wait ends in time.
+/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a run without `run_timeout_ns`, it also makes the NIXL calls of a
+/// run over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of the
+/// agent makes them, and the wait ends in time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait(
     transfer: *const kvmem_transfer,

@@ -80,14 +80,16 @@ pub struct kvmem_submit_options {
     pub destination_table: *const kvmem_block_table,
     /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     pub num_tokens: u64,
+    /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
+    /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
+    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
+    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
+    /// when that is over. The time includes work on a stream that
+    /// the run waits for, and verification. Not supported in a graph.
+    pub run_timeout_ns: u64,
     /// Returned in the completion.
     pub user_data: u64,
-    /// Message to the remote agent. NULL with size 0 for none; not NULL with size 0 for an empty one.
-    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
-    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
-    pub notification: *const c_void,
-    /// Bytes of the notification.
-    pub notification_size: usize,
     /// KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
     pub flags: u64,
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
@@ -97,14 +99,12 @@ pub struct kvmem_submit_options {
     /// of a remote destination are read back for that. Not supported in a graph, and together with a range of
     /// heads, block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY.
     pub checksums: *const u32,
-    /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
-    /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
-    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
-    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
-    /// when that is over. The time includes work on a stream that
-    /// the run waits for, and verification. Not supported in a graph.
-    pub timeout_ns: u64,
+    /// Message to the remote agent. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
+    pub notification: *const c_void,
+    /// Bytes of the notification.
+    pub notification_size: usize,
 }
 options!(kvmem_submit_options);
 
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn kvmem_transfer_prepare(
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
-///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
-///           blocks. BUSY has precedence over other statuses
+///           one of another transfer or request has ended, as at its run_timeout_ns, and may still write to
+///           these blocks. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; an elastic block
 ///           has no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -219,7 +219,7 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
             checksums,
             verifies: options.flags & KVMEM_SUBMIT_VERIFY != 0,
             returns_checksums: options.flags & KVMEM_SUBMIT_CHECKSUM != 0,
-            timeout: timeout(options.timeout_ns).filter(|limit| *limit > Duration::ZERO),
+            timeout: timeout(options.run_timeout_ns).filter(|limit| *limit > Duration::ZERO),
         })
     }
 }

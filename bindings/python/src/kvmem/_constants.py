@@ -289,7 +289,7 @@ class TransferFlags(enum.IntFlag):
     by how much."""
     REPORT_RELEASE = 8
     """The queue gets a CompletionKind.MEMORY_RELEASED for each run that ends before its memory is released, as at its
-    `timeout_ns`. Requires a queue."""
+    `run_timeout_ns`. Requires a queue."""
 
 
 class CompletionKind(_Open):

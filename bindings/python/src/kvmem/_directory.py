@@ -203,7 +203,7 @@ class Directory(Handle):
     def take_events(self, timeout: float | None = 0) -> list[Event]:
         """Removes all events. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""
         return take(
-            self._handle, lib.kvmem_directory_take_events, "directory_events", lib.kvmem_directory_events_items, timeout,
+            self._handle, lib.kvmem_directory_take_events, "directory_events", timeout,
             lambda c: Event(
                 text(c.agent), c.incarnation, c.version, k.DirectoryChange(c.kind), k.Status(c.status), text(c.message)
             ),

@@ -201,7 +201,12 @@ def blob(function: Any, *arguments: Any) -> Any:
         del arguments
 
 
-def take(handle: Any, function: Any, kind: str, items: Any, timeout: float | None, made: Callable[[Any], T]) -> list[T]:
+def items_of(listed: Any) -> Any:
+    """The items of a list that the library has returned."""
+    return listed.items[0 : listed.count] if listed.count else []
+
+
+def take(handle: Any, function: Any, kind: str, timeout: float | None, made: Callable[[Any], T]) -> list[T]:
     """Takes a list that arrives, such as messages. Waits up to `timeout` seconds for it; none is an empty list."""
     found: list[T] = []
 
@@ -214,9 +219,7 @@ def take(handle: Any, function: Any, kind: str, items: Any, timeout: float | Non
                 return False
             raise failure
         try:
-            count = ffi.new("size_t *")
-            first = items(out[0], count)
-            found.extend(made(c) for c in first[0 : count[0]])
+            found.extend(made(c) for c in items_of(out[0]))
         finally:
             getattr(lib, f"kvmem_{kind}_destroy")(out[0])
         return True

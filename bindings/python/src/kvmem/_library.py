@@ -18,7 +18,7 @@ def _open() -> tuple[Any, str]:
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise ImportError("kvmem: this free-threaded Python runs without the GIL, which kvmem needs: start it with PYTHON_GIL=1")
     named = os.environ.get("KVMEM_LIBRARY")
-    path = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", f"libkvmem.so.{_versions.SONAME_VERSION}")
+    path = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", f"libkvmem.so.{_versions.ABI_VERSION}")
     try:
         library = ffi.dlopen(path)
     except OSError as error:

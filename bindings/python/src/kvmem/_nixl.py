@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, blob, c_string, create, read, take
+from kvmem._handle import Handle, Options, blob, c_string, create, items_of, read, take
 from kvmem._layout import Layout
 from kvmem._library import blob_bytes, blob_text, ffi, lib, text
 from kvmem._queue import Queue
@@ -159,9 +159,7 @@ class Agent(Handle):
         """The backends of the agent by name, with their parameters."""
         listed = create(lib.kvmem_agent_get_backends, "plugins", self._handle)
         try:
-            count = ffi.new("size_t *")
-            first = lib.kvmem_plugins_items(listed, count)
-            return {text(first[index].name): parameters_of(first[index]) for index in range(count[0])}
+            return {text(c.name): parameters_of(c) for c in items_of(listed)}
         finally:
             lib.kvmem_plugins_destroy(listed)
 
@@ -209,7 +207,7 @@ class Agent(Handle):
     def take_notifications(self, timeout: float | None = 0) -> list[Notification]:
         """Removes the messages that have arrived. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""
         return take(
-            self._handle, lib.kvmem_agent_take_notifications, "notifications", lib.kvmem_notifications_items, timeout,
+            self._handle, lib.kvmem_agent_take_notifications, "notifications", timeout,
             lambda c: Notification(text(c.agent), bytes(ffi.buffer(c.data, c.size)) if c.size else b""),
         )  # fmt: skip
 

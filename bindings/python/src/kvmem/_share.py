@@ -83,12 +83,11 @@ class Share(Handle):
             "fetch_options",
             path=path,
             name=name,
-            timeout_ns=nanoseconds(timeout),
             broker_user=broker_user,
             flags=flags,
             token=None if token is None else _token(token),
         )
-        return cls._owning(create(lib.kvmem_share_fetch, "share", options.c))
+        return cls._owning(create(lib.kvmem_share_fetch, "share", options.c, nanoseconds(timeout)))
 
     @classmethod
     def of_message(cls, data: bytes, fds: Sequence[int] = ()) -> Share:

@@ -131,7 +131,7 @@ class Transfer(Handle):
         flags: k.SubmitFlags = _NO_FLAGS,
         checksums: Any = None,
         notification: bytes | None = None,
-        timeout: float | None = None,
+        run_timeout: float | None = None,
         user_data: Any = None,
         stream: int | None = None,
     ) -> Transfer:
@@ -144,12 +144,12 @@ class Transfer(Handle):
                       `checksums` return what the run has found
         checksums     expected CRC32C of each block; the run ends with Corrupt if one differs
         notification  sent to the remote agent after the last byte
-        timeout       seconds that the run may take
+        run_timeout   seconds that the run may take
         user_data     any object, for the completion; `Queue.dispatch` calls it if it is callable
         stream        a CUDA stream, as an integer: the run is ordered with its other work, and may be captured
 
         Without blocks, those that were prepared or submitted last are moved again."""
-        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, timeout)
+        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, run_timeout)
         queue = self._queue
         token = 0
         if queue is not None:
@@ -181,10 +181,10 @@ class Transfer(Handle):
         flags: k.SubmitFlags = _NO_FLAGS,
         checksums: Any = None,
         notification: bytes | None = None,
-        timeout: float | None = None,
+        run_timeout: float | None = None,
     ) -> Transfer:
         """Prepares the blocks of the next run, which `submit()` starts. Moves nothing."""
-        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, timeout)
+        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, run_timeout)
         if options is None:
             raise _errors.InvalidArgument("there are neither pairs nor tables")
         _errors.call(lib.kvmem_transfer_prepare, self._handle, options.c)
@@ -200,12 +200,12 @@ class Transfer(Handle):
         flags: k.SubmitFlags,
         checksums: Any,
         notification: bytes | None,
-        timeout: float | None,
+        run_timeout: float | None,
     ) -> Options | None:
         """The options of a run; None if nothing is given."""
         if pairs is None and source_table is None and destination_table is None:
-            if flags or checksums is not None or notification is not None or timeout is not None or num_tokens:
-                raise _errors.InvalidArgument("flags, checksums, notification and timeout belong to blocks: pass pairs or tables, too")
+            if flags or checksums is not None or notification is not None or run_timeout is not None or num_tokens:
+                raise _errors.InvalidArgument("flags, checksums, notification and run_timeout belong to blocks: pass pairs or tables, too")
             return None
         options = Options("submit_options")
         c = options.c
@@ -233,8 +233,8 @@ class Transfer(Handle):
             message = ffi.from_buffer(notification) if len(notification) else ffi.new("char[1]")
             options.kept.append(message)
             c.notification, c.notification_size = message, len(notification)
-        if timeout is not None:
-            c.timeout_ns = nanoseconds(timeout)
+        if run_timeout is not None:
+            c.run_timeout_ns = nanoseconds(run_timeout)
         return options
 
     def _last_blocks(self) -> Options:
@@ -391,14 +391,14 @@ def move(
     With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them."""
     with Transfer(source, destination, **options) as transfer:
         if progress is None:
-            transfer.submit(pairs, timeout=timeout).wait()
+            transfer.submit(pairs, run_timeout=timeout).wait()
             return transfer.info.bytes
         listed = pairs if hasattr(pairs, "__len__") else list(_as_iterable(pairs))
         size = batch or max(len(listed) // 100, 1)
         done = 0
         for start in range(0, len(listed), size):
             part = listed[start : start + size]
-            transfer.submit(part, timeout=timeout).wait()
+            transfer.submit(part, run_timeout=timeout).wait()
             done += transfer.info.bytes
             progress(done, done * len(listed) // (start + len(part)))
         return done

@@ -10,7 +10,7 @@ from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import block_ids
 from kvmem._constants import NixlFlags, Operation
-from kvmem._handle import Handle, Options, blob, c_string, create, read
+from kvmem._handle import Handle, Options, blob, c_string, create, items_of, read
 from kvmem._layout import Layout
 from kvmem._library import blob_bytes, blob_text, ffi, lib, text
 from kvmem._nixl import Agent, parameters_of
@@ -127,7 +127,7 @@ class _Given:
 
 
 def _options(
-    backends: Sequence[str] = (), custom_parameter: bytes = b"", flags: int = 0, notification: bytes | None = None, timeout: float | None = None
+    backends: Sequence[str] = (), custom_parameter: bytes = b"", flags: int = 0, notification: bytes | None = None, run_timeout: float | None = None
 ) -> Options:
     if notification is not None:
         flags |= NixlFlags.NOTIFY
@@ -136,7 +136,7 @@ def _options(
         flags=flags,
         notification=notification or None,
         notification_size=len(notification or b""),
-        timeout_ns=0 if timeout is None else nanoseconds(timeout),
+        run_timeout_ns=0 if run_timeout is None else nanoseconds(run_timeout),
         backends=list(backends) or None,
         backend_count=len(backends),
         custom_parameter=custom_parameter or None,
@@ -190,7 +190,7 @@ class Request(Handle):
         *,
         flags: NixlFlags = NixlFlags(0),
         notification: bytes | None = None,
-        timeout: float | None = None,
+        run_timeout: float | None = None,
         queue: Queue | None = None,
         user_data: Any = None,
         backends: Sequence[str] = (),
@@ -200,12 +200,12 @@ class Request(Handle):
 
         owner         the peer that owns the remote side, or the agent itself for files and objects
         notification  sent to the peer when a run has ended
-        timeout       seconds that a run may take
+        run_timeout   seconds that a run may take
         queue         receives a completion per run, with `user_data`"""
         mine, others = _Given(local), _Given(remote)
         if mine.count != others.count:
             raise _errors.InvalidArgument(f"there are {mine.count} local descriptors and {others.count} remote ones")
-        options = _options(backends, custom_parameter, flags, notification, timeout)
+        options = _options(backends, custom_parameter, flags, notification, run_timeout)
         arguments = (agent._handle, operation, mine.c, c_string(owner), others.c, mine.count)
         self._create(lib.kvmem_request_create, arguments, options, queue, user_data)
 
@@ -220,7 +220,7 @@ class Request(Handle):
         *,
         flags: NixlFlags = NixlFlags(0),
         notification: bytes | None = None,
-        timeout: float | None = None,
+        run_timeout: float | None = None,
         queue: Queue | None = None,
         user_data: Any = None,
     ) -> Request:
@@ -230,7 +230,7 @@ class Request(Handle):
             raise _errors.InvalidArgument(f"there are {len(mine)} local indices and {len(others)} remote ones")
         made = cls.__new__(cls)
         arguments = (operation, local._handle, mine, remote._handle, others, len(mine))
-        made._create(lib.kvmem_request_make, arguments, _options(flags=flags, notification=notification, timeout=timeout), queue, user_data)
+        made._create(lib.kvmem_request_make, arguments, _options(flags=flags, notification=notification, run_timeout=run_timeout), queue, user_data)
         return made
 
     def _create(self, function: Any, arguments: tuple[Any, ...], options: Options, queue: Queue | None, user_data: Any) -> None:
@@ -291,12 +291,10 @@ class Request(Handle):
 
 def query(agent: Agent, listed: Sequence[Descriptor], *, backend: str | None = None, timeout: float | None = None) -> list[dict[str, str] | None]:
     """Asks a backend about files or objects. An item is None if there is none, and otherwise what the backend says of it."""
-    given, options = _Given(listed), _options([backend] if backend else (), timeout=timeout)
-    found = create(lib.kvmem_agent_query, "query", agent._handle, given.c, given.count, options.c)
+    given, options = _Given(listed), _options([backend] if backend else ())
+    found = create(lib.kvmem_agent_query, "query", agent._handle, given.c, given.count, options.c, nanoseconds(timeout))
     try:
-        count = ffi.new("size_t *")
-        first = lib.kvmem_query_items(found, count)
-        return [parameters_of(first[index]) if first[index].exists else None for index in range(count[0])]
+        return [parameters_of(c) if c.exists else None for c in items_of(found)]
     finally:
         lib.kvmem_query_destroy(found)
 
@@ -305,11 +303,9 @@ def plugins(agent: Agent) -> list[Plugin]:
     """The plugins that NIXL finds, also those that do not load."""
     listed = create(lib.kvmem_agent_get_plugins, "plugins", agent._handle)
     try:
-        count = ffi.new("size_t *")
-        first = lib.kvmem_plugins_items(listed, count)
         return [
             Plugin(text(c.name), text(c.failure), parameters_of(c), [each for each in k.MemoryType if c.memory_types >> each & 1])
-            for c in (first[index] for index in range(count[0]))
+            for c in items_of(listed)
         ]
     finally:
         lib.kvmem_plugins_destroy(listed)
@@ -326,7 +322,7 @@ def telemetry(agent: Agent) -> AgentTelemetry:
 
 def connect(agent: Agent, peer: str, *, backends: Sequence[str] = (), timeout: float | None = None) -> None:
     """Connects to a peer before the first request."""
-    _errors.call(lib.kvmem_agent_connect, agent._handle, c_string(peer), _options(backends, timeout=timeout).c)
+    _errors.call(lib.kvmem_agent_connect, agent._handle, c_string(peer), _options(backends).c, nanoseconds(timeout))
 
 
 def partial_metadata(agent: Agent, listed: Sequence[Descriptor], *, backends: Sequence[str] = ()) -> bytes:

@@ -48,15 +48,15 @@ test "raw descriptors of NIXL" {
     const metadata = try far.metadata(null);
     defer metadata.deinit();
     (try near.loadPeer(metadata.bytes(), null)).deinit();
-    try near.connect("far", .{}, null);
-    try expectError(error.NotFound, near.connect("far", .{ .backends = &.{"POSIX"} }, null));
+    try near.connect("far", .{}, patience, null);
+    try expectError(error.NotFound, near.connect("far", .{ .backends = &.{"POSIX"} }, patience, null));
 
     const queue = try kvmem.Queue.init(null);
     defer queue.deinit();
     try far.reportNotifications(queue, 9, null);
     const read = try kvmem.Request.init(near, .read, local, "far", &remote, .{
         .notification = "read",
-        .timeout_ns = patience,
+        .run_timeout_ns = patience,
     }, null);
     defer read.deinit();
     try expectError(error.InvalidState, read.poll(null));

@@ -67,7 +67,7 @@ test "transfers and queues" {
     const text = try transfer.explain(null);
     defer text.deinit();
     try expect(text.bytes().len > 0);
-    try transfer.submit(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3, .timeout_ns = kvmem.forever }, null);
+    try transfer.submit(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3, .run_timeout_ns = kvmem.forever }, null);
     try transfer.wait(patience, null);
     try transfer.cancel(null);
     try sameBlock(source, 7, destination, 1);
