@@ -2,7 +2,11 @@
 /* kvmem: statuses, errors, timeouts, blobs, log, versions.
  * Generated from src/ffi; do not edit.
  *
- * kvmem.h describes what all functions have in common.
+ * kvmem.h describes what all functions have in common. A caller that looks at a failure:
+ *
+ *     if (kvmem_region_create_system(&options, &region, &error) != KVMEM_STATUS_OK)
+ *         fprintf(stderr, "%s\n", kvmem_error_message(error, NULL));
+ *     kvmem_error_destroy(error);
  */
 
 #ifndef KVMEM_BASE_H

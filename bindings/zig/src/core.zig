@@ -129,14 +129,14 @@ pub fn callStatus(diagnostics: ?*Diagnostics, function: anytype, arguments: anyt
     return status;
 }
 
-var abi_message: [128:0]u8 = undefined;
+var abi_message: [128]u8 = undefined;
 
 /// Structs of another binary interface have other sizes and fields, so nothing may be called.
 fn ensureAbi(diagnostics: ?*Diagnostics) Error!void {
     const found: u32 = c.kvmem_abi_version();
     if (found == c.KVMEM_ABI_VERSION) return;
     const format = "libkvmem.so has binary interface {d}, and this program was compiled for {d}; install one of them";
-    const message = std.fmt.bufPrintZ(&abi_message, format, .{ found, @as(u32, c.KVMEM_ABI_VERSION) }) catch unreachable;
+    const message = std.fmt.bufPrintSentinel(&abi_message, format, .{ found, @as(u32, c.KVMEM_ABI_VERSION) }, 0) catch unreachable;
     return fail(diagnostics, c.KVMEM_STATUS_VERSION_MISMATCH, message);
 }
 

@@ -136,9 +136,9 @@ CASE(versions) {
 #if defined(_MSVC_LANG) ? _MSVC_LANG >= 202002L : __cplusplus >= 202002L
 // Without a warning about missing fields, and in the order of the fields.
 CASE(designated_initializers) {
-    const auto region = kvmem::Region::create_system({.flags = kvmem::SystemFlag::shareable, .size = 4096});
+    const auto region = kvmem::Region::create_system({.size = 4096, .flags = kvmem::SystemFlag::shareable});
     CHECK(region.info().flags.has(kvmem::RegionFlag::shareable));
-    const auto file = kvmem::Region::create_disk({.flags = kvmem::DiskFlag::buffered, .size = 4096});
+    const auto file = kvmem::Region::create_disk({.size = 4096, .flags = kvmem::DiskFlag::buffered});
     CHECK(file.info().tier == kvmem::Tier::disk);
 }
 #endif

@@ -40,10 +40,10 @@ test "shares and brokers" {
     const broker = try kvmem.Broker.init(.{ .path = socket }, null);
     defer broker.deinit();
     const token = try broker.publish("cache", whole, .{ .max_uses = 1 }, null);
-    const fetched = try kvmem.Share.fetch(.{ .path = socket, .name = "cache", .token = token }, null);
+    const fetched = try kvmem.Share.fetch(.{ .path = socket, .name = "cache", .token = token }, kvmem.forever, null);
     fetched.deinit();
     const fetch: kvmem.FetchOptions = .{ .path = socket, .name = "cache", .token = token };
-    try expectError(error.PermissionDenied, kvmem.Share.fetch(fetch, null));
+    try expectError(error.PermissionDenied, kvmem.Share.fetch(fetch, kvmem.forever, null));
     _ = try broker.grant("cache", .{ .flags = .{ .read_only = true } }, null);
     try expectEqual(1, (try broker.info(null)).granted);
     try broker.unpublish("cache", null);

@@ -109,6 +109,6 @@ fn shareFetch(s: *Step) Outcome!void {
         .path = s.path("path"),
         .name = s.text("name"),
         .token = token,
-    }, &s.diagnostics);
+    }, 10 * std.time.ns_per_s, &s.diagnostics);
     try s.state.add(s.name, .{ .share = share });
 }
