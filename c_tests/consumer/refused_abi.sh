@@ -25,8 +25,9 @@ headers=$(dirname "$(find "$build/prefix" -name kvmem.h)")
 grep -q "KVMEM_ABI_VERSION $other" "$headers/kvmem/base.h"
 
 refuses "have binary interface $other, and" "$CMAKE" -S "$here/find_package" -B "$build/cmake" -DCMAKE_PREFIX_PATH="$(realpath "$build/prefix")"
-"$CXX" -std=c++17 -I"$headers" "$here/consumer.cpp" -L"$library" -lkvmem -o "$build/consumer"
-refuses "has binary interface $abi, and this program was compiled for $other" env LD_LIBRARY_PATH="$library" "$build/consumer"
+printf '#include <kvmem.hpp>\nint main() {}\n' >"$build/main.cpp"
+"$CXX" -std=c++17 -I"$headers" "$build/main.cpp" -L"$library" -lkvmem -o "$build/of_cpp"
+refuses "has binary interface $abi, and this program was compiled for $other" env LD_LIBRARY_PATH="$library" "$build/of_cpp"
 
 # A library of the other interface has another name, so the loader does not take this one for it.
 echo 'unsigned kvmem_abi_version(void); int main(void) { return kvmem_abi_version() == 0; }' >"$build/main.c"
