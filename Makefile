@@ -35,7 +35,8 @@ help:
 	@echo "              the same with llama.cpp, which it builds first: a model continues in another process"
 	@echo "              (DEMO_ARGS='--tokens=2048 --model=gqa' passes options to the program)"
 	@echo "make demo-vllm"
-	@echo "              an unmodified vLLM for the CPU keeps blocks by kvmem, also after a restart; installs it once, 2.2 GiB"
+	@echo "              an unmodified vLLM for the CPU keeps blocks by kvmem, also after a restart, and hands requests over to"
+	@echo "              another one; installs it once, 2.2 GiB"
 	@echo "              (DEMO_ARGS=--small: fewer cases; make test runs them if vLLM is already installed)"
 	@echo "make demo-lmcache"
 	@echo "              an unmodified vLLM with an unmodified LMCache server, which keeps objects by kvmem; installs LMCache once"
@@ -252,7 +253,7 @@ demo-llama: llama-package
 demo-vllm: wheel
 	@python=$$(scripts/vllm-env.sh) && rm -rf build/vllm/site && \
 	    "$$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target build/vllm/site build/wheels/kvmem-*.whl && \
-	    PYTHONPATH="$(CURDIR)/build/vllm/site" examples/python/vllm/demo.py "$$python" $(DEMO_ARGS)
+	    $(WITH_NIXL) PYTHONPATH="$(CURDIR)/build/vllm/site" examples/python/vllm/demo.py "$$python" $(DEMO_ARGS)
 
 # The adapters of LMCache and SGLang with the wheel, under the classes of the releases that call them.
 SITE_OF = $(1) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --upgrade --target build/$(2)/site build/wheels/kvmem-*.whl

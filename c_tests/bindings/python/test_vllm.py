@@ -180,7 +180,7 @@ class Engine:
                     moving.run._transfer.wait(30)
                 except kvmem.Error:
                     pass  # poll reports it
-            done |= self.worker.poll()
+            done |= self.worker.poll()[1]
         self.scheduler.report(self.worker.take_report())
         for request in done:
             self.scheduler.received(request)
@@ -264,8 +264,8 @@ def test_a_load_that_takes_too_long_is_cancelled_and_its_blocks_are_reported_whe
     engine.scheduler.matched("r", engine.hashes, 30, 0)
     engine.scheduler.allocated("r", engine.hashes, ([7, 8],), 8)
     engine.worker.load(engine.scheduler.step({}).loads[0])
-    assert not engine.worker.poll() and late.cancelled and not engine.worker.failed_blocks
-    assert engine.worker.poll() == {"r"} and engine.worker.failed_blocks == {7, 8} and late.closed
+    assert not engine.worker.poll()[1] and late.cancelled and not engine.worker.failed_blocks
+    assert engine.worker.poll()[1] == {"r"} and engine.worker.failed_blocks == {7, 8} and late.closed
     engine.scheduler.report(engine.worker.take_report())
     engine.scheduler.received("r")
     assert not engine.scheduler.matched("r", engine.hashes, 30, 0)

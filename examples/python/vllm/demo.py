@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""demo.py PYTHON [--small] [--only=WORD]: an unmodified vLLM with kvmem, case by case, and a table of the results.
+"""demo.py PYTHON [--small] [--only=WORDS]: an unmodified vLLM with kvmem, case by case, and a table of the results.
 
-PYTHON is one that has vLLM and kvmem; scripts/vllm-env.sh makes it. WORD is how the names of the cases begin that run: --only=windows.
-Ends with 1 if a case fails.
+PYTHON is one that has vLLM and kvmem; scripts/vllm-env.sh makes it. WORDS are how the names of the cases begin that run: --only=windows,block.
+Those without kvmem always run. Ends with 1 if a case fails.
 
-Each case compares its tokens with those of vLLM without kvmem. One case must differ: it loads damaged blocks without a check."""
+Each case compares its tokens with those of vLLM without kvmem. Two cases must differ: they load damaged blocks without a check."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -14,6 +15,8 @@ import random
 import subprocess
 import sys
 import tempfile
+
+from handover import FLOAT32, Engine, Handover
 
 HERE = pathlib.Path(__file__).parent
 DEADLINE = 900
@@ -45,15 +48,18 @@ def report(name, result, expected, prompts):
         print(f"{name:30} refused: {sentence[sentence.find('kvmem: ') :]}", flush=True)
         return name == "another block size" and "block size 32, not 64" in sentence
     counters, same = result["counters"], result["tokens"] == expected
-    loaded = int(counters.get("loaded_blocks", 0)) * 32
     total = sum(len(prompt) for prompt in prompts)
+    size = result.get("block_size", 32)
+    loaded = int(counters.get("loaded_blocks", 0)) * size
     whole = sum((len(prompt) - 1) // 32 * 32 for prompt in prompts)  # all full blocks but that of the last token
     stored, damaged = counters.get("stored_blocks", 0), counters.get("damaged_blocks", 0)
     print(
-        f"{name:30} {'same' if same else 'differ':>8} {f'{loaded} of {total}':>14} {counters.get('stored_bytes', 0):12,.0f} "
+        f"{name:30} {'same' if same else 'differ':>8} {f'{min(loaded, total)} of {total}':>14} {counters.get('stored_bytes', 0):12,.0f} "
         f"{counters.get('loaded_bytes', 0):12,.0f} {damaged:8.0f} {result['seconds']:8.2f}",
         flush=True,
     )
+    if "released" in result:
+        return handed_over_well(name, result, same, loaded, sum(-(-len(prompt) // size) * size for prompt in prompts))
     return {
         "without kvmem": not loaded,
         "disk, first engine": same and not loaded and stored > 0,
@@ -69,12 +75,30 @@ def report(name, result, expected, prompts):
         "windows, after a restart": same and loaded > 0,
         "windows, damaged": same and damaged > 0,
         "chunked prefill, few blocks": same and loaded > 0,
+        "float32, without kvmem": not loaded,
     }.get(name, False)
+
+
+def handed_over_well(name, result, same, loaded, whole):
+    """Whether a handover went as it must. `whole` are the tokens of all blocks."""
+    counters = result["counters"]
+    damaged, lost = counters.get("damaged_blocks", 0), counters.get("failed_loads", 0)
+    if name == "peer killed":
+        return same and not loaded and lost > 0
+    path = "nixl_bytes" if "NIXL" in name else "mapped_bytes"
+    if lost or not result["released"] or counters.get("loaded_bytes") != counters.get(path):
+        return False
+    if name == "handover, damaged":
+        return same and damaged > 0 and loaded < whole
+    if name.startswith("control"):
+        return not same and loaded == whole
+    return same and not damaged and (loaded == whole or "windows" in name and loaded > 0)
 
 
 def main():
     python, small = sys.argv[1], "--small" in sys.argv[2:]
     only = next((argument.removeprefix("--only=") for argument in sys.argv[2:] if argument.startswith("--only=")), "")
+    only = tuple(only.split(","))
     source = random.Random(1)
     prompts = [[source.randrange(2048) for _ in range(length)] for length in ((97, 200) if small else (200, 333, 97))]
     with tempfile.TemporaryDirectory(prefix="kvmem-vllm-") as scratch:
@@ -109,22 +133,57 @@ def main():
                 disk("windows, after a restart", "groups"),
                 disk("windows, damaged", "spoiled-groups", copy=[str(folder / "groups"), str(folder / "spoiled-groups")],
                      damage=str(folder / "spoiled-groups")),
+                case("float32, without kvmem", None, engine=FLOAT32),
                 disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3}),
             ]
         print(f"{'case':30} {'tokens':>8} {'loaded tokens':>14} {'stored':>12} {'loaded':>12} {'damaged':>8} {'seconds':>8}")
         expected, failures = {}, []
-        for run in runs:
-            name = run["name"]
-            if not name.startswith(only):
-                continue
-            result = process(python, run, folder)
-            # The sums of two ranks differ from those of one: they are compared with each other.
-            reference = name.split(",")[0] if name.startswith(("windows", "two ranks")) else "model"
+
+        def judge(name, result, reference):
             if not report(name, result, expected.setdefault(reference, result.get("tokens")), prompts):
                 failures.append(name)
+
+        for run in runs:
+            name = run["name"]
+            if not name.startswith(only) and "without kvmem" not in name:  # the others are compared with these
+                continue
+            # The sums of two ranks differ from those of one: they are compared with each other.
+            reference = name.split(",")[0] if name.startswith(("windows", "two ranks", "float32")) else "model"
+            judge(name, process(python, run, folder), reference)
+
+        def engine(model, arguments, role, extra):
+            directory = {"directory": str(folder / "agents")} | extra
+            run = case(f"windows {role}" if model == "windows" else role, directory, role=role, engine=arguments)
+            return Engine(python, ENVIRONMENT, folder, run, DEADLINE)
+
+        with contextlib.closing(Handover(engine, prompts, judge)) as handover:
+            for name, arguments in handovers(small):
+                if name.startswith(only):
+                    handover.case(name, **arguments)
     if failures:
         sys.exit(f"failed: {', '.join(failures)}")
-    print("all cases as expected; one of them must differ")
+    print("all cases as expected; those with \"control\" must differ")
+
+
+def handovers(small):
+    """The cases of the handover: their names, and the arguments of `Handover.case`."""
+    few = {"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3}
+    cases = [
+        ("handover mapped", dict(extra={"access": "mapped"})),
+        ("handover by NIXL", dict(extra={"access": "nixl"})),
+        ("handover, damaged", dict(damage=True)),
+        ("control: handover, unchecked", dict(extra={"verify": False}, damage=True)),
+        ("peer killed", dict(kill=True)),
+    ]
+    if not small:
+        cases += [
+            ("handover, chunked prefill", dict(prefill=few, decode=few)),
+            ("handover, windows", dict(model="windows", reference="windows")),
+            ("block sizes", dict(prefill=FLOAT32, decode=FLOAT32 | {"block_size": 128}, reference="float32")),
+            ("block sizes by NIXL", dict(prefill=FLOAT32, decode=FLOAT32 | {"block_size": 128}, extra={"access": "nixl"}, reference="float32")),
+            ("tensor parallelism", dict(prefill=FLOAT32 | {"tensor_parallel_size": 2}, decode=FLOAT32 | {"block_size": 128}, reference="float32")),
+        ]
+    return cases
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 """engine.py RUN: one engine of the demo. It generates tokens, and prints what it did as JSON.
 
 RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), windows (see
-make_model), and optionally make (write the model first), engine (arguments of LLM), transfer (another connector than kvmem's), rounds, copy (folders: from, to), damage (a folder of kvmem)."""
+make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (a folder of
+kvmem), role (of the connector), transfer (another connector than kvmem's), serve (the prompts come later: each line of stdin is a call of
+`serve`)."""
 
 import glob
 import json
 import os
+import select
 import shutil
 import sqlite3
 import sys
@@ -55,14 +58,11 @@ def damage(folder):
     index.close()
 
 
-def run(options):
-    from vllm import LLM, SamplingParams
+def start(options):
+    """The engine. Raises ValueError if its settings are wrong."""
+    from vllm import LLM
     from vllm.config import KVTransferConfig
 
-    if "copy" in options:
-        shutil.copytree(*options["copy"])
-    if "damage" in options:
-        damage(options["damage"])
     arguments = dict(
         model=options["model"], skip_tokenizer_init=True, enforce_eager=True, max_model_len=1024, max_num_seqs=8, dtype="bfloat16", block_size=32,
         disable_log_stats=False, num_gpu_blocks_override=128, seed=0, distributed_executor_backend="uni" if options.get("engine", {}).get("tensor_parallel_size", 1) == 1 else "mp",
@@ -71,25 +71,83 @@ def run(options):
         arguments["kv_transfer_config"] = KVTransferConfig(**options["transfer"])
     elif options["extra"] is not None:
         arguments["kv_transfer_config"] = KVTransferConfig(
-            kv_connector="KvmemConnector", kv_connector_module_path="kvmem.vllm", kv_role="kv_both", kv_load_failure_policy="recompute",
+            kv_connector="KvmemConnector", kv_connector_module_path="kvmem.vllm", kv_role=options.get("role", "kv_both"), kv_load_failure_policy="recompute",
             kv_connector_extra_config=options["extra"],
         )
+    return LLM(**arguments)
+
+
+def generate(engine, prompts, max_tokens=48, params=None):
+    """The tokens that follow the prompts. `params` are the kv_transfer_params of each."""
+    from vllm import SamplingParams
+
+    samplings = [
+        SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, detokenize=False, extra_args=each and {"kv_transfer_params": each})
+        for each in params or [None] * len(prompts)
+    ]
+    begun = time.monotonic()
+    outputs = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], samplings, use_tqdm=False)
+    seconds = time.monotonic() - begun
+    return {
+        "tokens": [list(output.outputs[0].token_ids) for output in outputs], "cached": [output.num_cached_tokens for output in outputs],
+        "params": [output.kv_transfer_params for output in outputs], "seconds": seconds, "counters": counters(engine),
+    }
+
+
+def run(options):
+    if "copy" in options:
+        shutil.copytree(*options["copy"])
+    if "damage" in options:
+        damage(options["damage"])
     try:
-        engine = LLM(**arguments)
+        engine = start(options)
     except ValueError as error:
         return {"error": str(error)}
-    sampling = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False)
+    if options.get("serve"):
+        print("RESULT {}", flush=True)
+        serve(engine)
+        return {}
     for _ in range(options.get("rounds", 1)):
-        begun = time.monotonic()
-        outputs = engine.generate([{"prompt_token_ids": prompt} for prompt in options["prompts"]], sampling, use_tqdm=False)
-        seconds = time.monotonic() - begun
+        result = generate(engine, options["prompts"])
         engine.reset_prefix_cache()
-    result = {
-        "tokens": [list(output.outputs[0].token_ids) for output in outputs], "cached": [output.num_cached_tokens for output in outputs],
-        "seconds": seconds, "counters": counters(engine),
-    }
     engine.llm_engine.engine_core.shutdown()
     return result
+
+
+def serve(engine):
+    """Does what each line asks for. Meanwhile the engine steps, as that of `vllm serve` does, so that it sees what other engines have read."""
+    commands = {
+        "generate": lambda **more: generate(engine, **more),
+        "invert": lambda blocks: engine.collective_rpc(invert, args=(blocks,)) and {},
+        "wait": lambda name, count: wait(engine, name, count),
+    }
+    while True:
+        ready, _, _ = select.select([sys.stdin], [], [], 0.005)
+        if not ready:
+            engine.llm_engine.step()
+            continue
+        line = sys.stdin.readline()
+        if not line:
+            break
+        asked = json.loads(line)
+        print("RESULT " + json.dumps(commands[asked.pop("do")](**asked)), flush=True)
+    engine.llm_engine.engine_core.shutdown()
+
+
+def wait(engine, name, count):
+    """Steps until a counter has a value."""
+    end = time.monotonic() + 60
+    while counters(engine).get(name, 0) < count and time.monotonic() < end:
+        engine.llm_engine.step()
+    return {"counters": counters(engine)}
+
+
+def invert(worker, blocks):
+    """Inverts a bit of all bytes of blocks in vLLM's cache."""
+    import torch
+
+    for cache in worker.model_runner.kv_caches:
+        cache.view(torch.uint8)[blocks] ^= 0x80
 
 
 def counters(engine):

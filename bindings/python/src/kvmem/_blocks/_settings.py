@@ -27,6 +27,11 @@ class Settings:
     timeout_seconds: float = 30.0
     """After this time a load or store is cancelled. The blocks of a load are then computed."""
 
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raises if settings do not fit together. `given` are those that are set."""
+        if self.capacity_gib <= 0:
+            raise ValueError("kvmem: capacity_gib is not set: set it to the GiB that blocks may have per worker, in the file at path or in host memory")
+
 
 def parse(kind: type[T], given: Mapping[str, Any], where: str) -> T:
     """Checks the settings that an engine has at `where`."""
@@ -36,10 +41,9 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str) -> T:
             raise ValueError(f"kvmem: {where} has {name!r}, which is no setting; known are {', '.join(known)}")
     values: dict[str, Any] = {name: _value(name, known[name].default, value) for name, value in given.items()}
     made = kind(**values)
-    if made.capacity_gib <= 0:
-        raise ValueError("kvmem: capacity_gib is not set: set it to the GiB that blocks may have per worker, in the file at path or in host memory")
     if made.timeout_seconds <= 0:
         raise ValueError(f"kvmem: timeout_seconds is {made.timeout_seconds}: set a number of seconds above 0")
+    made.check(given)
     return made
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvmem for an unmodified vLLM: blocks of the KV cache stay in host memory or in a file, and engines hand them over.
+"""kvmem for an unmodified vLLM: blocks of the KV cache stay in host memory or in a file, or an engine hands requests over to another one.
 
 vLLM loads the connector by its module path:
 

@@ -7,13 +7,44 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from kvmem._blocks._settings import GIB as GIB, Settings
 from kvmem._blocks import _settings
+from kvmem._blocks._settings import GIB as GIB
+from kvmem._blocks._settings import Settings
+
+MAX_LEASE_SECONDS = 3600
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(Settings):
     """Settings of the connector."""
+
+    directory: str | None = None
+    """Folder, or URLs of etcd separated by commas, in which engines that hand requests over find each other. None: blocks are stored."""
+    lease_seconds: float = 60.0
+    """After this time without a message of decode, prefill frees the blocks of a request."""
+    access: str = "auto"
+    """How decode reads the blocks: "mapped", "nixl", or "auto" for mapped memory if possible."""
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raises if settings do not fit together."""
+        if self.directory is not None:
+            self._check_handover(given)
+            return
+        for name in ("lease_seconds", "access"):
+            if name in given:
+                raise ValueError(f"kvmem: {name} is for engines that hand requests over: set directory, too, or remove {name}")
+        if self.capacity_gib <= 0 and not given:
+            raise ValueError("kvmem: nothing is set: set capacity_gib, to keep blocks, or set directory, to hand requests over to another engine")
+        super().check(given)
+
+    def _check_handover(self, given: Mapping[str, Any]) -> None:
+        for name in ("path", "capacity_gib"):
+            if name in given:
+                raise ValueError(f"kvmem: directory and {name} are set, and a connector hands requests over or stores blocks: remove one of them")
+        if not 1 <= self.lease_seconds <= MAX_LEASE_SECONDS:
+            raise ValueError(f"kvmem: lease_seconds is {self.lease_seconds}: set 1 to {MAX_LEASE_SECONDS} seconds")
+        if self.access not in ("auto", "mapped", "nixl"):
+            raise ValueError(f"kvmem: access is {self.access!r}: set auto, mapped or nixl")
 
 
 def parse(extra: Mapping[str, Any]) -> Config:

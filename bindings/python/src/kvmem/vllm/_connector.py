@@ -1,213 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
 # mypy: disable-error-code="import-not-found, import-untyped, misc, no-any-unimported, unused-ignore"
 # pyright: reportMissingImports=false
-"""The class that vLLM loads. The parts do the work: `_scheduler` decides, `_worker` moves."""
+"""The class that vLLM loads, and what both of its kinds have in common: `_offload` stores blocks, `_handover` gives requests to other
+engines."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1,
-    KVConnectorMetadata,
-    KVConnectorRole,
-    KVConnectorTransferResults,
-    KVConnectorWorkerMetadata,
-    SupportsHMA,
-)
-from vllm.logger import init_logger
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, KVConnectorTransferResults, SupportsHMA
 
-import kvmem
-from kvmem._blocks._files import digest, store_layout
-from kvmem._blocks._index import Folder, check_identity
-from kvmem.vllm import _config, _groups, _identity
-from kvmem.vllm._metadata import ReportData, StepData
-from kvmem.vllm._scheduler import OffloadScheduler
+from kvmem.vllm import _config, _groups
 from kvmem.vllm._statistics import KvmemMetrics, KvmemStats
-from kvmem.vllm._worker import OffloadWorker
-
-logger = init_logger("vllm.kvmem")
-
-
-class Step(StepData, KVConnectorMetadata):
-    """What the workers do in a step."""
-
-
-class Report(ReportData, KVConnectorWorkerMetadata):
-    """What the workers have done in a step."""
-
-    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Adds the report of another rank."""
-        assert isinstance(other, Report)
-        self.merge(other)
-        return self
 
 
 class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
-    """Keeps blocks of vLLM's cache in host memory or in a file, and loads them again, also in another engine."""
+    """Keeps blocks of vLLM's cache in host memory or in a file, or hands requests over to another engine."""
+
+    def __new__(cls, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> KvmemConnector:
+        """The connector of the kind that the settings ask for."""
+        kind = cls
+        if cls is KvmemConnector:
+            if _config.parse(vllm_config.kv_transfer_config.kv_connector_extra_config or {}).directory is None:
+                from kvmem.vllm._offload import OffloadConnector as kind
+            else:
+                from kvmem.vllm._handover import HandoverConnector as kind
+        made: KvmemConnector = super().__new__(kind)
+        return made
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self._config = _config.parse(self._kv_transfer_config.kv_connector_extra_config or {})
-        self._check(vllm_config)
-        parallel = vllm_config.parallel_config
-        hash_size = kv_cache_config.hash_block_size or vllm_config.cache_config.block_size
-        self._groups = _groups.groups_of(kv_cache_config, int(self._config.capacity_gib * _config.GIB), hash_size)
-        self._identity = _identity.identity_of(vllm_config, kv_cache_config, self._groups, self._config.identity)
-        self._folder_path = self._config.path and os.path.join(self._config.path, f"engine-{parallel.data_parallel_index}")
-        self._cache_hit_source = CacheHitSource.DISK if self._config.path else CacheHitSource.HOST
-        self._worker: OffloadWorker | None = None
-        self._scheduler: OffloadScheduler | None = None
-        if role == KVConnectorRole.SCHEDULER:
-            folder = Folder(self._folder_path, self._identity) if self._folder_path else None
-            self._scheduler = OffloadScheduler(self._groups, folder, parallel.world_size)
+        self._groups = _groups.groups_of(kv_cache_config)
+        self._worker: Any = None
+        self._scheduler: Any = None
 
-    def _check(self, vllm_config: Any) -> None:
-        if not vllm_config.cache_config.enable_prefix_caching:
-            raise ValueError("kvmem: blocks are found by their hashes, and prefix caching is off: set --enable-prefix-caching")
+    def _check_policy(self) -> None:
         if self._kv_transfer_config.kv_load_failure_policy != "recompute":
             raise ValueError(
                 "kvmem: a damaged block would end its request: set kv_load_failure_policy to recompute in --kv-transfer-config"
             )
 
-    @property
-    def requires_kv_delivery(self) -> bool:
-        """A block that is not stored is only computed again."""
-        return False
-
     # ---- worker ----
-
-    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Describes vLLM's cache, and opens the store."""
-        from vllm.platforms import current_platform
-
-        parallel = self._vllm_config.parallel_config
-        rank = parallel.rank
-        identity = digest(self._identity, rank)
-        pinned = not current_platform.is_cpu()
-        caches, stores = [], []
-        if self._folder_path:
-            check_identity(self._folder_path, self._identity)
-            os.makedirs(self._folder_path, mode=0o700, exist_ok=True)
-        for group in self._groups:
-            caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks, identity))
-            path = self._folder_path and os.path.join(self._folder_path, f"group-{group.number}-rank-{rank}.kvmem")
-            stores.append(store_layout(group.capacity, len(group.layers), group.page, identity, path, pinned))
-        self._worker = OffloadWorker(caches, stores, rank, self._config.verify, self._config.timeout_seconds)
-        logger.info("kvmem %s: %s", kvmem.__version__, "; ".join(f"{cache} to {store}" for cache, store in zip(caches, stores)))
-
-    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Starts loads; the requests wait for them, and the step does not."""
-        step = self._get_connector_metadata()
-        assert isinstance(step, Step) and self._worker is not None
-        for load in step.loads:
-            self._worker.load(load)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled when its loads have ended."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Nothing: blocks are stored after the step."""
-
-    def wait_for_save(self) -> None:
-        """Starts to store the blocks that this step fills. The scheduler keeps them until they are stored."""
-        step = self._get_connector_metadata()
-        assert isinstance(step, Step) and self._worker is not None
-        self._worker.store(step.stores, _event() if step.stores else None)
+        """Nothing: blocks are read after the step."""
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        """The requests whose loads have ended."""
-        assert self._worker is not None
-        received = self._worker.poll()
+        """The requests whose blocks have been loaded, or need not be kept any longer."""
+        sent, received = self._worker.poll()
         failed, self._worker.failed_requests = self._worker.failed_requests, set()
-        # vLLM finds requests by their blocks, but not with several groups.
-        several = len(self._groups) > 1
-        return KVConnectorTransferResults(finished_recving=received, failed_recving=failed if several else set())
+        return KVConnectorTransferResults(
+            finished_sending=sent, finished_recving=received, failed_recving=set() if self._fails_by_block else failed
+        )
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         """The blocks that could not be loaded: vLLM computes them."""
-        assert self._worker is not None
         failed, self._worker.failed_blocks = self._worker.failed_blocks, set()
-        return failed if len(self._groups) == 1 else set()
+        return failed if self._fails_by_block else set()
 
-    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """What the scheduler has to know of this step."""
-        assert self._worker is not None
-        found = self._worker.take_report()
-        return Report(found.stored, found.failed, found.damaged) if found else None
-
-    # ---- scheduler ----
-
-    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
-        """Takes vLLM's blocks."""
-        if self._scheduler is not None:
-            self._scheduler.bind(gpu_block_pool)
-
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """How many tokens are in the store."""
-        assert self._scheduler is not None
-        count = self._scheduler.matched(request.request_id, request.block_hashes, request.num_tokens, num_computed_tokens)
-        return count, count > 0
-
-    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Plans the loads of a request."""
-        assert self._scheduler is not None
-        self._scheduler.allocated(request.request_id, request.block_hashes, blocks.get_block_ids(), num_external_tokens)
-
-    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        """What the workers do in this step."""
-        assert self._scheduler is not None
-        state = scheduler_output.kv_connector_block_state
-        scheduled = {request: state.resolve_block_ids(request) for request in scheduler_output.num_scheduled_tokens} if state is not None else {}
-        made = self._scheduler.step(scheduled)
-        return Step(made.loads, made.stores)
-
-    def update_connector_output(self, connector_output: Any) -> None:
-        """What the workers have done."""
-        assert self._scheduler is not None
-        if isinstance(connector_output.kv_connector_worker_meta, Report):
-            self._scheduler.report(connector_output.kv_connector_worker_meta)
-        for request in connector_output.finished_recving or ():
-            self._scheduler.received(request)
-
-    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Frees the blocks at once: those that are being stored are kept one by one."""
-        assert self._scheduler is not None
-        self._scheduler.finished(request.request_id)
-        return False, None
-
-    def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
-        """Frees the blocks at once: those that are being stored are kept one by one."""
-        assert self._scheduler is not None
-        self._scheduler.finished(request.request_id)
-        return False, None
-
-    def has_pending_push_work(self) -> bool:
-        """Whether blocks are being stored: vLLM then continues to ask the workers."""
-        return self._scheduler is not None and self._scheduler.stores_in_flight
-
-    def reset_cache(self) -> bool | None:
-        """Forgets all stored blocks, such as after a change of the weights."""
-        if self._scheduler is not None:
-            self._scheduler.clear()
-        return True
-
-    # ---- both ----
-
-    def shutdown(self) -> None:
-        """Ends the copies in flight."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-        if self._scheduler is not None:
-            self._scheduler.close()
-
-    def take_events(self) -> Iterable[Any]:
-        """None."""
-        return ()
+    @property
+    def _fails_by_block(self) -> bool:
+        """Whether vLLM computes from the first block that has failed. With several groups it cannot find requests by their blocks, and with
+        a window the blocks before it may be missing: then all of the request is computed."""
+        return len(self._groups) == 1 and self._groups[0].kind == "full"
 
     def get_kv_connector_stats(self) -> Any:
         """Counters since the last call, of the worker."""
@@ -215,6 +75,26 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
             return None
         counters, self._worker.counters = self._worker.counters, {}
         return KvmemStats(data=counters)
+
+    # ---- scheduler ----
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """As request_finished_all_groups."""
+        found: tuple[bool, dict[str, Any] | None] = self.request_finished_all_groups(request, (block_ids,))
+        return found
+
+    def take_events(self) -> Iterable[Any]:
+        """None."""
+        return ()
+
+    # ---- both ----
+
+    def shutdown(self) -> None:
+        """Ends the copies in flight."""
+        for part in (self._worker, self._scheduler):
+            if part is not None:
+                part.close()
+        self._worker = None
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:
@@ -227,15 +107,3 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> Any:
         """The counters for Prometheus."""
         return KvmemMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-
-
-def _event() -> Any:
-    """What the GPU's current work is followed by; None without a GPU."""
-    import torch
-    from vllm.platforms import current_platform
-
-    if current_platform.is_cpu():
-        return None
-    event = torch.cuda.Event()
-    event.record()
-    return event

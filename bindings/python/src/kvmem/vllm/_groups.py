@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import kvmem
@@ -27,26 +28,30 @@ class Group:
     the last."""
     window: int
     """Tokens of the window or chunk."""
-    capacity: int
+    capacity: int = 0
     """Blocks in the store."""
 
     def key(self, block_hash: bytes) -> bytes:
         """The key of a block, as vLLM makes it."""
         return bytes(block_hash) + self.number.to_bytes(4, "big")
 
-    def first_block(self, num_tokens: int) -> int:
-        """The first block that the token after the first `num_tokens` needs."""
+    def first_token(self, num_tokens: int) -> int:
+        """The first token that the token after the first `num_tokens` needs."""
         if self.kind == "window":
-            return max(0, num_tokens - self.window + 1) // self.block_size
+            return max(0, num_tokens - self.window + 1)
         if self.kind == "chunk":
-            return num_tokens // self.window * self.window // self.block_size
+            return num_tokens // self.window * self.window
         if self.kind == "state":
-            return max(0, num_tokens // self.block_size - 1)
+            return max(0, num_tokens // self.block_size - 1) * self.block_size
         return 0
 
+    def first_block(self, num_tokens: int) -> int:
+        """The first block that the token after the first `num_tokens` needs."""
+        return self.first_token(num_tokens) // self.block_size
 
-def groups_of(cache: Any, capacity_bytes: int, hash_block_size: int) -> list[Group]:
-    """The groups of a KVCacheConfig, which share `capacity_bytes` of a worker."""
+
+def groups_of(cache: Any) -> list[Group]:
+    """The groups of a KVCacheConfig."""
     found = []
     for number, group in enumerate(cache.kv_cache_groups):
         spec = group.kv_cache_spec
@@ -55,19 +60,25 @@ def groups_of(cache: Any, capacity_bytes: int, hash_block_size: int) -> list[Gro
         pages = {each.page_size_bytes for each in specs}
         if len(pages) > 1:
             raise ValueError(f"kvmem: the layers of cache group {number} have pages of {sorted(pages)} bytes, and one size is supported: start without the connector")
-        if spec.block_size != hash_block_size:
+        kind, window = _kind(specs[0])
+        found.append(Group(number, tuple(group.layer_names), pages.pop(), spec.block_size, kind, window))
+    return found
+
+
+def stored_groups(groups: Sequence[Group], capacity_bytes: int, hash_block_size: int) -> list[Group]:
+    """The groups with the blocks that each may store: they share `capacity_bytes` of a worker."""
+    found = []
+    for group in groups:
+        if group.block_size != hash_block_size:
             raise ValueError(
-                f"kvmem: cache group {number} has blocks of {spec.block_size} tokens, and vLLM hashes blocks of {hash_block_size}: "
+                f"kvmem: cache group {group.number} has blocks of {group.block_size} tokens, and vLLM hashes blocks of {hash_block_size}: "
                 f"set --block-size so that both are equal, or start without the connector"
             )
-        kind, window = _kind(specs[0])
-        page = pages.pop()
-        capacity = capacity_bytes // len(cache.kv_cache_groups) // (page * len(group.layer_names))
+        size = group.page * len(group.layers)
+        capacity = capacity_bytes // len(groups) // size
         if capacity < 1:
-            raise ValueError(
-                f"kvmem: capacity_gib has {capacity_bytes:,} bytes, and a block of group {number} needs {page * len(group.layer_names):,}: set more"
-            )
-        found.append(Group(number, tuple(group.layer_names), page, spec.block_size, kind, window, capacity))
+            raise ValueError(f"kvmem: capacity_gib has {capacity_bytes:,} bytes, and a block of group {group.number} needs {size:,}: set more")
+        found.append(replace(group, capacity=capacity))
     return found
 
 
@@ -85,7 +96,7 @@ def _kind(spec: Any) -> tuple[str, int]:
 def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int, identity: bytes) -> kvmem.Layout:
     """The blocks of a group in vLLM's memory, as bytes, from the strides of its tensors."""
     tensors = [_first(caches[name]) for name in group.layers]
-    strides = {_block_stride(tensor, num_blocks) for tensor in tensors}
+    strides = {block_stride(tensor, num_blocks) for tensor in tensors}
     if len(strides) > 1:
         raise ValueError(f"kvmem: the layers of cache group {group.number} have block strides of {sorted(strides)} bytes, and one is supported")
     shape = shape_of(num_blocks, len(group.layers), group.page, "L/BC", identity, strides.pop())
@@ -104,7 +115,7 @@ def _first(cache: Any) -> Any:
     return cache[0] if isinstance(cache, (list, tuple)) else cache
 
 
-def _block_stride(tensor: Any, num_blocks: int) -> int:
+def block_stride(tensor: Any, num_blocks: int) -> int:
     """Bytes between two blocks, of which the kernels may see each as several."""
     size, width = tensor.shape[0], tensor.element_size()
     if size % num_blocks:
@@ -122,7 +133,7 @@ def _block_stride(tensor: Any, num_blocks: int) -> int:
 
 
 def _region(tensor: Any, size: int) -> kvmem.Region:
-    """The bytes of a tensor's memory from its first element on."""
+    """A range of bytes of a tensor's memory from its first element on."""
     import torch
 
     storage = tensor.untyped_storage()

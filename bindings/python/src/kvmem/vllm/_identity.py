@@ -27,13 +27,27 @@ def identity_of(config: Any, cache: Any, groups: Sequence[Group], extra: str) ->
         "pages": ", ".join(f"{len(group.layers)}x{group.page} {group.kind}" for group in groups),
         "capacity": ", ".join(str(group.capacity) for group in groups) + " blocks",
         "layout": str(cache.kv_cache_layout),
-        "packing": _packing(config, cache),
+        "packing": packing_of(config, cache),
         "hashes": _hashes(config),
         "identity": extra or "none",
     }
 
 
-def _packing(config: Any, cache: Any) -> str:
+def model_identity(config: Any, cache: Any, extra: str) -> dict[str, str]:
+    """What engines that hand requests over have in common: all that their keys and values depend on, and not where they are located."""
+    model = config.model_config
+    text = model.hf_text_config
+    return {
+        "model": str(model.model),
+        "revision": str(model.revision),
+        "sizes": f"{model.get_head_size()} x {model.get_total_num_kv_heads()} x {text.num_hidden_layers}",
+        "dtype": str(model.dtype),
+        "cache dtype": str(config.cache_config.cache_dtype),
+        "identity": extra or "none",
+    }
+
+
+def packing_of(config: Any, cache: Any) -> str:
     """How the CPU backend packs blocks, which depends on the instruction set. Packing and layout are the same on all GPUs."""
     from vllm.platforms import current_platform
 

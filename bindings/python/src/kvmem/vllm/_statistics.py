@@ -12,6 +12,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 
 from kvmem._blocks._counters import COUNTERS, add
 
+HANDOVER_COUNTERS = {
+    "mapped_bytes": "Bytes of those loaded that were read from mapped memory of another engine.",
+    "nixl_bytes": "Bytes of those loaded that NIXL has read from another engine.",
+    "handed_over_requests": "Requests whose blocks another engine has loaded.",
+    "expired_requests": "Requests whose blocks were freed at the end of their lease, before another engine had loaded them.",
+}
+"""What a handover counts besides."""
+
 
 class KvmemStats(KVConnectorStats):
     """Counters of an interval."""
@@ -40,7 +48,7 @@ class KvmemMetrics(KVConnectorPromMetrics):
     def __init__(self, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._counters = {}
-        for name, text in COUNTERS.items():
+        for name, text in (COUNTERS | HANDOVER_COUNTERS).items():
             counter = metric_types[Counter](name=f"vllm:kvmem_{name}", documentation=text, labelnames=labelnames)
             self._counters[name] = {engine: counter.labels(*values) for engine, values in per_engine_labelvalues.items()}
 

@@ -88,8 +88,8 @@ class OffloadWorker:
 
     # ---- end ----
 
-    def poll(self) -> set[str]:
-        """Ends what has moved. Returns the requests whose loads have all ended, also those that have failed."""
+    def poll(self) -> tuple[set[str], set[str]]:
+        """Ends what has moved. Returns no requests that were sent, and those whose loads have all ended, also if they have failed."""
         self._start_stores()
         running = []
         for moving in self._runs:
@@ -109,7 +109,7 @@ class OffloadWorker:
             if waiting.failed:
                 self.failed_requests.add(request)
                 self.failed_blocks |= waiting.blocks
-        return ended
+        return set(), ended
 
     def _moved(self, moving: _Moving) -> None:
         run, copies = moving.run, moving.copies

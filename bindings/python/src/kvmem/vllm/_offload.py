@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="import-not-found, import-untyped, misc, no-any-unimported, unused-ignore"
+# pyright: reportMissingImports=false
+"""The connector that stores blocks. The parts do the work: `_scheduler` decides, `_worker` moves."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata
+from vllm.logger import init_logger
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+import kvmem
+from kvmem._blocks._files import digest, store_layout
+from kvmem._blocks._index import Folder, check_identity
+from kvmem.vllm import _config, _groups, _identity
+from kvmem.vllm._connector import KvmemConnector
+from kvmem.vllm._metadata import ReportData, StepData
+from kvmem.vllm._scheduler import OffloadScheduler
+from kvmem.vllm._worker import OffloadWorker
+
+logger = init_logger("vllm.kvmem")
+
+
+class Step(StepData, KVConnectorMetadata):
+    """What the workers do in a step."""
+
+
+class Report(ReportData, KVConnectorWorkerMetadata):
+    """What the workers have done in a step."""
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Adds the report of another rank."""
+        assert isinstance(other, Report)
+        self.merge(other)
+        return self
+
+
+class OffloadConnector(KvmemConnector):
+    """Keeps blocks of vLLM's cache in host memory or in a file, and loads them again, also in another engine."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._check(vllm_config)
+        parallel = vllm_config.parallel_config
+        hash_size = kv_cache_config.hash_block_size or vllm_config.cache_config.block_size
+        self._groups = _groups.stored_groups(self._groups, int(self._config.capacity_gib * _config.GIB), hash_size)
+        self._identity = _identity.identity_of(vllm_config, kv_cache_config, self._groups, self._config.identity)
+        self._folder_path = self._config.path and os.path.join(self._config.path, f"engine-{parallel.data_parallel_index}")
+        self._cache_hit_source = CacheHitSource.DISK if self._config.path else CacheHitSource.HOST
+        if role == KVConnectorRole.SCHEDULER:
+            folder = Folder(self._folder_path, self._identity) if self._folder_path else None
+            self._scheduler = OffloadScheduler(self._groups, folder, parallel.world_size)
+
+    def _check(self, vllm_config: Any) -> None:
+        if not vllm_config.cache_config.enable_prefix_caching:
+            raise ValueError("kvmem: blocks are found by their hashes, and prefix caching is off: set --enable-prefix-caching")
+        self._check_policy()
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """A block that is not stored is only computed again."""
+        return False
+
+    # ---- worker ----
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        """Describes vLLM's cache, and opens the store."""
+        from vllm.platforms import current_platform
+
+        parallel = self._vllm_config.parallel_config
+        rank = parallel.rank
+        identity = digest(self._identity, rank)
+        pinned = not current_platform.is_cpu()
+        caches, stores = [], []
+        if self._folder_path:
+            check_identity(self._folder_path, self._identity)
+            os.makedirs(self._folder_path, mode=0o700, exist_ok=True)
+        for group in self._groups:
+            caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks, identity))
+            path = self._folder_path and os.path.join(self._folder_path, f"group-{group.number}-rank-{rank}.kvmem")
+            stores.append(store_layout(group.capacity, len(group.layers), group.page, identity, path, pinned))
+        self._worker = OffloadWorker(caches, stores, rank, self._config.verify, self._config.timeout_seconds)
+        logger.info("kvmem %s: %s", kvmem.__version__, "; ".join(f"{cache} to {store}" for cache, store in zip(caches, stores)))
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Starts loads; the requests wait for them, and the step does not."""
+        step = self._get_connector_metadata()
+        assert isinstance(step, Step)
+        for load in step.loads:
+            self._worker.load(load)
+
+    def wait_for_save(self) -> None:
+        """Starts to store the blocks that this step fills. The scheduler keeps them until they are stored."""
+        step = self._get_connector_metadata()
+        assert isinstance(step, Step)
+        self._worker.store(step.stores, _event() if step.stores else None)
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        """What the scheduler has to know of this step."""
+        found = self._worker.take_report()
+        return Report(found.stored, found.failed, found.damaged) if found else None
+
+    # ---- scheduler ----
+
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """Takes vLLM's blocks."""
+        if self._scheduler is not None:
+            self._scheduler.bind(gpu_block_pool)
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """How many tokens are in the store."""
+        count = self._scheduler.matched(request.request_id, request.block_hashes, request.num_tokens, num_computed_tokens)
+        return count, count > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """Plans the loads of a request."""
+        self._scheduler.allocated(request.request_id, request.block_hashes, blocks.get_block_ids(), num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """What the workers do in this step."""
+        state = scheduler_output.kv_connector_block_state
+        scheduled = {request: state.resolve_block_ids(request) for request in scheduler_output.num_scheduled_tokens} if state is not None else {}
+        made = self._scheduler.step(scheduled)
+        return Step(made.loads, made.stores)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """What the workers have done."""
+        if isinstance(connector_output.kv_connector_worker_meta, Report):
+            self._scheduler.report(connector_output.kv_connector_worker_meta)
+        for request in connector_output.finished_recving or ():
+            self._scheduler.received(request)
+
+    def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
+        """Frees the blocks at once: those that are being stored are kept one by one."""
+        self._scheduler.finished(request.request_id)
+        return False, None
+
+    def has_pending_push_work(self) -> bool:
+        """Whether blocks are being stored: vLLM then continues to ask the workers."""
+        return bool(self._scheduler is not None and self._scheduler.stores_in_flight)
+
+    def reset_cache(self) -> bool | None:
+        """Forgets all stored blocks, such as after a change of the weights."""
+        if self._scheduler is not None:
+            self._scheduler.clear()
+        return True
+
+
+def _event() -> Any:
+    """What the GPU's current work is followed by; None without a GPU."""
+    import torch
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of other engines: found in the directory, known to this worker's agent, with the layouts of their caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kvmem
+
+_MAX_WAIT = 5.0
+"""Seconds for the directory, or for the process that offers mapped memory. Other requests wait meanwhile."""
+
+
+class Peer:
+    """A worker of another engine."""
+
+    def __init__(self, entry: kvmem.Entry) -> None:
+        self.entry = entry
+        self.name, self.incarnation = entry.agent, entry.incarnation
+        self._layouts: dict[str, kvmem.Layout] = {}
+        self.idle: dict[Any, list[kvmem.Transfer]] = {}
+        """Transfers that can be used again, by what they move."""
+
+    def layout(self, name: str, agent: kvmem.Agent, access: str) -> kvmem.Layout | None:
+        """A layout that it has published, mapped or by NIXL as `access` says; None if it has published none of the name."""
+        if name not in self._layouts:
+            if name not in self.entry.layouts:
+                return None
+            flags = {"mapped": kvmem.OpenFlags.MAPPED_ONLY | kvmem.OpenFlags.TRUST_OWNER, "nixl": kvmem.OpenFlags.REMOTE}.get(
+                access, kvmem.OpenFlags.TRUST_OWNER
+            )
+            self._layouts[name] = self.entry.open_layout(name, agent=agent, flags=flags, timeout=_MAX_WAIT)
+        return self._layouts[name]
+
+    def close(self) -> None:
+        """Closes what is open. Runs in flight keep what they use."""
+        for transfers in self.idle.values():
+            for transfer in transfers:
+                transfer.close()
+        for layout in self._layouts.values():
+            layout.close()
+        self.entry.close()
+        self.idle, self._layouts = {}, {}
+
+
+class Peers:
+    """The workers that this one exchanges messages or blocks with."""
+
+    def __init__(self, directory: kvmem.Directory, agent: kvmem.Agent) -> None:
+        self._directory, self._agent = directory, agent
+        self._peers: dict[str, Peer] = {}
+
+    def get(self, name: str) -> Peer:
+        """A worker by the name of its agent, as it is now: one that was restarted is another one. Raises NotFound if it has ended."""
+        entry = self._directory.look_up(name, _MAX_WAIT)
+        known = self._peers.get(name)
+        if known is not None and known.incarnation == entry.incarnation:
+            entry.close()
+            return known
+        try:
+            entry.load(self._agent)
+            if known is None:
+                self._directory.watch(name, _MAX_WAIT)
+            else:
+                known.close()
+        except BaseException:
+            entry.close()
+            raise
+        self._peers[name] = Peer(entry)
+        return self._peers[name]
+
+    def send(self, name: str, data: bytes) -> None:
+        """Sends a message."""
+        self.get(name)
+        self._agent.notify(name, data)
+
+    def lost(self) -> list[str]:
+        """Takes the events of the directory. Returns the workers that have ended or were restarted since."""
+        gone = (kvmem.DirectoryChange.WITHDRAWN, kvmem.DirectoryChange.RESTARTED, kvmem.DirectoryChange.INVALID)
+        found = []
+        for event in self._directory.take_events(0):
+            known = self._peers.get(event.agent)
+            if known is None or event.kind not in gone or (event.kind == gone[1] and event.incarnation == known.incarnation):
+                continue
+            found.append(event.agent)
+            self._peers.pop(event.agent).close()
+            self._directory.unwatch(event.agent, _MAX_WAIT)
+        return found
+
+    def close(self) -> None:
+        """Forgets all."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers = {}

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulls of decode: the blocks of a request are read from each rank of prefill that has some of them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import kvmem
+from kvmem._blocks._counters import add
+from kvmem.vllm._cache import GroupLayouts
+from kvmem.vllm._handover_scheduler import num_missing
+from kvmem.vllm._offer import Offer, Pull, agent_name, message
+from kvmem.vllm._peers import Peers
+from kvmem.vllm._ranks import Leg
+
+logger = logging.getLogger("vllm.kvmem")
+
+
+@dataclass
+class _Run:
+    """Blocks of one group that move from one rank."""
+
+    transfer: kvmem.Transfer
+    key: Any
+    group: int
+    pairs: list[tuple[int, int]] | None
+    """None if tokens move by block tables."""
+    mapped: bool
+    error: kvmem.Error | None = None
+
+
+@dataclass
+class _LegState:
+    """What happens with one rank of prefill: it is asked, blocks move, and it confirms that they were kept until then."""
+
+    name: str
+    leg: Leg
+    runs: list[_Run] = field(default_factory=list)
+    ended: bool = False
+    compared: bool = True
+    """The runs have compared all blocks with the checksums of prefill."""
+
+
+@dataclass
+class _PullState:
+    pull: Pull
+    tag: int
+    begun: float
+    legs: dict[str, _LegState] = field(default_factory=dict)
+    reason: str = ""
+    """Why it failed."""
+    failed: set[int] = field(default_factory=set)
+    """Blocks of the first group that must be computed."""
+
+
+class Pulls:
+    """The requests that a rank of decode waits for. One thread uses it."""
+
+    def __init__(
+        self, groups: Sequence[GroupLayouts], block_sizes: Sequence[int], legs: Callable[[int], Sequence[Leg]], peers: Peers, agent: kvmem.Agent,
+        queue: kvmem.Queue, *, verify: bool, access: str, timeout: float,
+    ) -> None:  # fmt: skip
+        """`legs` returns the legs to an engine with so many ranks."""
+        self._groups, self._block_sizes, self._legs, self._peers, self._agent, self._queue = groups, block_sizes, legs, peers, agent, queue
+        self._verify, self._access, self._timeout = verify, access, timeout
+        self._pulls: dict[int, _PullState] = {}
+        self._tags = itertools.count(1)
+        self.received: dict[str, set[int] | None] = {}
+        """Requests that wait no longer: with the blocks of the first group that must be computed; None if all have arrived."""
+        self.counters: dict[str, Any] = {}
+
+    # ---- begin ----
+
+    def begin(self, pull: Pull, now: float) -> None:
+        """Asks each rank of prefill that has blocks of the request."""
+        state = _PullState(pull, next(self._tags), now)
+        self._pulls[state.tag] = state
+        for leg in self._legs(pull.offer.ranks):
+            name = agent_name(pull.offer.engine, leg.rank)
+            state.legs[name] = _LegState(name, leg)
+        for each in state.legs.values():
+            if each.leg.reads:
+                self._send(state, each, message("ask", request=pull.offer.request, tag=state.tag))
+            else:
+                self._confirm(state, each, False)
+        self._end_if_done(state)
+
+    def drop(self, offer: Offer) -> None:
+        """Tells prefill that its blocks are not needed."""
+        for leg in self._legs(offer.ranks):
+            self._tell(agent_name(offer.engine, leg.rank), offer, leg)
+
+    def _send(self, state: _PullState, each: _LegState, data: bytes) -> None:
+        try:
+            self._peers.send(each.name, data)
+        except kvmem.Error as error:
+            self._fail(state, f"{each.name} is not reached: {error}")
+
+    def _confirm(self, state: _PullState, each: _LegState, compare: bool) -> None:
+        self._send(
+            state, each, message("done", request=state.pull.offer.request, tag=state.tag, takers=each.leg.takers, compare=compare)
+        )
+
+    # ---- messages of prefill ----
+
+    def granted(self, name: str, tag: int, sums: list[list[int]]) -> None:
+        """Prefill keeps the blocks: they move."""
+        state, each = self._find(name, tag)
+        if state is None or each is None or state.reason or each.runs:
+            return
+        try:
+            for number in range(len(self._groups)):
+                self._start(state, each, number, sums[number] if number < len(sums) else None)
+        except kvmem.Error as error:
+            self._fail(state, f"blocks of {name} cannot be read: {error}")
+        if not each.runs and not state.reason:
+            self._confirm(state, each, False)
+        self._end_if_done(state)
+
+    def gone(self, name: str, tag: int) -> None:
+        """Prefill does not keep the blocks any longer: what was read may be of another request."""
+        state, each = self._find(name, tag)
+        if state is not None and each is not None:
+            each.ended = True
+            self._fail(state, f"{name} does not keep it any longer: set lease_seconds of prefill to more, if decode is too late")
+            self._end_if_done(state)
+
+    def kept(self, name: str, tag: int, changed: Sequence[Sequence[int]]) -> None:
+        """Prefill has kept the blocks until now, except those that have changed."""
+        state, each = self._find(name, tag)
+        if state is None or each is None:
+            return
+        each.ended = True
+        if changed:
+            self._damaged(state, len(changed), None)
+        self._end_if_done(state)
+
+    def _find(self, name: str, tag: int) -> tuple[_PullState | None, _LegState | None]:
+        state = self._pulls.get(tag)
+        return state, state.legs.get(name) if state is not None else None
+
+    # ---- runs ----
+
+    def _start(self, state: _PullState, each: _LegState, number: int, sums: Sequence[int] | None) -> None:
+        """Starts to move the blocks of a group."""
+        pull, group = state.pull, self._groups[number]
+        size, remote_size = self._block_sizes[number], pull.offer.block_sizes[number]
+        source, destination = pull.offer.blocks[number], pull.blocks[number]
+        first = max(pull.first_token, num_missing(source) * remote_size, num_missing(destination) * size)
+        if first >= pull.num_tokens:
+            return
+        peer = self._peers.get(each.name)
+        remote, local, whole = self._layouts(peer, number)
+        heads = each.leg.heads
+        flags = kvmem.SubmitFlags.VERIFY if self._verify else kvmem.SubmitFlags(0)
+        key = (number, whole, heads)
+        idle = peer.idle.setdefault(key, [])
+        transfer = idle.pop() if idle else kvmem.Transfer(
+            remote, local, heads=heads, queue=self._queue, flags=kvmem.TransferFlags.REPORT_RELEASE
+        )  # fmt: skip
+        run = _Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
+        if whole:
+            blocks = range(first // size, -(-pull.num_tokens // size))
+            run.pairs = [(source[at], destination[at]) for at in blocks]
+            checked = self._verify and heads is None and sums is not None and len(sums) >= len(source)
+            each.compared &= checked
+            transfer.submit(
+                run.pairs, checksums=[sums[at] for at in blocks] if checked and sums is not None else None, flags=kvmem.SubmitFlags(0) if checked else flags,
+                user_data=(state, each, run),
+            )  # fmt: skip
+        else:
+            each.compared = False
+            transfer.submit(
+                source_table=_table(source, remote_size, remote.info.page_size or _page_size(remote), first),
+                destination_table=_table(destination, size, group.page_size, first), num_tokens=pull.num_tokens - first, flags=flags,
+                user_data=(state, each, run),
+            )  # fmt: skip
+        each.runs.append(run)
+
+    def _layouts(self, peer: Any, number: int) -> tuple[kvmem.Layout, kvmem.Layout, bool]:
+        """The layouts of both sides, and whether they are of whole blocks: those are used if both sides have the same blocks."""
+        group = self._groups[number]
+        whole = peer.layout(f"blocks-{number}", self._agent, self._access)
+        if whole is not None and group.blocks is not None and whole.info.identity == group.blocks.info.identity:
+            return whole, group.blocks, True
+        tokens = peer.layout(f"tokens-{number}", self._agent, self._access)
+        if tokens is None or group.tokens is None:
+            raise kvmem.Unsupported(
+                f"its blocks differ, and cannot be divided: {group.obstacle or 'prefill has them in another packing'}; set the same --block-size and type"
+            )
+        return tokens, group.tokens, False
+
+    def completed(self, completion: kvmem.Completion) -> None:
+        """A run has ended, or its memory is released."""
+        state, each, run = completion.user_data
+        if completion.kind == kvmem.CompletionKind.RUN_ENDED:
+            run.error = completion.error
+            if not completion.released:
+                return  # it may still write to the blocks
+        elif completion.status < 0:
+            logger.error("kvmem: request %s waits for ever, because NIXL may still write to its blocks: restart this engine", state.pull.request)
+            return
+        each.runs.remove(run)
+        self._moved(state, each, run)
+        if not each.runs and not state.reason and not each.ended:
+            self._confirm(state, each, self._verify and not each.compared)
+        self._end_if_done(state)
+
+    def _moved(self, state: _PullState, each: _LegState, run: _Run) -> None:
+        if run.error is None:
+            size = run.transfer.info.bytes
+            add(self.counters, {"loaded_bytes": size, "mapped_bytes" if run.mapped else "nixl_bytes": size})
+            self._keep(each.name, run)
+            return
+        if isinstance(run.error, kvmem.Corrupt) and run.pairs is not None:
+            found = run.transfer.mismatches()
+            self._damaged(state, len(found), {run.pairs[at][1] for at in found} if found and run.group == 0 else None)
+        elif isinstance(run.error, kvmem.Corrupt):
+            self._damaged(state, 1, None)
+        else:
+            self._fail(state, f"blocks of {each.name} were not read: {run.error}")
+        run.transfer.close()
+
+    def _keep(self, name: str, run: _Run) -> None:
+        try:
+            self._peers.get(name).idle.setdefault(run.key, []).append(run.transfer)
+        except kvmem.Error:
+            run.transfer.close()
+
+    # ---- end ----
+
+    def _damaged(self, state: _PullState, count: int, blocks: set[int] | None) -> None:
+        """Blocks have other bytes than prefill had. None: it is not known which."""
+        add(self.counters, {"damaged_blocks": count})
+        if blocks is None or len(self._groups) > 1:
+            self._fail(state, "blocks are damaged", count_them=False)
+        else:
+            state.failed |= blocks
+
+    def _fail(self, state: _PullState, reason: str, count_them: bool = True) -> None:
+        """All blocks of the request must be computed. Runs that have begun end first."""
+        if state.reason:
+            return
+        state.reason = reason
+        if count_them:
+            add(self.counters, {"failed_loads": len(self._destinations(state.pull))})
+        logger.warning("kvmem: request %s is computed again, because %s", state.pull.request, reason)
+        for each in state.legs.values():
+            for run in each.runs:
+                run.transfer.cancel()
+
+    def _destinations(self, pull: Pull) -> set[int]:
+        size = self._block_sizes[0]
+        return set(pull.blocks[0][pull.first_token // size : -(-pull.num_tokens // size)]) - {0}
+
+    def _end_if_done(self, state: _PullState) -> None:
+        if state.tag not in self._pulls or any(each.runs for each in state.legs.values()):
+            return
+        if not state.reason and not all(each.ended for each in state.legs.values()):
+            return
+        del self._pulls[state.tag]
+        if state.reason:
+            self._release(state)
+        wanted = self._destinations(state.pull)
+        lost = wanted if state.reason else state.failed
+        add(self.counters, {"load_seconds": time.monotonic() - state.begun, "loaded_blocks": len(wanted - lost)})
+        self.received[state.pull.request] = set(lost) if lost or state.reason else None
+
+    def _release(self, state: _PullState) -> None:
+        """Tells the ranks of prefill that keep blocks of a request that has failed."""
+        for each in state.legs.values():
+            if not each.ended:
+                self._tell(each.name, state.pull.offer, each.leg)
+
+    def _tell(self, name: str, offer: Offer, leg: Leg) -> None:
+        try:
+            self._peers.send(name, message("done", request=offer.request, tag=0, takers=leg.takers, compare=False))
+        except kvmem.Error as error:
+            logger.info("kvmem: request %s is kept by %s until its lease ends: %s", offer.request, name, error)
+
+    def lost(self, name: str) -> None:
+        """A worker of prefill has ended."""
+        for state in [state for state in self._pulls.values() if name in state.legs and not state.legs[name].ended]:
+            self._fail(state, f"{name} has ended")
+            self._end_if_done(state)
+
+    def expire(self, now: float) -> None:
+        """Ends the pulls that take too long."""
+        for state in [state for state in self._pulls.values() if now - state.begun >= self._timeout]:
+            self._fail(state, f"prefill has not given its blocks within {self._timeout} s")
+            self._end_if_done(state)
+
+    def fail_all(self, reason: str) -> None:
+        """Ends all pulls."""
+        for state in list(self._pulls.values()):
+            self._fail(state, reason)
+            self._end_if_done(state)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next pull takes too long."""
+        return min((state.begun + self._timeout for state in self._pulls.values() if not state.reason), default=None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing moves."""
+        return not any(each.runs for state in self._pulls.values() for each in state.legs.values())
+
+
+def _table(blocks: Sequence[int], block_size: int, page_size: int, first_token: int) -> kvmem.Table:
+    """The table of a side from a token on. vLLM's kernels may see a block as several pages."""
+    pages = block_size // page_size
+    begin = first_token // page_size
+    ids = [block * pages + at for block in blocks[begin // pages :] for at in range(pages)]
+    return kvmem.Table(ids[begin % pages :], first_token % page_size)
+
+
+def _page_size(layout: kvmem.Layout) -> int:
+    """Tokens per block of a layout with parts."""
+    with layout.part(layout.info.part_names[0]) as part:
+        return part.info.page_size

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of kvmem.vllm's handover without vLLM: those of two engines exchange blocks by real agents. The demo runs them in vLLM."""
+
+import time
+
+import numpy as np
+import pytest
+
+import kvmem
+from kvmem.vllm import _cache, _groups, _ranks
+from kvmem.vllm._exchange import Exchange, Settings
+from kvmem.vllm._offer import HandoverStep, Hold, Offer, Pull, agent_name
+
+LAYERS, ELEMENTS, HEADS = 2, 8, 4
+WAIT = 60
+"""Seconds until a case fails."""
+
+
+class Tensor:
+    """What the layouts need of a tensor of PyTorch."""
+
+    def __init__(self, array):
+        self.array, self.shape = array, array.shape
+
+    def dim(self):
+        return self.array.ndim
+
+    def stride(self, axis=None):
+        strides = tuple(stride // self.array.itemsize for stride in self.array.strides)
+        return strides if axis is None else strides[axis]
+
+    def element_size(self):
+        return self.array.itemsize
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+
+class Worker:
+    """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
+
+    def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m"):  # fmt: skip
+        self.agent = kvmem.Agent(agent_name(engine, rank))
+        self.directory = kvmem.Directory(folder / "agents")
+        heads = HEADS // ranks
+        lengths = {"L": LAYERS, "B": blocks, "H": heads, "N": block_size, "C": ELEMENTS}
+        shape = [lengths[axis] for axis in order]
+        size = int(np.prod(shape)) * 2
+        self.region = kvmem.Region.system(size, flags=kvmem.SystemFlags.SHAREABLE)
+        self.memory = np.from_dlpack(self.region.tensor("uint16"))[: size // 2].reshape(shape)
+        self.memory[:] = 0
+        layers = np.moveaxis(self.memory, [order.index(axis) for axis in "LBHNC"], range(5))
+        self.cache = layers  # [layer, block, head, token, element]
+        described = _groups.Group(0, ("0", "1"), heads * block_size * ELEMENTS * 2, block_size, "window" if window else "full", window)
+        self.storage = _cache.CacheMemory([self.region])
+        self.layouts = _cache.layouts_of(
+            described, {str(at): Tensor(layers[at]) for at in range(LAYERS)}, blocks, {"model": model}, packing,
+            self.storage.region_of, self.agent,
+        )  # fmt: skip
+        opened = []
+        if produces:
+            opened.append(kvmem.Broker(folder / f"{engine}-{rank}"))
+            self.directory.publish(self.agent, self.layouts.published(0), WAIT, broker=opened[0])
+        else:
+            self.directory.publish(self.agent, {}, WAIT)
+        self.exchange = Exchange(
+            self.agent, self.directory, [self.layouts], [block_size], lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
+            Settings(lease, timeout, verify, access), opened,
+        )  # fmt: skip
+
+    def hold(self, *blocks, request="p"):
+        self.exchange.give(HandoverStep(holds=[Hold(request, (blocks,))]))
+
+    def pull(self, offer, blocks, first=0, tokens=None, request="d"):
+        self.exchange.give(HandoverStep(pulls=[Pull(request, offer, (tuple(blocks),), first, offer.num_tokens if tokens is None else tokens)]))
+
+    def wait(self, which):
+        """The requests that were sent (0) or received (1), when there are any."""
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            found = self.exchange.poll()[which]
+            if found:
+                return found
+            time.sleep(0.002)
+        raise AssertionError("nothing has ended in time")
+
+    def close(self):
+        self.exchange.close()
+        self.memory = self.cache = None
+        self.storage.close()
+
+
+@pytest.fixture
+def start(tmp_path):
+    workers = []
+
+    def made(engine, **more):
+        workers.append(Worker(tmp_path, engine, **more))
+        return workers[-1]
+
+    yield made
+    for worker in workers:
+        worker.close()
+
+
+def fill(worker, blocks, tokens, heads=range(HEADS)):
+    """Writes values that depend on layer, head, token and element."""
+    size = worker.cache.shape[3]
+    for token in range(tokens):
+        worker.cache[:, blocks[token // size], :, token % size] = values(token, heads)
+
+
+def values(token, heads=range(HEADS)):
+    layer, head, element = np.meshgrid(range(LAYERS), heads, range(ELEMENTS), indexing="ij")
+    return (layer * 7919 + token * 131 + head * 1009 + element * 17 + 1).astype(np.uint16)
+
+
+def check(worker, blocks, tokens, first=0, heads=range(HEADS)):
+    size = worker.cache.shape[3]
+    for token in range(first, tokens):
+        assert (worker.cache[:, blocks[token // size], :, token % size] == values(token, heads)).all(), token
+
+
+def offer(blocks, tokens, block_size=4, ranks=1, request="p", engine="p"):
+    return Offer(engine, request, tokens, ranks, (block_size,), (tuple(blocks),), "")
+
+
+@pytest.mark.parametrize("access", ["mapped", "nixl"])
+@pytest.mark.parametrize(
+    ("order", "block_size"), [("LBHNC", 4), ("LBHNC", 16), ("LBHNC", 2), ("LBNHC", 4), ("BLHNC", 4), ("LHBNC", 4), ("BHLNC", 8)]
+)  # fmt: skip
+def test_blocks_arrive_in_other_orders_and_block_sizes(start, access, order, block_size):
+    prefill, decode = start("p"), start("d", order=order, block_size=block_size, access=access, produces=False)
+    source, destination = (3, 1, 7, 2, 9), [5, 4, 6, 8, 10, 11, 2, 1, 12, 13]
+    fill(prefill, source, 18)
+    prefill.hold(*source)
+    decode.pull(offer(source, 18), destination)
+    assert decode.wait(1) == {"d"} and prefill.wait(0) == {"p"}
+    check(decode, destination, 18)
+    assert not decode.exchange.failed_requests and not decode.exchange.failed_blocks
+    assert decode.exchange.counters["mapped_bytes" if access == "mapped" else "nixl_bytes"] > 0
+    assert decode.exchange.counters["loaded_blocks"] == -(-18 // block_size)
+    assert prefill.exchange.counters == {"handed_over_requests": 1}
+
+
+@pytest.mark.parametrize("access", ["mapped", "nixl"])
+@pytest.mark.parametrize(("sources", "ranks", "block_size"), [(2, 1, 4), (1, 2, 4), (2, 1, 8), (4, 2, 4)])
+def test_ranks_may_differ(start, access, sources, ranks, block_size):
+    source, destination = (3, 1, 7), [5, 4, 6]
+    prefills = [start("p", rank=rank, ranks=sources) for rank in range(sources)]
+    decodes = [start("d", rank=rank, ranks=ranks, block_size=block_size, access=access, produces=False) for rank in range(ranks)]
+    for rank, prefill in enumerate(prefills):
+        first, count = _ranks.heads_of(rank, sources, HEADS)
+        fill(prefill, source, 11, range(first, first + count))
+        prefill.hold(*source)
+    for decode in decodes:
+        decode.pull(offer(source, 11, ranks=sources), destination)
+    for rank, decode in enumerate(decodes):
+        assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
+        first, count = _ranks.heads_of(rank, ranks, HEADS)
+        check(decode, destination, 11, heads=range(first, first + count))
+    for prefill in prefills:
+        assert prefill.wait(0) == {"p"}
+
+
+def test_only_tokens_that_decode_does_not_have_are_read(start):
+    prefill, decode = start("p"), start("d", block_size=2, produces=False)
+    fill(prefill, (3, 1), 8)
+    prefill.hold(3, 1)
+    decode.pull(offer((3, 1), 8), [9, 8, 7, 6], first=4)
+    assert decode.wait(1) == {"d"}
+    check(decode, [9, 8, 7, 6], 8, first=4)
+    assert not decode.cache[:, [9, 8]].any()
+
+
+@pytest.mark.parametrize("block_size", [4, 8])
+@pytest.mark.parametrize("verify", [True, False])
+def test_damaged_blocks_are_found_by_checksums_and_otherwise_not(start, block_size, verify):
+    prefill, decode = start("p"), start("d", block_size=block_size, verify=verify, produces=False)
+    fill(prefill, (3, 1, 7), 12)
+    prefill.hold(3, 1, 7)
+    drop = offer((2,), 4, request="other")  # a pull of it shows that the checksums of the first request are computed
+    prefill.hold(2, request="other")
+    decode.pull(drop, [1] if block_size == 4 else [1], request="first", tokens=4)
+    assert decode.wait(1) == {"first"}
+    prefill.cache[1, 1, 2, 3, 5] ^= 1
+    decode.pull(offer((3, 1, 7), 12), [5, 4, 6])
+    assert decode.wait(1) == {"d"}
+    if not verify:
+        assert not decode.exchange.failed_requests
+        with pytest.raises(AssertionError):
+            check(decode, [5, 4, 6], 12)
+    else:
+        assert decode.exchange.failed_requests == {"d"} and decode.exchange.counters["damaged_blocks"] == 1
+        assert decode.exchange.failed_blocks == ({4} if block_size == 4 else {5, 4})
+    assert prefill.wait(0) >= {"p"}
+
+
+def test_a_question_that_comes_before_its_request_gets_a_reply_when_the_request_comes(start):
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    decode.pull(offer((3,), 4), [5])
+    while not prefill.exchange._early:
+        time.sleep(0.002)
+    prefill.hold(3)
+    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
+    check(decode, [5], 4)
+
+
+def test_a_lease_ends_and_a_late_pull_fails(start, caplog):
+    prefill, decode = start("p", lease=0.05), start("d", produces=False)
+    prefill.hold(3)
+    assert prefill.wait(0) == {"p"} and prefill.exchange.counters == {"expired_requests": 1}
+    decode.pull(offer((3,), 4), [5])
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"} and decode.exchange.failed_blocks == {5}
+    assert "does not keep it any longer" in caplog.text
+
+
+def test_a_dropped_request_is_released(start):
+    prefill, decode = start("p"), start("d", produces=False)
+    prefill.hold(3)
+    decode.exchange.give(HandoverStep(drops=[offer((3,), 4)]))
+    assert prefill.wait(0) == {"p"}
+
+
+def test_prefill_that_does_not_exist_or_reply_leads_to_computation(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False, timeout=0.3)
+    decode.pull(offer((3,), 4, engine="none"), [5], request="none")
+    assert decode.wait(1) == {"none"} and decode.exchange.failed_blocks == {5} and "is not reached" in caplog.text
+    decode.pull(offer((3,), 4), [6], request="unknown")  # prefill waits for a request that never comes
+    assert decode.wait(1) == {"unknown"} and decode.exchange.failed_blocks == {5, 6} and "within 0.3 s" in caplog.text
+    assert prefill.exchange.poll() == (set(), set())
+
+
+def test_prefill_that_ends_while_decode_waits_leads_to_computation(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False)
+    decode.pull(offer((3,), 4), [5])
+    while not prefill.exchange._early:
+        time.sleep(0.002)
+    prefill.exchange._directory.withdraw(agent_name("p", 0), WAIT)
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_blocks == {5} and "has ended" in caplog.text
+
+
+@pytest.mark.parametrize("change", [{"model": "another"}, {"packing": "amx", "block_size": 8}])
+def test_engines_that_do_not_fit_are_computed_with_the_reason(start, caplog, change):
+    prefill, decode = start("p", packing=change.get("packing", "none")), start("d", produces=False, **change)
+    prefill.hold(3)
+    decode.pull(offer((3,), 4), [5])
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_blocks == {5}
+    assert ("cannot be divided" if "packing" in change else "identit") in caplog.text
+    assert prefill.wait(0) == {"p"}  # it is not kept until its lease ends
+
+
+def test_block_ids_outside_of_the_cache_are_computed(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False)
+    prefill.hold(3)
+    decode.pull(offer((99,), 4), [5])
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_blocks == {5} and "cannot be read" in caplog.text
+
+
+def test_the_packing_of_the_cpu_is_divided_by_tokens_and_heads(start):
+    """Keys are elements × tokens, values tokens × elements: the last axis of vLLM's tensor is twice as long as a head."""
+    prefill, decode = start("p", packing="vec"), start("d", packing="vec", block_size=8, produces=False)
+    half = ELEMENTS // 2
+
+    def keys_and_values(worker, block, head):
+        flat = worker.cache[:, block, head].reshape(LAYERS, -1)
+        tokens = worker.cache.shape[3]
+        return flat[:, : half * tokens].reshape(LAYERS, half, tokens), flat[:, half * tokens :].reshape(LAYERS, tokens, half)
+
+    for at, block in enumerate((3, 1, 7)):
+        for head in range(HEADS):
+            keys, value = keys_and_values(prefill, block, head)
+            for token in range(4):
+                keys[:, :, token] = values(at * 4 + token)[:, head, :half]
+                value[:, token] = values(at * 4 + token)[:, head, half:]
+    prefill.hold(3, 1, 7)
+    decode.pull(offer((3, 1, 7), 12), [5, 4])
+    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
+    for token in range(12):
+        for head in range(HEADS):
+            keys, value = keys_and_values(decode, [5, 4][token // 8], head)
+            assert (keys[:, :, token % 8] == values(token)[:, head, :half]).all() and (value[:, token % 8] == values(token)[:, head, half:]).all()
+
+
+def test_messages_of_others_are_ignored(start):
+    prefill, decode = start("p"), start("d", produces=False)
+    decode.exchange._peers.get(agent_name("p", 0))
+    for data in (b"\xff", b"[]", b'{"kvmem.vllm": "ask"}', b'{"kvmem.vllm": "done", "tag": 1}', b'{"kvmem.vllm": "grant", "tag": 1}', b'{"kvmem.vllm": "kept", "tag": "1"}'):
+        decode.agent.notify(agent_name("p", 0), data)
+    fill(prefill, (3,), 4)
+    prefill.hold(3)
+    decode.pull(offer((3,), 4), [5])
+    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of demo.py in which a prefill engine hands requests over to a decode engine, each in a process of its own."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+
+FLOAT32 = {"dtype": "float32"}
+"""Sums of two ranks differ in bfloat16, and the CPU packs blocks of bfloat16 for AMX, whose tokens cannot be moved one by one."""
+
+
+class Engine:
+    """A process with an engine, which does one thing after the other."""
+
+    def __init__(self, python, environment, folder, run, deadline):
+        self._log = open(folder / "log", "a+")
+        self._timer = ["timeout", str(deadline)]
+        self._process = subprocess.Popen(
+            [*self._timer, python, "-X", "faulthandler", HERE / "engine.py", json.dumps(run | {"serve": True, "prompts": []})], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._log, text=True, env=os.environ | environment, start_new_session=True,
+        )  # fmt: skip
+        error = self._result().get("error")
+        if error:
+            sys.exit(f"an engine did not start: {error}")
+
+    def _result(self):
+        for line in self._process.stdout:
+            if line.startswith("RESULT "):
+                return json.loads(line[len("RESULT ") :])
+        self._log.seek(0)
+        sys.exit(f"an engine ended with {self._process.wait()}:\n{self._log.read()[-6000:]}")
+
+    def call(self, do, **more):
+        """Has the engine do something, and returns its result."""
+        self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
+        self._process.stdin.flush()
+        return self._result()
+
+    def kill(self):
+        """Ends the processes of the engine as a crash does."""
+        os.killpg(self._process.pid, 9)
+        self._process.wait()
+
+    def close(self):
+        """Ends the engine."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._log.close()
+
+
+class Handover:
+    """Runs cases, each with a prefill engine that may have been started by a case before, and a decode engine of its own."""
+
+    def __init__(self, start, prompts, report):
+        self._start, self._prompts, self._report = start, prompts, report
+        self._prefill, self._kind, self._handed_over = None, None, 0
+
+    def prefill(self, model, engine):
+        """The prefill engine of a model with these arguments."""
+        if self._kind != (model, engine):
+            self.close()
+            self._prefill, self._kind = self._start(model, engine, "kv_producer", {}), (model, engine)
+        return self._prefill
+
+    def case(self, name, *, model="model", prefill=None, decode=None, extra=None, damage=False, kill=False, reference="model"):
+        """Computes the prompts at prefill, and continues at decode."""
+        source = self.prefill(model, prefill or {})
+        offers = source.call("generate", prompts=self._prompts, max_tokens=1, params=[{"do_remote_decode": True}] * len(self._prompts))["params"]
+        destination = self._start(model, decode or {}, "kv_consumer", extra or {})
+        if damage:
+            source.call("invert", blocks=[block for offer in offers for block in offer["remote_block_ids"][0][1::3]])
+        if kill:
+            source.kill()
+            source.close()
+            self._prefill, self._kind, self._handed_over = None, None, 0
+        result = destination.call("generate", prompts=self._prompts, params=offers)
+        destination.close()
+        result |= {"released": not kill, "block_size": (decode or {}).get("block_size", 32)}
+        if not kill:  # prefill frees the blocks, because decode has them, not because a lease has ended
+            self._handed_over += len(offers)
+            counters = source.call("wait", name="handed_over_requests", count=self._handed_over)["counters"]
+            result["released"] = counters.get("handed_over_requests") == self._handed_over
+        self._report(name, result, reference)
+
+    def close(self):
+        """Ends the prefill engine."""
+        if self._prefill is not None:
+            self._prefill.close()
+        self._prefill, self._kind, self._handed_over = None, None, 0
