@@ -32,6 +32,8 @@ class Engine:
         for line in self._process.stdout:
             if line.startswith("RESULT "):
                 return json.loads(line[len("RESULT ") :])
+            self._log.write(line)
+            self._log.flush()
         self._log.seek(0)
         sys.exit(f"an engine ended with {self._process.wait()}:\n{self._log.read()[-6000:]}")
 
@@ -71,8 +73,8 @@ class Handover:
     def case(self, name, *, model="model", prefill=None, decode=None, extra=None, damage=False, kill=False, reference="model"):
         """Computes the prompts at prefill, and continues at decode."""
         source = self.prefill(model, prefill or {})
+        destination = self._start(model, decode or {}, "kv_consumer", extra or {})  # before the lease begins
         offers = source.call("generate", prompts=self._prompts, max_tokens=1, params=[{"do_remote_decode": True}] * len(self._prompts))["params"]
-        destination = self._start(model, decode or {}, "kv_consumer", extra or {})
         if damage:
             source.call("invert", blocks=[block for offer in offers for block in offer["remote_block_ids"][0][1::3]])
         if kill:
