@@ -131,6 +131,7 @@
              (CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z, unsigned threads_x,    \
               unsigned threads_y, unsigned threads_z, unsigned shared_bytes, CUstream stream,                \
               void **parameters, void **extra))                                                              \
+    FUNCTION(cuLaunchHostFunc, HANDLE, ACTS, (CUstream stream, CUhostFn function, void *data))               \
     FUNCTION(cuEventCreate, CONTEXT, ACTS, (CUevent *event, unsigned flags))                                 \
     FUNCTION(cuEventRecord, HANDLE, ACTS, (CUevent event, CUstream stream))                                  \
     FUNCTION(cuCtxRecordEvent, HANDLE, ACTS, (CUcontext context, CUevent event))                             \

@@ -30,6 +30,8 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
+typedef void (*CUhostFn)(void *data);
+
 typedef struct CUuuid {
     unsigned char bytes[16];
 } CUuuid;

@@ -17,6 +17,7 @@ static work copy_of(const work *copied) {
 
 void graph_add(graph *captured, const work *added) {
     if (added->kind == WORK_CHECKSUM) sim_crash("the checksum kernel is launched on a captured stream");
+    if (added->kind == WORK_HOST) sim_crash("a host function is launched on a captured stream");
     work *works = realloc(captured->works, (captured->count + 1) * sizeof(*works));
     if (works == NULL) {
         sim_crash("no memory for a graph");

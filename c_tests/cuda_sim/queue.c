@@ -37,6 +37,7 @@ static void do_work(const work *work) {
     case WORK_LAUNCH: fail(work->stream, kernel_run(work->blocks, work->stream->context)); break;
     case WORK_CHECKSUM: fail(work->stream, checksum_run(work->tiles, work->stream->context)); break;
     case WORK_FAIL: work->stream->error = work->error; break;
+    case WORK_HOST: work->function(work->data); break;
     }
 }
 

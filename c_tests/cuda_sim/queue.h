@@ -9,7 +9,7 @@
 #include "state.h"
 
 typedef enum work_kind {
-    WORK_COPY, WORK_FILL, WORK_RECORD, WORK_WAIT, WORK_LAUNCH, WORK_CHECKSUM, WORK_FAIL, } work_kind;
+    WORK_COPY, WORK_FILL, WORK_RECORD, WORK_WAIT, WORK_LAUNCH, WORK_CHECKSUM, WORK_FAIL, WORK_HOST, } work_kind;
 
 typedef struct work {
     node node;
@@ -24,6 +24,8 @@ typedef struct work {
     const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
     const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; graphs do not support it */
     CUresult error;      /* of WORK_FAIL: the planned failure */
+    CUhostFn function;   /* of WORK_HOST, which passes it `data`; graphs do not support it */
+    void *data;
 } work;
 
 /* Work in the queue of its stream. */

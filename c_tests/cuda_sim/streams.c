@@ -99,6 +99,15 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return stream_take_error(waited);
 }
 
+/* The function must call no function of the driver. */
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
+    DRIVER_CALL(cuLaunchHostFunc);
+    INVALID_IF(function == NULL);
+    TRY_GET(stream *, found, stream_find(handle, &found));
+    queue_submit(&(work){.kind = WORK_HOST, .stream = found, .function = function, .data = data});
+    return CUDA_SUCCESS;
+}
+
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
     DRIVER_CALL(cuStreamGetCtx);
     TRY_GET(stream *, found, stream_find(handle, &found));

@@ -45,7 +45,8 @@ TEST(entries_that_are_not_regular_files_fail) {
         const char *path = path_of(&here, names[i]);
         CHECK_EQ(i == 0 ? symlink("/etc/hostname", path) : i == 1 ? mkfifo(path, 0600) : mkdir(path, 0700),
                  0);
-        directory_await(directory, KVMEM_DIRECTORY_INVALID, names[i]);
+        const kvmem_directory_event event = directory_await(directory, KVMEM_DIRECTORY_INVALID, names[i]);
+        CHECK_HAS(event.message, "; remove it");
         REFUSE(KVMEM_STATUS_CORRUPT, names[i], kvmem_directory_look_up, directory, names[i], PATIENCE);
     }
     OWNED(kvmem_agent) agent = agent_open("folder"); /* a file cannot replace a folder */

@@ -202,7 +202,8 @@ typedef struct kvmem_cuda_device_info {
     uint64_t recommended_granularity;
     /// Objects that were destroyed, and are kept until the GPU has finished its work: freeing them would wait
     /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
-    /// opened IPC handles, and kernels. A number that does not fall means work that does not end.
+    /// opened IPC handles, and kernels. A number that does not fall means work that does not end. Regions and
+    /// staging memory of runs whose end can't be detected count, too, and are kept until the process ends.
     uint64_t kept_objects;
     uint64_t kept_bytes;  ///< Bytes of GPU memory and of page-locked host memory that they have.
 } kvmem_cuda_device_info;

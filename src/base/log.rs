@@ -225,7 +225,7 @@ macro_rules! log {
 pub(crate) use log;
 
 /// The number of an object, which is unique among all objects of the process. Later objects have higher numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogId(u64);
 
 impl LogId {

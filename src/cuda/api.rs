@@ -120,6 +120,7 @@ functions! {
     fn stream_destroy = "cuStreamDestroy_v2"(CUstream);
     fn stream_query = "cuStreamQuery"(CUstream);
     fn stream_wait_event = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    fn launch_host_func = "cuLaunchHostFunc"(CUstream, Option<unsafe extern "C" fn(*mut c_void)>, *mut c_void);
     fn stream_get_ctx = "cuStreamGetCtx"(CUstream, *mut CUcontext);
     fn stream_is_capturing = "cuStreamIsCapturing"(CUstream, *mut c_uint);
     fn memset_d8_async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);

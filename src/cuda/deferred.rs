@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects that the driver frees only when all work of their context has ended (see `quiet`). They are freed at once if it has, or
 //! does within [`PATIENCE`] while no other object waits for it. Otherwise a thread frees them when the device has finished the work:
-//! one thread for each device that has such objects. Until then they hold their memory and the context.
+//! one thread for each device that has such objects. Until then they hold their memory and the context. If the driver cannot tell
+//! whether it has, the thread frees them at once, and may wait in the driver, for which no caller waits longer than [`PATIENCE`].
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,8 +13,9 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::ending::{means_exit, means_lost};
 use super::quiet::{ContextWork, PATIENCE, Waited, Work};
+use crate::base::leak::Leaked;
 use crate::base::{
-    Condvar, Error, Keyed, Mutex, MutexGuard, PerProcess, Result, Status, guarded, log, thread,
+    Condvar, Error, Keyed, Mutex, MutexGuard, PerProcess, Result, Status, guarded, leak, log, thread,
 };
 
 /// Between two looks of a thread: as long as the work has run, within these limits.
@@ -30,12 +32,23 @@ pub struct Deferred<T: Send + Sync + 'static> {
     object: Arc<T>,
     context: Arc<Context>,
     bytes: u64,
+    /// Dropped after the object.
+    freed_by: FreedBy,
+}
+
+/// The thread that frees an object without knowing whether it waits: dropping this gives it a short time.
+struct FreedBy(Option<Arc<Queue>>);
+
+impl Drop for FreedBy {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|queue| queue.await_empty(PATIENCE));
+    }
 }
 
 impl<T: Send + Sync> Deferred<T> {
     /// An object that has `bytes` of memory of the device, or page-locked.
     pub fn new(context: &Arc<Context>, object: T, bytes: u64) -> Self {
-        Self { object: Arc::new(object), context: context.clone(), bytes }
+        Self { object: Arc::new(object), context: context.clone(), bytes, freed_by: FreedBy(None) }
     }
 }
 
@@ -53,39 +66,50 @@ impl<T: Send + Sync> Drop for Deferred<T> {
         let queue = queues().get(self.context.device().ordinal());
         // Of many objects beside work, the first waits for the end of the work.
         let patience = if queue.is_empty() { PATIENCE } else { Duration::ZERO };
-        let is_idle = || is_idle(&work, &self.context, patience);
+        let wait = || wait(&work, &self.context, patience);
         // Tried twice, because what is kept is freed later.
-        if !is_idle().or_else(|_| is_idle()).unwrap_or_else(|error| means_lost(&error)) {
-            Queue::keep(
-                &queue,
-                Waiting {
-                    _object: self.object.clone(),
-                    context: self.context.clone(),
-                    work,
-                    bytes: self.bytes,
-                },
-            );
+        let waited = match wait().or_else(|_| wait()) {
+            Ok(Waited::Idle) => return,
+            Err(error) if means_lost(&error) => return,
+            waited => waited,
+        };
+        Queue::keep(
+            &queue,
+            Waiting { object: self.object.clone(), context: self.context.clone(), work, bytes: self.bytes },
+        );
+        if matches!(waited, Ok(Waited::Unknown)) && !patience.is_zero() {
+            self.freed_by = FreedBy(Some(queue));
         }
     }
 }
 
-/// Whether all work of the context ends within `patience`.
-fn is_idle(work: &ContextWork, context: &Arc<Context>, patience: Duration) -> Result<bool> {
+/// Waits for the end of all work of the context, up to `patience`.
+fn wait(work: &ContextWork, context: &Arc<Context>, patience: Duration) -> Result<Waited> {
     if work.is_known_to_be_long() {
-        return Ok(false);
+        return Ok(Waited::Busy);
     }
     let until = Instant::now() + patience;
-    work.wait(context, || until).map(|waited| waited == Waited::Idle)
+    work.wait(context, || until)
 }
 
 struct Waiting {
-    _object: Arc<dyn Any + Send + Sync>,
+    object: Arc<dyn Any + Send + Sync>,
     context: Arc<Context>,
     work: Arc<ContextWork>,
     bytes: u64,
 }
 
-/// Objects that were destroyed, and are kept until their device has finished its work.
+impl Waiting {
+    /// Waits until the thread that destroys the object holds it no more: it must not be the one that frees it.
+    fn await_last_holder(&self) {
+        while Arc::strong_count(&self.object) > 1 {
+            std::thread::sleep(Duration::from_micros(10));
+        }
+    }
+}
+
+/// Objects that were destroyed, and are kept until their device has finished its work, and those that runs have left whose end can't
+/// be detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     pub objects: u64,
@@ -98,7 +122,11 @@ impl Kept {
         let queue = queues().get(ordinal);
         let state = queue.state();
         let waiting = state.waiting.iter().map(|waiting| waiting.bytes);
-        let mut kept = Self { objects: state.waiting.len() as u64, bytes: waiting.sum() };
+        let leaked = leak::of_device(ordinal);
+        let mut kept = Self {
+            objects: state.waiting.len() as u64 + leaked.objects,
+            bytes: waiting.sum::<u64>() + leaked.bytes,
+        };
         if let Some(bytes) = state.freeing {
             kept.objects += 1;
             kept.bytes += bytes;
@@ -196,6 +224,7 @@ impl Queue {
             let object = state.waiting.pop_front();
             state.freeing = object.as_ref().map(|object| object.bytes);
             drop(state);
+            object.iter().for_each(Waiting::await_last_holder);
             if let Err(panic) = guarded(|| drop(object)) {
                 log!(Error, "free memory of a GPU: {panic}");
             }
@@ -222,7 +251,7 @@ impl Queue {
         loop {
             let begun = Instant::now();
             let pause = match guarded(|| work.look(context)).and_then(|looked| looked) {
-                Ok(Work::Finished) => return true,
+                Ok(Work::Finished | Work::Unknown) => return true,
                 Ok(Work::Running(since)) if since.elapsed() <= PATIENCE => {
                     if fed.get_or_insert(begun).elapsed() > FED && since >= begun {
                         return true;
@@ -290,6 +319,16 @@ impl Queue {
         }
     }
 
+    /// Waits until its thread has freed all objects, for a limited time.
+    fn await_empty(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let mut state = self.state();
+        while state.has_thread && (state.freeing.is_some() || !state.waiting.is_empty()) {
+            let Ok(woken) = self.changed.wait_until(state, Some(end)) else { return };
+            state = woken;
+        }
+    }
+
     /// Waits until its objects have been freed, or work prevents that. Returns whether any was freed.
     fn hurry(this: &Arc<Self>) -> bool {
         let begun = Instant::now();
@@ -318,5 +357,14 @@ pub fn allocate<T>(ordinal: Option<i32>, allocate: impl Fn() -> Result<T>) -> Re
     // Each of them, so that all look.
     let freed = queues.iter().filter(|queue| Queue::hurry(queue)).count();
     let outcome = if freed > 0 { allocate() } else { Err(failed) };
-    outcome.map_err(|error| queues.iter().fold(error, |error, queue| queue.explained(error)))
+    outcome.map_err(|error| {
+        let explained = queues.iter().fold(error, |error, queue| queue.explained(error));
+        match ordinal.map(leak::of_device).unwrap_or_default() {
+            Leaked { objects: 0, .. } => explained,
+            Leaked { objects, bytes } => explained.followed_by(format_args!(
+                "{objects} objects with {bytes} bytes are kept until the process ends, because runs that use them have no end that can \
+                 be detected"
+            )),
+        }
+    })
 }

@@ -102,11 +102,6 @@ impl Driver {
         self.api.memcpy_batch_async.is_some()
     }
 
-    /// Whether it reports when all work of a context has ended: since CUDA 12.5.
-    pub(super) fn can_record_contexts(&self) -> bool {
-        self.api.ctx_record_event.is_some()
-    }
-
     /// Converts the return value of a function. The message contains the names of the function and of the code.
     ///
     /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code means that work or a context failed:

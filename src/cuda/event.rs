@@ -30,6 +30,8 @@ pub struct Event {
 /// What an event of a context has recorded.
 pub(super) enum Recorded {
     Work,
+    /// Nothing: the driver cannot.
+    Unsupported,
     /// Nothing: a stream of the context is being captured.
     Captured,
 }
@@ -72,11 +74,10 @@ impl Event {
         }
     }
 
-    /// Records all work that was submitted to the context. A driver that cannot, which has no such function or reports that it
-    /// does not support it, records nothing: then the event is complete.
+    /// Records all work that was submitted to the context. Drivers before CUDA 12.5 cannot.
     pub(super) fn record_context(&self) -> Result<Recorded> {
         let driver = self.context.driver();
-        let Some(record) = driver.api.ctx_record_event else { return Ok(Recorded::Work) };
+        let Some(record) = driver.api.ctx_record_event else { return Ok(Recorded::Unsupported) };
         let entered = self.context.enter()?;
         let mut state = 0;
         // SAFETY: a stream of the current context; the output lives through the call.
@@ -90,7 +91,7 @@ impl Event {
         match result.code {
             // The latter after a capture that was invalidated before, and has not ended yet.
             STREAM_CAPTURE_UNSUPPORTED | STREAM_CAPTURE_INVALIDATED => Ok(Recorded::Captured),
-            NOT_SUPPORTED => Ok(Recorded::Work),
+            NOT_SUPPORTED => Ok(Recorded::Unsupported),
             _ => driver.check(result, "record the work of a context").map(|()| Recorded::Work),
         }
     }

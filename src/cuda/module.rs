@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use once_cell::sync::OnceCell;
 
+use super::codes::{
+    Code, INVALID_PTX, JIT_COMPILATION_DISABLED, NO_BINARY_FOR_GPU, UNSUPPORTED_PTX_VERSION, has_code,
+};
 use super::context::Context;
 use super::deferred::Deferred;
 use super::ending::released;
@@ -66,7 +69,10 @@ impl Drop for Module {
     }
 }
 
-/// How long a failure to load a kernel is remembered. Each attempt takes the time of a compilation.
+/// Codes for devices and drivers on which no attempt succeeds.
+const IMPOSSIBLE: &[Code] =
+    &[NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, JIT_COMPILATION_DISABLED];
+/// How long another failure to load a kernel is remembered. Each attempt takes the time of a compilation.
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// How often callers look for a result that is late, and how long they sleep each time. Turns are counted rather than time: on busy
 /// processors the thread that loads needs turns, too.
@@ -164,7 +170,7 @@ impl LazyFunction {
             }
             let Some(attempt) = &mut state.attempt else {
                 if let Some((error, at)) = &state.failed
-                    && at.elapsed() < REMEMBERED
+                    && (at.elapsed() < REMEMBERED || is_impossible(error))
                 {
                     return Err(error.clone());
                 }
@@ -198,6 +204,21 @@ impl LazyFunction {
     }
 }
 
+/// Whether the error of a kernel means that none can be loaded on this device.
+pub fn is_impossible(error: &Error) -> bool {
+    has_code(error, IMPOSSIBLE)
+}
+
+/// The requirements are those of the PTX in `kernels/`.
+fn explained(error: Error) -> Error {
+    if !is_impossible(&error) {
+        return error;
+    }
+    let needed = "kernels of kvmem need a GPU of compute capability 7.5 or higher, and a driver of CUDA 12.0 or later that compiles \
+                  them";
+    error.followed_by(needed).with_status(Status::Unsupported)
+}
+
 impl Exchange {
     fn attempt(&self, ptx: &str, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
         let outcome = guarded(|| self.load(ptx, name, &context, &work)).and_then(|loaded| loaded);
@@ -226,11 +247,11 @@ impl Exchange {
         // Other callers may have more patience. A thread that began late has its time, too.
         let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
         match work.wait(context, || until().max(asked + PATIENCE))? {
-            Waited::Idle | Waited::Fed => {}
+            Waited::Idle | Waited::Fed | Waited::Unknown => {}
             Waited::Busy | Waited::Captured => return Err(busy(context)),
         }
         self.enter(Phase::Compiling);
-        Module::load(context, ptx)?.function(name)
+        Module::load(context, ptx).map_err(explained)?.function(name)
     }
 
     fn enter(&self, phase: fn(Instant) -> Phase) -> Instant {

@@ -33,8 +33,10 @@ const CAPTURE: Duration = Duration::from_secs(1);
 /// The work that was submitted to a context before a query.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// The device has finished it, or the driver is too old to tell.
+    /// The device has finished it.
     Finished,
+    /// The driver cannot tell.
+    Unknown,
     /// It was running at this time, and still is.
     Running(Instant),
     /// Unknown: a stream is being captured, or was within the last second.
@@ -90,6 +92,8 @@ pub(super) enum Waited {
     /// Work has run for longer than that.
     Busy,
     Captured,
+    /// The driver cannot tell.
+    Unknown,
 }
 
 /// What is known of the work of a context. It lives as long as its users, because an event retains the context.
@@ -169,6 +173,7 @@ impl ContextWork {
             match self.look(context)? {
                 Work::Finished => return Ok(Waited::Idle),
                 Work::Captured => return Ok(Waited::Captured),
+                Work::Unknown => return Ok(Waited::Unknown),
                 Work::Running(since) => {
                     let is_first = *first.get_or_insert(since) == since;
                     if now > until() {
@@ -184,13 +189,11 @@ impl ContextWork {
 
 /// Queries the driver.
 fn query(context: &Arc<Context>) -> Result<(Found, Work)> {
-    if !context.driver().can_record_contexts() {
-        return Ok((Found::Finished, Work::Finished));
-    }
     let event = Event::new(context)?;
     let now = Instant::now();
     Ok(match event.record_context()? {
         Recorded::Captured => (Found::Finished, Work::Captured),
+        Recorded::Unsupported => (Found::Finished, Work::Unknown),
         Recorded::Work if !event.is_done()? => (Found::Running(Arc::new(event), now), Work::Running(now)),
         Recorded::Work => (Found::Finished, Work::Finished),
     })

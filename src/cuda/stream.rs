@@ -15,6 +15,7 @@ use super::ending::released;
 use super::entry::CallResult;
 use super::event::Event;
 use super::quiet::Capture;
+use super::wake::Wake;
 use crate::base::{Error, Result, Status, ensure, fail};
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
@@ -144,6 +145,13 @@ impl CallerStream {
     }
 }
 
+/// Called by a thread of the driver. It must call no function of the driver.
+unsafe extern "C" fn ring(data: *mut c_void) {
+    // SAFETY: a reference that `Active::wake` has passed.
+    let wake = unsafe { Arc::from_raw(data.cast_const().cast::<Wake>()) };
+    wake.ring();
+}
+
 /// Whether a stream is being captured.
 ///
 /// # Safety
@@ -189,6 +197,21 @@ impl Active<'_> {
         // SAFETY: a live stream and event of the current context.
         let result = self.call(|| unsafe { driver.api.event_record.call(event.raw, self.raw) })?;
         driver.check(result, "record an event")
+    }
+
+    /// Wakes a thread when the work that is on the stream now has ended. Never, if the context is reset before.
+    pub fn wake(&self, wake: &Arc<Wake>) -> Result<()> {
+        let data = Arc::into_raw(wake.clone());
+        let driver = self.driver();
+        // SAFETY: a live stream of the current context. The function gets the reference of `data`.
+        let called = self.call(|| unsafe {
+            driver.api.launch_host_func.call(self.raw, Some(ring), data.cast_mut().cast::<c_void>())
+        });
+        let launched = called.and_then(|result| driver.check(result, "launch a host function"));
+        launched.inspect_err(|_| {
+            // SAFETY: the driver has not taken it.
+            drop(unsafe { Arc::from_raw(data) });
+        })
     }
 
     /// Makes later work on the stream wait for an event.

@@ -228,6 +228,18 @@ pub fn not_found() -> Error {
 }
 
 /// The error for an entry that is not valid.
+/// Why an entry is not valid, and what to do.
+pub fn invalid(reason: &Error) -> String {
+    let remedy = match reason.status() {
+        Status::PermissionDenied => "give the user of this process the right to read it",
+        Status::VersionMismatch => "publish it and read it with the same version of kvmem",
+        Status::Io => "check the file system of the directory",
+        _ => "remove it; if its agent exists, kvmem publishes it again",
+    };
+    format!("{reason}; {remedy}")
+}
+
+/// The error of an entry that is not valid, for a reason of [`invalid`].
 pub fn refused(name: &str, reason: &str, location: &str) -> Error {
     error!(Corrupt, "the entry of agent '{name}' in {location} is not valid: {reason}")
 }

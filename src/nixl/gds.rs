@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::{Condvar, Error, Keyed, Mutex, Pool, Result};
+use crate::base::{Condvar, Error, Keyed, Mutex, Pool, Result, error};
 
 /// The two ends of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,10 +33,8 @@ enum TrialState {
     Unknown,
     /// A thread makes it. Until this time, callers wait for it.
     Running(Instant),
-    Ended(Outcome),
+    Ended(Result<()>),
 }
-
-type Outcome = std::result::Result<(), String>;
 
 /// How long a trial may take: a backend that takes longer is not used. Callers wait no longer either.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,12 +44,12 @@ impl GdsTrials {
     /// caller may have less time. `prepare` makes it, if none has begun; it ends at the time that it is given.
     ///
     /// Waits for the outcome until `until`, and until the trial should have ended. The outcome of one that is late counts for later callers.
-    pub fn outcome<T: FnOnce(Instant) -> Outcome + Send + 'static>(
+    pub fn outcome<T: FnOnce(Instant) -> Result<()> + Send + 'static>(
         &self,
         ends: GdsEndpoints,
         until: Option<Instant>,
         prepare: impl FnOnce() -> Result<T>,
-    ) -> Outcome {
+    ) -> Result<()> {
         let trial = self.0.get(ends);
         let mut state = trial.state.lock();
         if let TrialState::Unknown = *state {
@@ -66,27 +64,28 @@ impl GdsTrials {
                     running.0.put(TrialState::Ended(outcome));
                 })
             });
-            started.map_err(|error| not_begun(&error))?;
+            started.map_err(|error| error.context("a trial transfer could not begin"))?;
             state = trial.state.lock();
         }
         loop {
             let end = match &*state {
                 TrialState::Ended(outcome) => return outcome.clone(),
                 TrialState::Unknown => {
-                    return Err("a trial transfer has failed; the log has the reason".into());
+                    return Err(error!(Panic, "a trial transfer has failed; the log has the reason"));
                 }
                 TrialState::Running(end) => until.map_or(*end, |until| until.min(*end)),
             };
             let Ok(woken) = trial.ended.wait_until(state, Some(end)) else {
-                return Err("a trial transfer has not ended yet".into());
+                return Err(late());
             };
             state = woken;
         }
     }
 }
 
-fn not_begun(error: &Error) -> String {
-    format!("a trial transfer could not begin: {error}")
+/// It is not known whether the backend works.
+fn late() -> Error {
+    error!(TimedOut, "a trial transfer has not ended yet; submit again later, or request another method")
 }
 
 impl Trial {
@@ -115,10 +114,19 @@ mod tests {
     use super::*;
     use crate::base::Status;
 
+    /// The status and the message of a failure.
+    fn failure(outcome: Result<()>) -> (Status, String) {
+        outcome.map_err(|error| (error.status(), error.message().to_string())).unwrap_err()
+    }
+
+    fn refused(reason: &'static str) -> Result<()> {
+        Err(Error::new(Status::Unsupported, reason))
+    }
+
     const HERE: GdsEndpoints = GdsEndpoints { ordinal: 0, file_system: (8, 1), is_direct: true };
 
     /// The outcome for a caller who has time.
-    fn outcome(trials: &GdsTrials, ends: GdsEndpoints, made: Outcome) -> Outcome {
+    fn outcome(trials: &GdsTrials, ends: GdsEndpoints, made: Result<()>) -> Result<()> {
         trials.outcome(ends, None, || Ok(move |_| made))
     }
 
@@ -126,13 +134,16 @@ mod tests {
     fn a_trial_runs_once_and_again_only_after_a_panic() {
         let trials = GdsTrials::default();
         let panicked = trials.outcome(HERE, None, || Ok(|_| panic!("deliberate")));
-        assert_eq!(panicked, Err("a trial transfer has failed; the log has the reason".into()));
+        let reason = "a trial transfer has failed; the log has the reason".to_string();
+        assert_eq!(failure(panicked), (Status::Panic, reason));
         let failed = || Err(Error::new(Status::OutOfMemory, "deliberate"));
-        let not_begun = trials.outcome::<fn(Instant) -> Outcome>(HERE, None, failed);
-        assert_eq!(not_begun, Err("a trial transfer could not begin: deliberate".into()));
-        assert_eq!(outcome(&trials, HERE, Err("no".into())), Err("no".into()));
-        assert_eq!(outcome(&trials, HERE, Ok(())), Err("no".into()));
-        assert_eq!(outcome(&trials, GdsEndpoints { ordinal: 1, ..HERE }, Ok(())), Ok(()));
+        let not_begun = trials.outcome::<fn(Instant) -> Result<()>>(HERE, None, failed);
+        let reason = "a trial transfer could not begin: deliberate".to_string();
+        assert_eq!(failure(not_begun), (Status::OutOfMemory, reason));
+        for made in [refused("no"), Ok(())] {
+            assert_eq!(failure(outcome(&trials, HERE, made)), (Status::Unsupported, "no".to_string()));
+        }
+        outcome(&trials, GdsEndpoints { ordinal: 1, ..HERE }, Ok(())).unwrap();
     }
 
     #[test]
@@ -140,21 +151,17 @@ mod tests {
         let trials = GdsTrials::default();
         let (open, gate) = channel::<()>();
         let (report, ended) = channel();
-        let late = Err("a trial transfer has not ended yet".to_string());
         let work = move |_: Instant| {
             let _ = gate.recv();
             let _ = report.send(());
             Ok(())
         };
-        assert_eq!(trials.outcome(HERE, Some(Instant::now()), || Ok(work)), late);
-        assert_eq!(trials.outcome(HERE, Some(Instant::now()), || Ok(|_| unreachable!())), late);
-        assert_eq!(
-            outcome(&trials, GdsEndpoints { ordinal: 1, ..HERE }, Ok(())),
-            Ok(()),
-            "no other waits for it"
-        );
+        let is_late = |outcome: Result<()>| failure(outcome).0 == Status::TimedOut;
+        assert!(is_late(trials.outcome(HERE, Some(Instant::now()), || Ok(work))));
+        assert!(is_late(trials.outcome(HERE, Some(Instant::now()), || Ok(|_| unreachable!()))));
+        outcome(&trials, GdsEndpoints { ordinal: 1, ..HERE }, Ok(())).expect("no other waits for it");
         drop(open);
         ended.recv().unwrap();
-        assert_eq!(outcome(&trials, HERE, Err("another".into())), Ok(()));
+        outcome(&trials, HERE, refused("another")).unwrap();
     }
 }

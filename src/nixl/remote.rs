@@ -12,7 +12,7 @@ use super::call::c_string;
 use super::descriptor::Descriptor;
 use super::peer_metadata::Connections;
 use super::sys;
-use crate::base::{Cause, Error, Mutex, ProcessIdentity, Result, Status, ensure, error, process};
+use crate::base::{Cause, Error, LogId, Mutex, ProcessIdentity, Result, Status, ensure, error, process};
 
 /// The look-up in a directory that metadata was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl LoadedPeer {
 /// loaded later: that is a different peer.
 #[derive(Debug)]
 pub struct Remote {
+    number: LogId,
     name: String,
     /// Its name for NIXL: another one while NIXL needs an earlier peer of the same name.
     c_name: Arc<CStr>,
@@ -80,6 +81,7 @@ impl Remote {
     /// One that NIXL knows by another name.
     pub(super) fn known_as(name: &str, nixl_name: &str) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
+            number: LogId::next(),
             name: name.to_string(),
             c_name: c_string("the peer's name", nixl_name)?.into(),
             connected: AtomicU8::new(0),
@@ -87,6 +89,11 @@ impl Remote {
             process: OnceCell::new(),
             last_moved: Mutex::new(None),
         }))
+    }
+
+    /// Unique: a peer that was loaded again has another one, whatever its address.
+    pub fn number(&self) -> LogId {
+        self.number
     }
 
     /// Fails if the first call of this kind could not open a connection.
@@ -240,6 +247,12 @@ impl Drop for RemoteHold {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_that_was_loaded_again_has_another_number() {
+        // The second one may have the address of the first, which nothing holds any more.
+        assert_ne!(Remote::new("far").unwrap().number(), Remote::new("far").unwrap().number());
+    }
 
     #[test]
     fn a_layout_of_another_process_is_stale() {

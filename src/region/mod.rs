@@ -137,6 +137,12 @@ impl Region {
         self.view.as_ref().map_or_else(|| self.memory.size(), |view| view.size)
     }
 
+    /// The address of its memory, and the bytes of that: of an elastic region, also of a view, those of all extents.
+    pub fn committed(&self) -> (u64, u64) {
+        let own = || (self.address(), self.size());
+        self.elastic_memory().map_or_else(own, |memory| (memory.span(0).0, memory.committed_size()))
+    }
+
     /// The ordinal of the GPU that it is located on.
     pub fn ordinal(&self) -> Option<i32> {
         self.devices().map(|devices| devices.owner)

@@ -25,6 +25,7 @@ pub use steps::{PartSequence, RunPart};
 pub use ticket::Ticket;
 pub use unreleased::{Unreleased, Written};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -133,6 +134,18 @@ pub struct RunHolds {
 }
 
 impl RunHolds {
+    /// The memory on devices that it holds: ordinals and bytes.
+    fn device_memory(&self) -> Vec<(i32, u64)> {
+        let regions = self.layouts.iter().flatten().flat_map(|layout| layout.memory().regions());
+        let memory = regions.filter_map(|region| {
+            let (address, bytes) = region.committed();
+            Some(((region.ordinal()?, address), bytes))
+        });
+        // Views of an elastic region have the same.
+        let memory: BTreeMap<_, _> = memory.collect();
+        memory.into_iter().map(|((ordinal, _), bytes)| (ordinal, bytes)).collect()
+    }
+
     /// Drops all of it. Returns whether it was the last holder of a layout.
     fn release(self) -> bool {
         drop((self.extents, self.peer));
@@ -321,7 +334,9 @@ impl Run {
     /// Ends the run while hardware may still move its bytes and the end of that can't be detected. Intentionally leaks the
     /// objects that the run holds. Other runs into the same bytes do not begin.
     pub fn abandon(mut self, error: Error) {
-        leak::intentionally((self.held.take(), self.verification.take()));
+        let held = self.held.take();
+        let memory = held.as_ref().map(RunHolds::device_memory).unwrap_or_default();
+        leak::with_memory((held, self.verification.take()), memory);
         self.finish_with(Err(error), MemoryUse::Unknown);
     }
 

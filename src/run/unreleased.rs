@@ -125,7 +125,9 @@ fn index(runs: &[EndedRun], transfer: LogId) -> Option<usize> {
 
 fn still_written(transfer: LogId, address: u64, is_abandoned: bool) -> Error {
     let remedy = match is_abandoned {
-        true => "Its end can't be detected, so move to other blocks",
+        true => {
+            "Its end can't be detected, so move to other blocks; kept_bytes of kvmem_cuda_get_device_info counts those of a GPU"
+        }
         false => "Move to other blocks, or submit again later",
     };
     error!(

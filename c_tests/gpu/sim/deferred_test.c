@@ -269,6 +269,30 @@ TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
     SIM(sim_cancel_failures());
 }
 
+/* Without it, only the driver knows the end of the work: a thread waits there, and the caller does not. */
+TEST(without_support_no_caller_waits_for_the_work) {
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    kvmem_region *device = NULL;
+    EXPECT_OK(allocate(MIB, &device));
+    kvmem_region *pinned = MADE(kvmem_region, kvmem_region_create_pinned, REF(OPTIONS(kvmem_pinned_options, it.size = MIB)));
+    const uint64_t address = region_info(device).address;
+    const kvmem_cuda_device_info before_end = device_info();
+    SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_NOT_SUPPORTED));
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    DESTROYED(kvmem_region, device);
+    DESTROYED(kvmem_region, pinned);
+    CHECK(driver_memory_type(address) != 0);
+    CHECK_EQ(device_info().kept_objects, before_end.kept_objects + 2);
+    busy_end(&busy); /* fails if a call has waited for it */
+    const uint64_t end = patience_end();
+    while (device_info().kept_objects > before_end.kept_objects) patience_wait(end, "objects to be freed");
+    CHECK_EQ(driver_memory_type(address), 0);
+    SIM(sim_cancel_failures());
+}
+
 /* Memory that cannot be freed is named where it is missed. */
 TEST(an_allocation_says_that_the_driver_does_not_report_the_end_of_work) {
     SIM(sim_reset());

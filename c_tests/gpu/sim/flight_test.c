@@ -273,6 +273,10 @@ TEST(an_event_query_that_fails_releases_nothing) {
 TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_ELASTIC);
+    const kvmem_region_info elastic = elastic_layout_memory(flight.source.model.layout);
+    const uint64_t committed = elastic.num_committed * elastic.memory_page_size;
+    CHECK(committed > 0);
+    GET(kvmem_cuda_device_info, before, kvmem_cuda_get_device_info, 0);
     SIM(sim_hold());
     SIM(sim_fail("cuEventRecord", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
     flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY,
@@ -294,6 +298,9 @@ TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     const sim_counts in_flight = sim_live_now();
     for (int handle = 0; handle < NUM_HANDLES; handle++) destroy_handle(&flight, handle);
     const sim_counts left = sim_live_now();
+    GET(kvmem_cuda_device_info, kept, kvmem_cuda_get_device_info, 0);
+    CHECK(kept.kept_objects > before.kept_objects);
+    CHECK_EQ(kept.kept_bytes - before.kept_bytes, committed);
     CHECK_EQ(left.mappings, in_flight.mappings);
     CHECK_EQ(left.registrations, in_flight.registrations);
     SIM(sim_reset()); /* executes the copies */

@@ -130,6 +130,9 @@ TEST(a_trial_that_waits_does_not_hold_up_runs) {
     flight_create_with(&gds.flight, limited);
     CHECK_EQ(flight_info(&gds.flight).method == KVMEM_METHOD_NIXL, false);
     flight_explain(&gds.flight, "a trial transfer has not ended yet");
+    /* Whether the method is possible is not known. */
+    flight_refuse(&gds.flight, KVMEM_STATUS_TIMED_OUT, "a trial transfer has not ended yet",
+                  it.transfer.method = KVMEM_METHOD_NIXL, it.run.run_timeout_ns = MILLISECONDS(1));
     flight_run(&gds.flight);
     set_cufile("false", "");
     const uint64_t end = patience_end();

@@ -260,10 +260,10 @@ TEST(a_transfer_waits_for_earlier_work_on_its_stream) {
 TEST(without_the_kernel_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
-    SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
+    SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NOT_PERMITTED));
     const uint64_t begun = patience_now();
     flight_create(&flight, it.transfer.method = 0);
-    CHECK(flight_explain(&flight, "CUDA_ERROR_NO_BINARY_FOR_GPU").method != KVMEM_METHOD_CUDA_KERNEL);
+    CHECK(flight_explain(&flight, "CUDA_ERROR_NOT_PERMITTED").method != KVMEM_METHOD_CUDA_KERNEL);
     flight_run(&flight);
     EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
     /* The failure is remembered for a second. A busy machine may have taken longer. */
@@ -275,6 +275,22 @@ TEST(without_the_kernel_another_path_is_selected) {
     while (flight_create(&flight, it.transfer.method = 0),
            flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
         patience_wait(end, "the kernel to be loaded again");
+}
+
+/* An older GPU or driver: no attempt succeeds, so none is repeated. */
+TEST(a_kernel_that_the_gpu_does_not_support_is_loaded_once) {
+    SIM(sim_reset());
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
+    SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
+    flight_create(&flight, it.transfer.method = 0);
+    flight_explain(&flight, "compute capability 7.5");
+    EXPECT(KVMEM_STATUS_UNSUPPORTED, flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
+    const uint64_t loads = SIM(sim_calls("cuModuleLoadData")), begun = patience_now();
+    do flight_create(&flight, it.transfer.method = 0);
+    while (patience_now() - begun < SECONDS(1) + MILLISECONDS(200));
+    CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loads);
+    flight_run(&flight);
+    SIM(sim_reset());
 }
 
 /* On some systems a GPU has another address for host memory. */

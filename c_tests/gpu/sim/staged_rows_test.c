@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows between staging memory and memory of a GPU while no kernel can be loaded: the driver copies them, row
-// by row. With stand-ins for the driver and for NIXL.
+// Rows between staging memory and memory of a GPU while no kernel can be loaded, and on a GPU that supports none: the
+// driver copies them, row by row. With stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"
 #include "stand_in.h"
 
 /* Scattered blocks, in both directions. */
-static void move_by_staging(bool reads) {
+static void move_by_staging(bool reads, const char *function, CUresult failure) {
     nixl_find_stand_in();
     NIXL(nixl_sim_set_routing(1));
     NIXL(nixl_sim_set_moving(UINT64_MAX));
@@ -21,7 +21,7 @@ static void move_by_staging(bool reads) {
     kv_side_open(&there, &config, far, 2);
     agents_introduce(near, far);
     kvmem_layout *remote = layout_import(near, there.layout), *local = here.model.layout;
-    SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+    SIM(sim_fail(function, SIM_EVERY_CALL, failure));
     kvmem_transfer *transfer = MADE(
         kvmem_transfer, kv_prepare, reads ? remote : local, reads ? local : remote,
         KV_JOB(&scattered_move, it.transfer.method = KVMEM_METHOD_NIXL_STAGED));
@@ -48,5 +48,10 @@ static void move_by_staging(bool reads) {
     SIM(sim_reset());
 }
 
-TEST_CALL(rows_are_read_through_staging_memory, move_by_staging(true))
-TEST_CALL(rows_are_written_through_staging_memory, move_by_staging(false))
+#define CAPTURED "cuCtxRecordEvent", CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+#define TOO_OLD "cuModuleLoadData", CUDA_ERROR_NO_BINARY_FOR_GPU
+
+TEST_CALL(rows_are_read_through_staging_memory, move_by_staging(true, CAPTURED))
+TEST_CALL(rows_are_written_through_staging_memory, move_by_staging(false, CAPTURED))
+TEST_CALL(rows_are_read_without_kernels, move_by_staging(true, TOO_OLD))
+TEST_CALL(rows_are_written_without_kernels, move_by_staging(false, TOO_OLD))

@@ -35,6 +35,7 @@ pub const SLEEP: Duration = Duration::from_micros(50);
 
 /// The resources for checksums on one device, used by one thread at a time.
 pub struct Checker {
+    ordinal: i32,
     kernel: ChecksumKernel,
     stream: Stream,
     /// For each bit of a remainder, the remainder of that bit followed by one row.
@@ -55,6 +56,7 @@ impl Checker {
             PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
         let row = power(ROW as u64 * WORD);
         Ok(Self {
+            ordinal,
             kernel: ChecksumKernel::load(device.context())?,
             stream: Stream::new(device.context())?,
             further: std::array::from_fn(|bit| product(1 << bit, row)),
@@ -217,8 +219,10 @@ struct Unfinished<H: Send + 'static>(Option<(Pooled<Checker>, H)>);
 impl<H: Send + 'static> Drop for Unfinished<H> {
     fn drop(&mut self) {
         // Known before this only with drivers that report the work of a context.
-        if self.0.as_ref().is_some_and(|(checker, _)| !checker.is_over(&mut None)) {
-            leak::intentionally(self.0.take());
+        let Some((checker, held)) = self.0.take() else { return };
+        if !checker.is_over(&mut None) {
+            let memory = (checker.ordinal, checker.device.size());
+            leak::with_memory((checker, held), [memory]);
         }
     }
 }

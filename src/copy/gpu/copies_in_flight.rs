@@ -77,7 +77,8 @@ impl<H: Send + 'static> Drop for CopiesInFlight<H> {
     /// The device may still use what they hold.
     fn drop(&mut self) {
         if !self.is_done() {
-            leak::intentionally((self.in_flight.take(), self.held.take()));
+            let ordinal = self.in_flight.as_ref().map(|of| of.device.context().device().ordinal());
+            leak::with_memory((self.in_flight.take(), self.held.take()), ordinal.map(|ordinal| (ordinal, 0)));
         }
     }
 }

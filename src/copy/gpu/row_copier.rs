@@ -14,11 +14,12 @@ use super::direction::CopyDirection;
 use super::launch;
 use super::row_launches::Launches;
 use crate::base::{Mutex, Result, Status};
+use crate::cuda::module::is_impossible;
 use crate::cuda::quiet::PATIENCE;
 use crate::cuda::{Active, Blocks, Copy, CopyKernel};
 use crate::plan::{Matrix, Move};
 
-/// Copies rows between memory that kernels of one device access: by the driver until the kernels can be loaded.
+/// Copies rows between memory that kernels of one device access: by the driver unless the kernels can be loaded.
 pub struct RowCopier {
     device: Arc<DeviceState>,
     max_ctas: u32,
@@ -91,10 +92,10 @@ impl RowCopier {
     }
 }
 
-/// The kernels; `None` while other work of the device prevents loading them, for longer than `patience`.
+/// The kernels; `None` while other work of the device prevents loading them, for longer than `patience`, and if the device has none.
 fn kernel_of(device: &DeviceState, patience: Duration) -> Result<Option<Arc<CopyKernel>>> {
     match device.kernel_within(patience) {
-        Err(error) if error.status() == Status::Busy => Ok(None),
+        Err(error) if error.status() == Status::Busy || is_impossible(&error) => Ok(None),
         kernel => {
             let kernel = kernel?;
             Ok(kernel.provide_rows(patience)?.then_some(kernel))

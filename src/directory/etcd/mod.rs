@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
-use super::entry::{Entry, Presence, decode, encode, not_found, refused};
+use super::entry::{Entry, Presence, decode, encode, invalid, not_found, refused};
 use super::store::{self, Reply, Report, Request, Sink, State, Store};
 use crate::base::wire::read_fields;
 use crate::base::{Error, Giver, Mutex, Result, Status, Taken, error, fail, handoff, log};
@@ -238,9 +238,9 @@ fn entry(name: &str, value: Value, location: &str) -> Result<Reply> {
         Value::Absent => Err(not_found()),
         Value::Bytes(bytes) => match Entry::read(name, &bytes) {
             Ok(entry) => Ok(Reply::Entry(Box::new(entry))),
-            Err(error) => Err(refused(name, error.message(), location)),
+            Err(error) => Err(refused(name, &invalid(&error), location)),
         },
-        Value::TooLarge(size) => Err(refused(name, &too_large(size), location)),
+        Value::TooLarge(size) => Err(refused(name, &invalid(&too_large(size)), location)),
     }
 }
 
@@ -259,14 +259,14 @@ fn state(name: &str, value: Value) -> State {
         Value::Absent => State::Absent,
         Value::Bytes(bytes) => match Presence::read(name, &bytes) {
             Ok(presence) => State::Present(presence),
-            Err(error) => State::Invalid(error.to_string()),
+            Err(error) => State::Invalid(invalid(&error)),
         },
-        Value::TooLarge(size) => State::Invalid(too_large(size)),
+        Value::TooLarge(size) => State::Invalid(invalid(&too_large(size))),
     }
 }
 
-fn too_large(size: usize) -> String {
-    format!("it has {size} bytes, which are too many")
+fn too_large(size: usize) -> Error {
+    error!(Corrupt, "it has {size} bytes, which are too many")
 }
 
 fn error_of(failure: Failure) -> Error {

@@ -12,7 +12,7 @@ use rustix::fs::inotify::{ReadFlags, Reader};
 
 use super::files::{Folder, Found, OwnFile, name_of};
 use crate::base::{Error, Giver, Result, Status, ensure, log, retried};
-use crate::directory::entry::{Entry, Presence, not_found, refused};
+use crate::directory::entry::{Entry, Presence, invalid, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
 
 /// Between two looks at all entries, which find what inotify did not report: changes by another machine, for example.
@@ -267,7 +267,7 @@ impl Worker {
         Ok(match self.folder.find(name)? {
             Found::Nothing | Found::Ended => State::Absent,
             Found::Entry(entry) => State::Present(entry.presence),
-            Found::Invalid(reason) => State::Invalid(reason.to_string()),
+            Found::Invalid(reason) => State::Invalid(invalid(&reason)),
         })
     }
 
@@ -353,7 +353,7 @@ impl Worker {
                     Found::Invalid(reason) if reason.status() == Status::PermissionDenied => {
                         Err(reason.context("read its entry"))
                     }
-                    Found::Invalid(reason) => Err(refused(&name, reason.message(), &self.location)),
+                    Found::Invalid(reason) => Err(refused(&name, &invalid(&reason), &self.location)),
                 };
             }
             Request::Check(name) => return Ok(Reply::Presence(self.state(&name)?)),

@@ -398,7 +398,11 @@ impl NixlRun {
                 Ending::Over(outcome)
             }
             (Err(unreleased), outcome) => {
-                log!(Error, "{unreleased}; kvmem intentionally leaks the memory of both layouts");
+                log!(
+                    Error,
+                    "{unreleased}; kvmem intentionally leaks the memory of both layouts; {}",
+                    leak::COUNTED
+                );
                 leak::intentionally(prepared);
                 Ending::Abandoned(outcome.err().unwrap_or(unreleased))
             }

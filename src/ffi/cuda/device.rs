@@ -81,7 +81,8 @@ pub struct kvmem_cuda_device_info {
     pub recommended_granularity: u64,
     /// Objects that were destroyed, and are kept until the GPU has finished its work: freeing them would wait
     /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
-    /// opened IPC handles, and kernels. A number that does not fall means work that does not end.
+    /// opened IPC handles, and kernels. A number that does not fall means work that does not end. Regions and
+    /// staging memory of runs whose end can't be detected count, too, and are kept until the process ends.
     pub kept_objects: u64,
     /// Bytes of GPU memory and of page-locked host memory that they have.
     pub kept_bytes: u64,

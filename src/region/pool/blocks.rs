@@ -5,14 +5,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::ranges::{Ranges, Taken};
-use crate::base::{Mutex, MutexGuard, Result, ensure};
-use crate::cuda::{Active, CallerStream, Context, Device, Event};
+use crate::base::{Mutex, MutexGuard, Result, ensure, log};
+use crate::cuda::{Active, CallerStream, Context, Device, Event, Stream, Wake};
 
-const PAUSE: Duration = Duration::from_micros(100);
+/// How often a thread looks for the end of work that the driver should report.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What was submitted to a stream before a block was freed.
 #[derive(Clone)]
@@ -105,10 +105,41 @@ impl Blocks {
     /// Waits until no work uses free memory, or for a limited time.
     pub fn await_free(&self, patience: Duration) {
         let end = Instant::now() + patience;
-        let is_working = || self.ranges().working().any(|(_, _, work)| matches!(work, Work::Before(_)));
-        while is_working() && Instant::now() < end {
-            sleep(PAUSE);
+        let mut reported = Vec::new();
+        let mut wake = Arc::default();
+        while Instant::now() < end {
+            let working = self.work_before();
+            if working.is_empty() {
+                return;
+            }
+            let is_reported = |event| reported.iter().any(|known| Arc::ptr_eq(known, event));
+            if !working.iter().all(is_reported) {
+                wake = Arc::default();
+                if let Err(error) = self.wake_after(&working, &wake) {
+                    log!(Debug, "wait for work that uses free memory of a pool: {error}");
+                }
+                reported = working;
+            }
+            wake.wait(end.min(Instant::now() + LOOK));
         }
+    }
+
+    /// What free memory waits for.
+    fn work_before(&self) -> Vec<Arc<Event>> {
+        let ranges = self.ranges();
+        let events = ranges.working().filter_map(|(_, _, work)| match work {
+            Work::Before(event) => Some(event.clone()),
+            Work::Unknown => None,
+        });
+        events.collect()
+    }
+
+    /// Has the driver report the end of all of it.
+    fn wake_after(&self, events: &[Arc<Event>], wake: &Arc<Wake>) -> Result<()> {
+        let stream = Stream::new(&self.context)?;
+        let on = stream.activate()?;
+        events.iter().try_for_each(|event| on.wait_for(event))?;
+        on.wake(wake)
     }
 
     /// All work has ended.

@@ -48,11 +48,15 @@ impl UsedMemory {
     /// Leaks what NIXL may still use after a failure: the region, and of its extents those.
     fn leak_stuck(&self, failure: &SpanFailure) {
         if !failure.stuck.is_empty() {
-            leak::intentionally(self.region.clone());
+            // Extents are counted one by one.
+            let whole = self.region.ordinal().filter(|_| self.extents.is_empty());
+            leak::with_memory(self.region.clone(), whole.map(|ordinal| (ordinal, self.region.size())));
         }
         let stuck: HashSet<_> = failure.stuck.iter().map(|span| span.address).collect();
         let is_stuck = |extent: &&Arc<DeviceMapping>| stuck.contains(&extent.address());
-        self.extents.iter().filter(is_stuck).for_each(|extent| leak::intentionally(extent.clone()));
+        for extent in self.extents.iter().filter(is_stuck) {
+            leak::with_memory(extent.clone(), self.region.ordinal().map(|ordinal| (ordinal, extent.size())));
+        }
     }
 
     /// Handles the outcome of a call whose caller has left.

@@ -204,6 +204,10 @@ impl ElasticMemory {
         self.extents().keys().copied().collect()
     }
 
+    pub fn committed_size(&self) -> u64 {
+        self.extents().len() as u64 * self.extent_size
+    }
+
     /// The committed extents, in order, each with its number of changes.
     pub fn committed_changes(&self) -> Vec<(u64, u32)> {
         self.extents().iter().map(|(index, extent)| (*index as u64, extent.changes)).collect()

@@ -168,13 +168,12 @@ impl<'a> Bench<'a> {
     fn is_over(&self) -> bool {
         const PATIENCE: Duration = Duration::from_secs(2);
         let until = Instant::now() + PATIENCE;
-        while !is_over(|| self.stream.is_done(), &mut None) {
-            if Instant::now() > until {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
+        let mut has_ended = false;
+        let looked = thread::poll(SPIN, SLEEP, || {
+            has_ended = is_over(|| self.stream.is_done(), &mut None);
+            Ok(has_ended || Instant::now() > until)
+        });
+        looked.is_ok() && has_ended
     }
 }
 
@@ -182,7 +181,9 @@ impl Drop for Bench<'_> {
     fn drop(&mut self) {
         if !self.is_over() {
             // A copy is in progress and still uses the memory.
-            leak::intentionally(self.memory.take());
+            let ordinal = self.device.context().device().ordinal();
+            let bytes = self.memory.as_ref().map_or(0, |memory| memory.device.size());
+            leak::with_memory(self.memory.take(), [(ordinal, bytes)]);
         } else if let Some(memory) = self.memory.take() {
             self.device.bench_memory.lock().push(memory.host);
         }

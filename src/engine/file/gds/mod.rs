@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::file_sides::FileSides;
-use crate::base::{Error, Result, Status};
+use crate::base::{Result, Status, ensure, error, fail};
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::nixl::gds::GdsEndpoints;
@@ -41,25 +41,25 @@ pub fn choose(
         return Ok(Err("another method was requested".to_string()));
     }
     match attempt(sides, plan, preferences, is_requested) {
-        Err(reason) if is_requested => {
-            let message = format!("{method} was requested and is not possible: {reason}");
-            Err(Error::new(Status::Unsupported, message))
+        Err(error) if is_requested => {
+            Err(error.context(format!("{method} was requested and is not possible")))
         }
-        attempted => Ok(attempted),
+        attempted => Ok(attempted.map_err(|error| error.to_string())),
     }
 }
 
+/// Fails with UNSUPPORTED if the method is not possible, and with another status if that is not known.
 fn attempt(
     sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
     is_requested: bool,
-) -> std::result::Result<Chosen, String> {
+) -> Result<Chosen> {
     let agent = agent(sides)?;
     let refuses_bounces = preferences.no_host_bounce || preferences.zero_copy;
     let doubt = doubt(sides);
     if let (Some(reason), true) = (&doubt, refuses_bounces || !is_requested) {
-        return Err(reason.clone());
+        fail!(Unsupported, "{reason}");
     }
     if !is_requested && !refuses_bounces {
         ensure_worth_it(plan)?;
@@ -69,15 +69,14 @@ fn attempt(
 }
 
 /// The one agent that knows both layouts and has a backend for them.
-fn agent<'a>(sides: &FileSides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
+fn agent<'a>(sides: &FileSides<'a>) -> Result<&'a Arc<Agent>> {
     const NONE: &str = "no agent with a GDS backend knows both layouts";
     let (file, memory) = (sides.file.agent(), sides.memory.agent());
     let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
-    let agent = both.ok_or(NONE)?;
-    let backend = agent.call(Command::GdsBackend).map_err(|error| error.to_string())?;
-    match backend {
+    let agent = both.ok_or_else(|| error!(Unsupported, "{NONE}"))?;
+    match agent.call(Command::GdsBackend)? {
         Ok(_) => Ok(agent),
-        Err(others) => Err(format!("{NONE}; agent '{}' knows both, and has {others}", agent.name())),
+        Err(others) => fail!(Unsupported, "{NONE}; agent '{}' knows both, and has {others}", agent.name()),
     }
 }
 
@@ -109,33 +108,30 @@ pub fn is_worth_it(plan: &Plan) -> bool {
     ensure_worth_it(plan).is_ok()
 }
 
-fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
+fn ensure_worth_it(plan: &Plan) -> Result<()> {
     let (bytes, moves) = (plan.bytes(), plan.max_moves().max(1));
-    if bytes / moves >= MIN_MOVE {
-        return Ok(());
-    }
-    Err(format!(
+    ensure!(
+        bytes / moves >= MIN_MOVE,
+        Unsupported,
         "each move of {} bytes would be one request; the staging ring merges them into requests of up to {MIN_MOVE}",
         bytes / moves
-    ))
+    );
+    Ok(())
 }
 
 /// Runs a trial transfer, once per file system. Waits for it as long as the caller has time, and a call of the agent may take.
-fn try_out(
-    agent: &Arc<Agent>,
-    sides: &FileSides<'_>,
-    until: Option<Instant>,
-) -> std::result::Result<(), String> {
+fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>, until: Option<Instant>) -> Result<()> {
     let until = agent.call_deadline_before(until);
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
-    let ordinal = device.ok_or("the memory is not GPU memory")?;
+    let ordinal = device.ok_or_else(|| error!(Unsupported, "the memory is not GPU memory"))?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
         let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
         agent.trials.outcome(ends, until, || {
             let (agent, beside) = (agent.clone(), probe::beside(file)?);
             Ok(move |end| {
-                nixl::within(Some(end), || probe::there_and_back(&agent, ordinal, beside, end))
-                    .map_err(|error| format!("a trial transfer failed: {error}"))
+                nixl::within(Some(end), || probe::there_and_back(&agent, ordinal, beside, end)).map_err(
+                    |error| error.context("a trial transfer failed").with_status(Status::Unsupported),
+                )
             })
         })?;
     }
@@ -143,12 +139,15 @@ fn try_out(
 }
 
 /// Prepares the transfer and its requests, so that NIXL reports errors now rather than at the first submission.
-fn prepare(sides: &FileSides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
+fn prepare(sides: &FileSides<'_>, plan: &Plan) -> Result<NixlMove> {
     let [source, destination] = match sides.writes {
         true => [sides.memory, sides.file],
         false => [sides.file, sides.memory],
     };
     let prepared = NixlMove::prepare([source, destination], plan.clone(), None)
         .and_then(|moved| moved.make_requests().map(|()| moved));
-    prepared.map_err(|error| format!("{error}; build layouts after their agent has its backends"))
+    prepared.map_err(|error| {
+        let advised = error.followed_by("build layouts after their agent has its backends");
+        if advised.status() == Status::TimedOut { advised } else { advised.with_status(Status::Unsupported) }
+    })
 }

@@ -100,7 +100,8 @@ impl StagedRun {
     pub fn abandon(self, error: Error) {
         let Self { prepared, ring, run, .. } = self;
         ring.device.retire();
-        leak::intentionally((prepared, ring));
+        let memory = (ring.device.context().device().ordinal(), ring.size());
+        leak::with_memory((prepared, ring), [memory]);
         run.abandon(error);
     }
 }

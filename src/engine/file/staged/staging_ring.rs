@@ -51,6 +51,11 @@ impl StagingRing {
         self.memory.memory().address() as u64 + index as u64 * self.slot_size
     }
 
+    /// Bytes of all slots.
+    pub fn size(&self) -> u64 {
+        self.slot_size * SLOTS as u64
+    }
+
     pub fn identity(&self) -> ContextIdentity {
         self.memory.identity()
     }

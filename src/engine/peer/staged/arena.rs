@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::staging_memory::StagingMemory;
 use crate::base::{
-    Error, Leases, Mutex, PerProcess, Result, SharedObjects, Status, guarded, leak, log, thread,
+    Error, Leases, LogId, Mutex, PerProcess, Result, SharedObjects, Status, guarded, leak, log, thread,
 };
 use crate::copy::gpu::RowCopier;
 use crate::nixl::{self, Agent, Remote};
@@ -39,24 +39,23 @@ pub enum ArenaUse {
 
 #[derive(PartialEq)]
 struct ArenaKey {
-    /// The address. An arena keeps its agent, so no other one has it while the arena exists.
-    agent: usize,
+    agent: LogId,
     purpose: ArenaUse,
     kind: StagingMemory,
     slot_size: u64,
 }
 
-/// A peer, or the stores of objects.
+/// A peer, by its number, or the stores of objects. Slots that are in use do not hold their peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SlotUser(usize);
+pub struct SlotUser(Option<LogId>);
 
 impl SlotUser {
     /// The user of slots that have no peer.
-    pub const STORES: Self = Self(0);
+    pub const STORES: Self = Self(None);
 
     /// A peer. A peer that was loaded again is another user.
-    pub fn peer(remote: &Arc<Remote>) -> Self {
-        Self(Arc::as_ptr(remote).addr())
+    pub fn peer(remote: &Remote) -> Self {
+        Self(Some(remote.number()))
     }
 }
 
@@ -128,7 +127,7 @@ impl Arena {
         slot_size: u64,
     ) -> Result<Arc<Self>> {
         static ARENAS: PerProcess<SharedObjects<ArenaKey, Arena>> = PerProcess::new();
-        let key = ArenaKey { agent: Arc::as_ptr(agent).addr(), purpose, kind, slot_size };
+        let key = ArenaKey { agent: agent.log_id(), purpose, kind, slot_size };
         let share = if purpose == ArenaUse::Objects { SLOTS } else { SLOTS_OF_PEER };
         let make = || {
             let mut slots = Slots {
@@ -273,7 +272,8 @@ impl Slot {
 
     /// Never frees it, because NIXL may still use it. Its user can take another one.
     pub fn retire(mut self) {
-        leak::intentionally(self.place.take());
+        let ordinal = self.region().and_then(Region::ordinal);
+        leak::with_memory(self.place.take(), ordinal.map(|ordinal| (ordinal, self.arena.slot_size)));
     }
 }
 
@@ -320,15 +320,19 @@ mod tests {
         assert_eq!(some(0).unwrap_err().status(), Status::OutOfMemory);
     }
 
-    fn take_all(arena: &Arc<Arena>, user: usize) -> Vec<Slot> {
-        std::iter::from_fn(|| arena.take(SlotUser(user))).collect()
+    fn new_user() -> SlotUser {
+        SlotUser(Some(LogId::next()))
+    }
+
+    fn take_all(arena: &Arc<Arena>, user: SlotUser) -> Vec<Slot> {
+        std::iter::from_fn(|| arena.take(user)).collect()
     }
 
     /// Takes a slot once others were replaced.
-    fn take_replaced(arena: &Arc<Arena>, user: usize) -> Slot {
+    fn take_replaced(arena: &Arc<Arena>, user: SlotUser) -> Slot {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
-            if let Some(slot) = arena.take(SlotUser(user)) {
+            if let Some(slot) = arena.take(user) {
                 return slot;
             }
             assert!(Instant::now() < until, "the slots are not replaced");
@@ -339,46 +343,46 @@ mod tests {
     #[test]
     fn slots_that_some_peers_keep_are_replaced_for_others() {
         let Some(arena) = arena() else { return };
-        let kept = [take_all(&arena, 1), take_all(&arena, 2)];
+        let [first, second, third] = [(); 3].map(|()| new_user());
+        let kept = [take_all(&arena, first), take_all(&arena, second)];
         assert_eq!(kept.each_ref().map(Vec::len), [6, 2], "of the first peer, and of all");
-        let other = take_replaced(&arena, 3);
+        let other = take_replaced(&arena, third);
         assert!(kept.iter().flatten().all(|slot| slot.address() != other.address()));
-        assert!(arena.take(SlotUser(1)).is_none(), "a peer that keeps its share gets no other memory");
+        assert!(arena.take(first).is_none(), "a peer that keeps its share gets no other memory");
         drop((kept, other));
         assert_eq!(arena.slots.lock().free.len() as u64, SLOTS, "what is more than usual is freed");
-        assert_eq!(take_all(&arena, 1).len(), 6);
+        assert_eq!(take_all(&arena, first).len(), 6);
     }
 
     #[test]
     fn slots_that_nixl_may_use_for_ever_are_replaced_for_their_user_too() {
         let Some(arena) = arena() else { return };
-        let lost: Vec<_> = take_all(&arena, 1).into_iter().chain(take_all(&arena, 2)).collect();
+        let user = new_user();
+        let lost: Vec<_> = take_all(&arena, user).into_iter().chain(take_all(&arena, new_user())).collect();
         let addresses: Vec<_> = lost.iter().map(Slot::address).collect();
         lost.into_iter().for_each(Slot::retire);
-        let again = take_replaced(&arena, 1);
+        let again = take_replaced(&arena, user);
         assert!(!addresses.contains(&again.address()));
-        assert_eq!(take_all(&arena, 1).len(), 5);
+        assert_eq!(take_all(&arena, user).len(), 5);
     }
 
     /// Among them slots that are lost.
     #[test]
     fn peers_that_keep_slots_get_no_more_than_the_total() {
         let Some(arena) = arena() else { return };
-        take_all(&arena, 1).into_iter().for_each(Slot::retire);
+        take_all(&arena, new_user()).into_iter().for_each(Slot::retire);
         let mut kept = Vec::new();
-        let mut user = 2;
         let is_full = || arena.slots.lock().left() == 0 && arena.slots.lock().free.is_empty();
         let until = Instant::now() + Duration::from_secs(120);
         while !is_full() {
             assert!(Instant::now() < until, "there is no total");
-            kept.extend(take_all(&arena, user));
-            user += 1;
+            kept.extend(take_all(&arena, new_user()));
             std::thread::yield_now();
         }
         assert_eq!(kept.len() as u64, MAX_SLOTS - 6);
         std::thread::sleep(LEASE);
-        assert!(arena.take(SlotUser(user)).is_none() && is_full(), "nothing is allocated");
+        assert!(arena.take(new_user()).is_none() && is_full(), "nothing is allocated");
         drop(kept.pop());
-        assert!(arena.take(SlotUser(user)).is_some());
+        assert!(arena.take(new_user()).is_some());
     }
 }

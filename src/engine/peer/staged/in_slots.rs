@@ -87,7 +87,7 @@ impl<C> InSlots<C> {
         let Some(index) = self.chunks.iter().position(is_it) else { return Ok(None) };
         let chunk = self.chunks.swap_remove(index);
         if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
+            log!(Error, "{error}; kvmem intentionally leaks the memory that it uses; {}", leak::COUNTED);
             match chunk.slot {
                 Some(slot) => slot.retire(),
                 None => self.has_unreleased = true,

@@ -13,6 +13,7 @@ use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
 use crate::copy::gpu::device::run_counter::CountedRun;
 use crate::copy::gpu::device::run_resources::RunResources;
+use crate::copy::gpu::device::staging::Staging;
 use crate::cuda::context::is_lost;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
@@ -200,7 +201,9 @@ impl Abandon for CudaRun {
         self.wait_for(None);
         let Self { tasks, device, run, resources, .. } = self;
         device.retire();
-        leak::intentionally((tasks, device, resources));
+        let staging = resources.as_ref().and_then(RunResources::staging).map_or(0, Staging::size);
+        let memory = (device.context().device().ordinal(), staging);
+        leak::with_memory((tasks, device, resources), [memory]);
         run.abandon(error);
     }
 }

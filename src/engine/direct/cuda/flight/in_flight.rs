@@ -4,15 +4,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::cuda_run::CudaRun;
 use super::run_cell::{Abandon, RunCell, State};
 use super::watcher::{Exhausted, Watched};
-use crate::base::{Error, MutexGuard, Pool, Result, Shared, fail, guarded, log};
+use crate::base::{Error, MutexGuard, Pool, Result, Shared, fail, guarded, leak, log, thread};
 use crate::copy::gpu::{DeviceState, Resource};
 use crate::cuda::CallerStream;
 use crate::run::Spares;
+
+/// How long a polling thread sleeps between checks if processors are busy.
+const BUSY_SLEEP: Duration = Duration::from_micros(20);
 
 /// A run and its state.
 #[derive(Default)]
@@ -76,7 +79,7 @@ impl InFlight {
     /// queried. So the run ends now, and its resources are intentionally leaked.
     pub fn undetected(spares: &Spares<Self>, run: CudaRun, error: Error) -> Arc<Self> {
         let error = error.context("the transfer may still move blocks until the stream has passed it");
-        log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
+        log!(Error, "{error}; kvmem intentionally leaks the memory that it uses; {}", leak::COUNTED);
         let in_flight = Self::with(spares, State::Over(Err(error.clone())), true);
         run.abandon(error);
         in_flight
@@ -159,7 +162,9 @@ impl InFlight {
     pub fn check_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
         let _waiter = Waiter::begin(&self.waiters);
         while !self.check() && !is_enough() && Instant::now() < until {
-            std::thread::yield_now();
+            if !thread::yields_soon() {
+                std::thread::sleep(BUSY_SLEEP);
+            }
         }
     }
 

@@ -73,7 +73,8 @@ impl StagedBlocks {
     }
 
     fn launches(&self) -> u64 {
-        Gather::new(&self.axes, &self.axes.ranges(&self.counts, 0)).num_launches() * self.chunks
+        let each = Gather::new(&self.axes, &self.axes.ranges(&self.counts, 0)).num_launches();
+        each.saturating_mul(self.chunks)
     }
 
     /// Number of copies between staging memory and host.

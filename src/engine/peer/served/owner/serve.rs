@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Admitted, silence};
-use super::session::{Service, ServiceMemory, Session, over, silent, stalled};
+use super::session::{Service, ServiceMemory, Session, held, over, silent, stalled};
 use crate::base::{Error, Result, Status, ensure, fail, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, ChunkChecksums, SessionState};
@@ -345,7 +345,7 @@ impl ServeTask {
         service.write(session.entry, &reason.entry(key));
     }
 
-    /// Ends sessions whose requesters are gone or make no progress, and silent ones if a request waits for slots.
+    /// Ends sessions whose requesters are gone, those without progress, and silent ones if a request waits for slots.
     fn check_peers(&mut self, service: &Service) {
         let (stall_timeout, silence) = (self.stall_timeout, silence(self.stall_timeout));
         if self.last_check.elapsed() >= silence / 2 {
@@ -358,6 +358,8 @@ impl ServeTask {
                 None
             } else if session.is_stalled(stall_timeout) || session.process.is_gone() {
                 Some(stalled(stall_timeout))
+            } else if session.is_held(stall_timeout) {
+                Some(held(stall_timeout, service.copier.is_some()))
             } else {
                 (is_silent && self.admission.are_wanted(&session.sender)).then(|| silent(silence))
             }
@@ -365,7 +367,7 @@ impl ServeTask {
         let lost: Vec<_> =
             self.sessions.iter().filter_map(|session| Some((session.key, reason(session)?))).collect();
         for (key, reason) in lost {
-            self.warn(format_args!("a requester is gone or makes no progress, and loses its session"));
+            self.warn(format_args!("a session makes no progress, and ends"));
             self.end(key, service, reason);
         }
         self.admission.expire(stall_timeout);

@@ -180,6 +180,11 @@ impl Session {
         self.is_quiet() && self.last_progress.elapsed() >= stall_timeout
     }
 
+    /// Whether the GPU or a thread of the owner has left it waiting for so long. Its slots are in use until they have ended.
+    pub fn is_held(&self, stall_timeout: Duration) -> bool {
+        !self.is_quiet() && self.last_progress.elapsed() >= stall_timeout
+    }
+
     fn chunks(&self) -> u64 {
         self.plan.bytes().div_ceil(self.chunk_size)
     }
@@ -249,6 +254,16 @@ pub(super) fn stalled(stall_timeout: Duration) -> SessionState {
     let reason = format!(
         "it has ended the session, because this process has neither read nor written a chunk for {}; check whether its \
          threads run, or have the owner increase stall_timeout_ns",
+        Milliseconds(stall_timeout)
+    );
+    SessionState::Ended { status: Status::TimedOut as i32, reason }
+}
+
+/// Why a session ends whose copies do not.
+pub(super) fn held(stall_timeout: Duration, is_on_gpu: bool) -> SessionState {
+    let of = if is_on_gpu { "GPU" } else { "processor" };
+    let reason = format!(
+        "its {of} has finished no copy for {}; check what else runs there, or have the owner increase stall_timeout_ns",
         Milliseconds(stall_timeout)
     );
     SessionState::Ended { status: Status::TimedOut as i32, reason }
