@@ -163,6 +163,23 @@ def test_smaller_objects_share_the_slots_and_larger_ones_are_not_stored(tmp_path
         assert load(manager, key(1)) == 1
 
 
+def test_memory_that_is_not_of_the_host_takes_no_slot(tmp_path):
+    class OnGpu:
+        @property
+        def byte_array(self):
+            raise NotImplementedError("there are no bytes of the host")
+
+    with server(tmp_path) as manager:
+        store(manager, key(1))
+        for submit in (manager.adapter.submit_store_task, manager.adapter.submit_load_task):
+            with pytest.raises(NotImplementedError):
+                submit([key(1)], [OnGpu()])
+            with pytest.raises(NotImplementedError):
+                submit([key(2)], [OnGpu()])
+        index = manager.adapter._objects.index._index
+        assert not index._writing and not index._pins
+
+
 def test_deleted_objects_are_gone(tmp_path):
     with server(tmp_path) as manager:
         store(manager, key(1), key(2))

@@ -16,7 +16,7 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 
 import kvmem
-from kvmem.lmcache._objects import ObjectStore, form_of, key_of, parse
+from kvmem.lmcache._objects import ObjectStore, key_of, parse
 from kvmem.lmcache._tasks import Copy, Lane, Task
 
 logger = init_logger("lmcache.kvmem")
@@ -58,10 +58,10 @@ class KvmemL2Adapter(L2AdapterInterface):
 
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Starts to store objects. Those that are stored already are not written again."""
-        task = Task(next(self._numbers), len(keys), keys, [memory.get_size() for memory in objects])
+        task = Task(next(self._numbers), keys, objects)
         names = [key_of(key) for key in keys]
         try:
-            index = self._objects.prepare(max(task.sizes))
+            index = self._objects.prepare(max(len(memory) for memory in task.memories))
         except ValueError as error:
             self._say(str(error))
             self._stores.finish(task.number, L2StoreResult(False, 0))
@@ -70,28 +70,28 @@ class KvmemL2Adapter(L2AdapterInterface):
         task.good = set(range(len(keys))) - set(task.slots) - set(without)
         task.left = 1 + len(task.slots)
         for at, slot in task.slots.items():
-            self._copy(self._stores, task, at, slot, None, objects[at], lambda copy, at=at: self._stored(task, at, copy, names[at], objects[at]))
+            self._copy(self._stores, task, at, slot, None, lambda copy, at=at: self._stored(task, at, copy, names[at]))
         self._end_store(task)
         return task.number
 
-    def _copy(self, lane: Lane, task: Task, at: int, slot: int, checksum: int | None, memory: Any, ended: Any) -> None:
+    def _copy(self, lane: Lane, task: Task, at: int, slot: int, checksum: int | None, ended: Any) -> None:
         """Starts a copy. If it cannot start, `ended` gets no copy."""
-        stores = lane is self._stores
+        stores, memory = lane is self._stores, task.memories[at]
         try:
-            copy = Copy(memory.byte_array, self._objects.slots(memory.get_size()), self._objects.digest, lane.queue, stores)
+            copy = Copy(memory, self._objects.slots(len(memory)), self._objects.digest, lane.queue, stores)
             lane.start(copy, slot, stores, checksum, self._config.timeout_seconds, ended)
         except (kvmem.Error, ValueError) as error:
             self._say(f"kvmem: an object cannot be copied: {error}")
             ended(None)
 
-    def _stored(self, task: Task, at: int, copy: Copy | None, name: bytes, memory: Any) -> None:
+    def _stored(self, task: Task, at: int, copy: Copy | None, name: bytes) -> None:
         index = self._objects.index
         assert index is not None
         if copy is None or copy.error is not None:
             index.abandon([task.slots[at]])
             index.count(failed_stores=1)
         else:
-            task.written[task.slots[at]] = (copy.checksum(), form_of(memory))
+            task.written[task.slots[at]] = (copy.checksum(), task.forms[at])
             task.good.add(at)
             task.bytes += copy.size
             with self._lock:
@@ -110,9 +110,9 @@ class KvmemL2Adapter(L2AdapterInterface):
         index.count(stored_blocks=len(task.written), stored_bytes=task.bytes)
         stored = [at for at in task.good if task.slots.get(at) in task.written]
         if stored:
-            self._notify_keys_stored([task.keys[at] for at in stored], [task.sizes[at] for at in stored])
+            self._notify_keys_stored([task.keys[at] for at in stored], [len(task.memories[at]) for at in stored])
         self._tell_removed()
-        self._stores.finish(task.number, L2StoreResult(len(task.good) == task.size, task.bytes))
+        self._stores.finish(task.number, L2StoreResult(len(task.good) == len(task.keys), task.bytes))
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
         """The results of all stores that have ended."""
@@ -159,7 +159,7 @@ class KvmemL2Adapter(L2AdapterInterface):
 
     def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Starts to load objects."""
-        task = Task(next(self._numbers), len(keys), keys)
+        task = Task(next(self._numbers), keys, objects)
         index = self._objects.index
         found = index.pin(key_of(key) for key in keys) if index is not None else [None] * len(keys)
         task.slots = {at: stored.slot for at, stored in enumerate(found) if stored is not None}
@@ -168,9 +168,9 @@ class KvmemL2Adapter(L2AdapterInterface):
             if stored is None:
                 continue
             checksum, form = stored.checksums
-            if form == form_of(objects[at]):
-                checksum_or_none = checksum if self._config.verify else None
-                self._copy(self._loads, task, at, stored.slot, checksum_or_none, objects[at], lambda copy, at=at: self._loaded(task, at, copy))
+            if form == task.forms[at]:
+                expected = checksum if self._config.verify else None
+                self._copy(self._loads, task, at, stored.slot, expected, lambda copy, at=at: self._loaded(task, at, copy))
             else:  # of an engine with another type or shape, which has the same name
                 self._loaded(task, at, None)
         self._end_load(task)
@@ -196,7 +196,7 @@ class KvmemL2Adapter(L2AdapterInterface):
         task.left -= 1
         if task.left:
             return
-        found = Bitmap(task.size)
+        found = Bitmap(len(task.keys))
         for at in task.good:
             found.set(at)
         self._tell_removed()

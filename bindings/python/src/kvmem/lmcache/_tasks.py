@@ -6,33 +6,31 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvmem
 from kvmem._blocks._files import shape_of
+from kvmem.lmcache._objects import form_of
 
 
-@dataclass
 class Task:
-    """What LMCache has asked for at once."""
+    """What LMCache has asked for at once: objects that move, each in a run of its own."""
 
-    number: int
-    size: int
-    """How many objects."""
-    keys: list[Any]
-    sizes: list[int] = field(default_factory=list)
-    """Bytes of each object, of a store."""
-    left: int = 0
-    """Copies in flight."""
-    good: set[int] = field(default_factory=set)
-    """The objects that were copied, by position."""
-    bytes: int = 0
-    slots: dict[int, int] = field(default_factory=dict)
-    """Slots in use, by position."""
-    written: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Slots that were written, with their checksums."""
+    def __init__(self, number: int, keys: Sequence[Any], objects: Sequence[Any]) -> None:
+        self.number, self.keys = number, keys
+        # Memory that is not of the host raises here, before any slot is in use.
+        self.memories = [each.byte_array for each in objects]
+        self.forms = [form_of(each) for each in objects]
+        self.left = 0
+        """Copies in flight."""
+        self.good: set[int] = set()
+        """The objects that were copied, by position."""
+        self.bytes = 0
+        self.slots: dict[int, int] = {}
+        """Slots in use, by position."""
+        self.written: dict[int, tuple[int, ...]] = {}
+        """Slots that were written, with their checksums and the forms of their objects."""
 
 
 class Copy:
