@@ -55,7 +55,7 @@ class Copy:
                 [(0, slot) if stores else (slot, 0)],
                 flags=kvmem.SubmitFlags.CHECKSUM if stores else kvmem.SubmitFlags(0),
                 checksums=None if checksum is None else [checksum],
-                timeout=timeout,
+                run_timeout=timeout,
                 user_data=lambda completion: self._report(completion, ended),
             )
         except BaseException:
