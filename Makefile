@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls demo \
+.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama \
     gpu-bundle engine-bundle wheel python-versions header kernels clean
 
@@ -59,6 +59,11 @@ help:
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
+	@echo "make faults-test"
+	@echo "              each system call of each operation fails, in every way; some minutes"
+	@echo "make hardening"
+	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, race-test, the supply chain,"
+	@echo "              and two builds with equal bytes (ADVISORIES=FOLDER: also known vulnerabilities of crates)"
 	@echo "make load-test"
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
 	@echo "make wheel    make the Python wheel in build/wheels"
@@ -214,6 +219,16 @@ LOAD_SECONDS ?= 30
 export LOAD_PROGRAMS
 load-test: setup build
 	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
+
+# Each system call of each operation fails. make test runs a part of the ways of each call.
+faults-test: setup build
+	scripts/faults-test.sh $(TREE)
+
+# What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
+hardening: faults-test fuzz-calls load-test race-test
+	scripts/supply_chain.py check $(ADVISORIES)
+	scripts/reproduced.sh $(TREE)
+	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
 # The commands that pages name, in a small form.
 commands-test: setup build

@@ -53,6 +53,14 @@ add_custom_command(
         "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/licences.py" "${licences}"
     DEPENDS Cargo.toml Cargo.lock etcd/Cargo.toml etcd/Cargo.lock scripts/licences.py
     COMMENT "Collecting the licences of the crates in the libraries" VERBATIM)
+# A list of the crates in the libraries, in CycloneDX's format, for tools that look for vulnerabilities.
+set(bill "${generated}/kvmem.cdx.json")
+add_custom_command(
+    OUTPUT "${bill}"
+    COMMAND "${CMAKE_COMMAND}" -E env "CARGO=${KVMEM_CARGO}"
+        "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/supply_chain.py" list "${bill}"
+    DEPENDS Cargo.toml Cargo.lock etcd/Cargo.toml etcd/Cargo.lock scripts/licences.py scripts/supply_chain.py
+    COMMENT "Listing the crates in the libraries" VERBATIM)
 # The pages link to headers and to each other, as they are installed.
 set(pages "${generated}/pages")
 file(GLOB page_sources CONFIGURE_DEPENDS README.md CHANGELOG.md docs/*.md docs/pictures/*.svg examples/README.md)
@@ -63,13 +71,13 @@ add_custom_command(
     COMMAND "${CMAKE_COMMAND}" -E touch "${pages}.stamp"
     DEPENDS ${page_sources} scripts/installed_pages.py
     COMMENT "Writing the pages with the links of an installation" VERBATIM)
-add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" ${stripped_etcd} "${licences}" "${pages}.stamp")
+add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" ${stripped_etcd} "${licences}" "${bill}" "${pages}.stamp")
 
 # ---- installed files --------------------------------------------------------------------------------------------------
 
 install(FILES "${stripped}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
 install(FILES "${KVMEM_STAGE}/${KVMEM_SONAME}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
-install(FILES LICENSE "${licences}" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Runtime)
+install(FILES LICENSE "${licences}" "${bill}" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Runtime)
 
 install(FILES "${KVMEM_STAGE}/${KVMEM_LINK_NAME}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
 install(FILES include/kvmem.h include/kvmem.hpp

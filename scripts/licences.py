@@ -100,4 +100,5 @@ def main():
     output.write_text("\n".join(parts), encoding="utf-8")
 
 
-main()
+if __name__ == "__main__":
+    main()

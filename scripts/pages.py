@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks all committed pages: links resolve, to files and to headings; files of the source tree that a page names in
 `code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test. The table
-of blocking calls in docs/errors.md names functions, among them each with a timeout, and none that never waits.
+of blocking calls in docs/errors.md names functions, among them each with a timeout, and none that never waits. Each promise of
+docs/reliability.md names a test that exists.
 
 pages.py PREFIX checks the links of all pages that are installed there."""
 
@@ -34,6 +35,7 @@ def main():
         sys.exit("pages.py: git lists no pages, or no headers")
     found = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page.read_text(), page, names)]
     found += [f"docs/errors.md: {fault}" for fault in waiting_faults()]
+    found += [f"docs/reliability.md: {fault}" for fault in promise_faults((ROOT / "docs/reliability.md").read_text(), test_cases())]
     if found:
         sys.exit("\n".join(found))
     print(f"pages.py: {len(pages)} pages have no broken link and no unknown name")
@@ -94,6 +96,30 @@ def waiting_faults():
             yield f"{name} has a timeout, and no row in the table of what calls wait for"
         if "Never waits" in comment and name in listed:
             yield f"{name} never waits, and has a row in the table of what calls wait for"
+
+
+def test_cases():
+    """The names of all cases of C tests with the stem of their file, and of all functions of Rust tests with no stem."""
+    cases = {(path.stem.removesuffix("_test"), name) for path in committed("c_tests/*.c")
+             for name in re.findall(r"^TEST\w*\((\w+)", path.read_text(), re.MULTILINE)}
+    cases |= {("walk", name) for name in re.findall(r"TEST_CALL\((\w+)", (ROOT / "c_tests/gpu/sim/walk.h").read_text())}
+    cases |= {(program, "each_system_call_fails") for program in ("memory", "files", "sharing", "directory")}
+    cases |= {("allocations", name) for stem, name in cases if stem == "allocations_walk"}
+    rust = {("", name) for path in committed("src/*.rs") for name in re.findall(r"^\s*fn (\w+)\(\)", path.read_text(), re.MULTILINE)}
+    return cases | rust
+
+
+def promise_faults(text, cases):
+    """Each row of the tables of promises names a test, and each of these exists."""
+    events = [row for row in text.splitlines() if row.count("|") == 7 and not re.match(r"\| (event|-)|\|-", row)]
+    if not events:
+        yield "it has no table of promises"
+    for row in events:
+        test = re.search(r"(?:`\w+\.(\w+): |Rust: `)(\w+)` \|$", row)
+        if not test:
+            yield f"this row names no test: {row[:60]}"
+        elif (test.group(1) or "", test.group(2)) not in cases:
+            yield f"{test.group(2)}: no such test"
 
 
 def link_faults(text, page, root):

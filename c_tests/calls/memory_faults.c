@@ -4,9 +4,10 @@
 // Calls through the C library's functions are intercepted and fail there.
 #include "memory_faults.h"
 
+#include "library_code.h"
+
 #include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -47,34 +48,13 @@ static int planned_error(long number) {
     return number == SYS_ftruncate || number == SYS_fallocate ? full : ENOMEM;
 }
 
-bool is_in_library(const void *address) {
-    Dl_info caller, library;
-    void *function = dlsym(RTLD_DEFAULT, "kvmem_abi_version");
-    return dladdr(address, &caller) != 0 && dladdr(function, &library) != 0 &&
-           caller.dli_fbase == library.dli_fbase;
-}
+static library_code code;
+
+bool is_in_library(const void *address) { return library_code_contains(&code, (uintptr_t)address); }
 
 /* ---- the library's own instructions ---- */
 
 #ifdef __x86_64__
-
-typedef struct span {
-    uint64_t start, end;
-} span;
-
-/* The library's code. */
-static int find_code(struct dl_phdr_info *object, size_t size, void *found) {
-    (void)size;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        const uint64_t start = object->dlpi_addr + part->p_vaddr;
-        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X)) continue;
-        if (!is_in_library((const void *)start)) continue;
-        *(span *)found = (span){start, start + part->p_memsz};
-        return 1;
-    }
-    return 0;
-}
 
 /* The result as the kernel returns it, or a negative error. */
 static long make_call(long number, const greg_t *registers) {
@@ -99,8 +79,7 @@ static void on_call(int signal, siginfo_t *info, void *context) {
 #define RETURN(how) BPF_STMT(BPF_RET | BPF_K, how)
 
 void memory_faults_watch(void) {
-    span code = {0, 0};
-    CHECK_EQ(dl_iterate_phdr(find_code, &code), 1);
+    code = library_code_find();
     CHECK(syscall(SYS_getpid) > 0); /* Resolves syscall() now, because the signal handler must not. */
     struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO};
     CHECK_EQ(sigaction(SIGSYS, &action, NULL), 0);
@@ -136,7 +115,7 @@ void memory_faults_watch(void) {
 #else
 
 /* Only calls through the C library fail. */
-void memory_faults_watch(void) {}
+void memory_faults_watch(void) { code = library_code_find(); }
 
 #endif
 

@@ -31,3 +31,5 @@ readelf --string-dump=.gnu_debuglink "$library" | grep -qF "$(basename "$debug")
 # What it links is under licences that come with it.
 licences=$(find "$moved" -name THIRD-PARTY-LICENSES)
 for crate in cudarc rustix serde; do grep -q "^  $crate [0-9]" "$licences"; done
+bill=$(find "$moved" -name kvmem.cdx.json)
+for crate in cudarc rustix serde; do grep -q "\"pkg:cargo/$crate@[0-9]" "$bill"; done

@@ -2,9 +2,8 @@
 #include "allocations.h"
 
 #include "harness.h"
+#include "library_code.h"
 
-#include <dlfcn.h>
-#include <link.h>
 #include <stdatomic.h>
 
 /* Memory is reused from run to run. Some of it is allocated only when much is in flight at a time. */
@@ -49,23 +48,10 @@ void *aligned_alloc(size_t alignment, size_t size) {
     return __libc_memalign(alignment, size);
 }
 
-static int find_code(struct dl_phdr_info *object, size_t size, void *of) {
-    (void)size;
-    for (size_t i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        const uintptr_t start = object->dlpi_addr + part->p_vaddr, address = (uintptr_t)of;
-        if (part->p_type != PT_LOAD || address < start || address >= start + part->p_memsz) continue;
-        library_start = start;
-        library_end = start + part->p_memsz;
-        return 1;
-    }
-    return 0;
-}
-
 void allocations_count(void) {
-    void *function = dlsym(RTLD_DEFAULT, "kvmem_transfer_submit");
-    CHECK(function != NULL);
-    CHECK_EQ(dl_iterate_phdr(find_code, function), 1);
+    const library_code code = library_code_find();
+    library_end = code.end;
+    library_start = code.start;
 }
 
 unsigned allocations_counted(void) { return allocations; }

@@ -10,23 +10,22 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 
+/* More instructions than any filter here has. */
+#define MAX_FILTER 100
+
 static struct {
     void (*body)(void);
-    uint32_t number;
+    struct sock_filter filter[MAX_FILTER];
+    unsigned short filter_size;
     pthread_t thread;
     sem_t is_filtered;
     int listener;
     uint64_t id; /* of the stopped call */
+    held_reply (*reply_to)(const struct seccomp_notif *call);
 } held;
 
 static void *run_filtered(void *nothing) {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, held.number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = NUM(filter), .filter = filter};
+    const struct sock_fprog program = {.len = held.filter_size, .filter = held.filter};
     CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
     held.listener =
         (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
@@ -34,6 +33,21 @@ static void *run_filtered(void *nothing) {
     CHECK_EQ(sem_post(&held.is_filtered), 0);
     held.body();
     return nothing;
+}
+
+/* Notifies of calls of these numbers, or of all others. */
+static void set_filter(const long *numbers, size_t count, bool of_others) {
+    const uint32_t listed = of_others ? SECCOMP_RET_ALLOW : SECCOMP_RET_USER_NOTIF;
+    const uint32_t others = of_others ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ALLOW;
+    struct sock_filter *next = held.filter;
+    CHECK(2 * count + 2 <= MAX_FILTER);
+    *next++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < count; i++) {
+        *next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)numbers[i], 0, 1);
+        *next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, listed);
+    }
+    *next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, others);
+    held.filter_size = (unsigned short)(next - held.filter);
 }
 
 /* Fails the call; 0: lets the kernel perform it. */
@@ -53,12 +67,20 @@ static bool next_call(struct seccomp_notif *call) {
     return true;
 }
 
-static void start(void (*body)(void), long number) {
+static void prepare(void (*body)(void)) {
     held.body = body;
-    held.number = (uint32_t)number;
     CHECK_EQ(sem_init(&held.is_filtered, 0, 0), 0);
-    CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
+}
+
+static void await_filter(void) {
     while (sem_wait(&held.is_filtered) != 0) CHECK_EQ(errno, EINTR);
+}
+
+static void start(void (*body)(void), long number) {
+    set_filter(&number, 1, false);
+    prepare(body);
+    CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
+    await_filter();
 }
 
 void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
@@ -93,4 +115,31 @@ void held_call_end(void) {
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments)) {
     start(body, number);
     finish(decide);
+}
+
+static void *reply_to_calls(void *nothing) {
+    struct seccomp_notif call;
+    await_filter();
+    while (next_call(&call)) {
+        const held_reply decided = held.reply_to(&call);
+        struct seccomp_notif_resp reply = {.id = call.id};
+        if (decided.how == CALL_IS_PERFORMED) reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+        else if (decided.how == CALL_FAILS) reply.error = -decided.error;
+        else reply.val = decided.result;
+        CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply), 0);
+    }
+    return nothing;
+}
+
+void held_calls_reply(void (*body)(void), const long *ignored, size_t num_ignored,
+                       held_reply (*reply_to)(const struct seccomp_notif *call)) {
+    pthread_t replying;
+    held.reply_to = reply_to;
+    set_filter(ignored, num_ignored, true);
+    prepare(body);
+    /* Before the body runs: a thread that waits for a reply may hold the allocator's lock. */
+    CHECK_EQ(pthread_create(&replying, NULL, reply_to_calls, NULL), 0);
+    CHECK_EQ(pthread_detach(replying), 0);
+    CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
+    CHECK_EQ(pthread_join(held.thread, NULL), 0);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 
@@ -24,3 +25,16 @@ void held_call_end(void);
 /* Runs `body` on a thread to its end. For each system call of this number that the thread makes, `decide`
    returns the errno that it fails with, or 0: the kernel performs it. */
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments));
+
+/* How a system call ends: performed by the kernel, with this errno, or with this result. */
+typedef struct held_reply {
+    enum { CALL_IS_PERFORMED, CALL_FAILS, CALL_RETURNS } how;
+    int error;
+    int64_t result;
+} held_reply;
+
+/* Runs `body` on a thread to its end. `reply_to` is called for each system call of the thread, and of those that it starts,
+   except for `ignored` numbers: on another thread, until the process ends. Only once in a process. */
+struct seccomp_notif;
+void held_calls_reply(void (*body)(void), const long *ignored, size_t num_ignored,
+                       held_reply (*reply_to)(const struct seccomp_notif *call));

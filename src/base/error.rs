@@ -178,6 +178,14 @@ impl Error {
         error.with_advice(advice::for_errno(errno))
     }
 
+    /// A failed call of std. Without an errno, std had no memory, or refused what it read.
+    pub fn io(action: impl std::fmt::Display, error: &std::io::Error) -> Self {
+        use rustix::io::Errno;
+        let is_memory = error.kind() == std::io::ErrorKind::OutOfMemory;
+        let other = if is_memory { Errno::NOMEM } else { Errno::IO };
+        Self::errno(action, Errno::from_io_error(error).unwrap_or(other))
+    }
+
     /// The last `errno` of this thread, after a failed C library call.
     pub fn last_errno(action: impl std::fmt::Display) -> Self {
         let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec};
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfs, Statx, StatxFlags,
+    AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfs, Statx, StatxFlags,
 };
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::mm::Advice;
@@ -79,6 +79,11 @@ pub fn call<T>(call: impl FnMut() -> Result<T>) -> Result<T> {
 /// `fs::readlink` of rustix.
 pub fn readlink(path: impl Arg + Copy) -> Result<CString> {
     retry_on_intr(|| fs::readlink(path, Vec::new()))
+}
+
+/// `fs::Dir::read_from` of rustix, which opens the folder again.
+pub fn read_folder(folder: impl AsFd + Copy) -> Result<Dir> {
+    retry_on_intr(|| Dir::read_from(folder))
 }
 
 /// `io::read` of rustix.

@@ -4,8 +4,6 @@
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
-
 use crate::base::{Error, Result, error, retried};
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
@@ -51,10 +49,8 @@ pub struct Residency {
 
 /// How much of the mappings of a range is resident now. The kernel walks the pages of all earlier mappings too.
 pub fn residency(address: usize, size: usize) -> Result<Residency> {
-    let unreadable = |error: std::io::Error| {
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Error::errno(format!("find out from {STATISTICS} how much of a region is in memory"), errno)
-    };
+    let unreadable =
+        |error| Error::io(format!("find out from {STATISTICS} how much of a region is in memory"), &error);
     let file = std::fs::File::open(STATISTICS).map_err(unreadable)?;
     let mut inside = false;
     let mut found = Residency::default();

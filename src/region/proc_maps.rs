@@ -37,10 +37,7 @@ pub struct SharedPages {
 
 /// The mappings that each of some ranges of addresses overlaps, in order. The list is read once for all.
 pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
-    let unreadable = |error: std::io::Error| {
-        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-        Error::errno(format!("find out from {LIST} what is mapped"), errno)
-    };
+    let unreadable = |error| Error::io(format!("find out from {LIST} what is mapped"), &error);
     let list = BufReader::with_capacity(1 << 16, std::fs::File::open(LIST).map_err(unreadable)?);
     let last = ranges.iter().map(|range| range.end).max().unwrap_or(0);
     let mut found = vec![Vec::new(); ranges.len()];

@@ -117,17 +117,15 @@ fn time_namespace() -> u64 {
 /// Of this thread: a main thread that has ended has no namespaces.
 fn namespace(kind: &str) -> Result<u64> {
     let path = format!("/proc/thread-self/ns/{kind}");
-    retried::stat(&path).map(|namespace| namespace.st_ino).map_err(|errno| unreadable(&path, errno))
+    retried::stat(&path).map(|namespace| namespace.st_ino).map_err(|errno| unreadable(&path, &errno.into()))
 }
 
 fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| {
-        unreadable(path, Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
-    })
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 
-fn unreadable(path: &str, errno: Errno) -> Error {
-    let error = Error::errno(format!("read the identity of this process from {path}"), errno);
+fn unreadable(path: &str, error: &std::io::Error) -> Error {
+    let error = Error::io(format!("read the identity of this process from {path}"), error);
     if is_proc_mounted() {
         return error;
     }

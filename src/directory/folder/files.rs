@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::base::paths::missing_directory;
@@ -54,7 +54,7 @@ pub enum Found {
     /// An entry whose process has ended.
     Ended,
     Entry(Box<Entry>),
-    /// Not an entry, for this reason.
+    /// Not an entry, for this reason, or one that cannot be read.
     Invalid(Error),
 }
 
@@ -121,7 +121,10 @@ impl Folder {
             let entry = read(&file).and_then(|bytes| Entry::read(name, &bytes))?;
             Ok(if is_alive { Found::Entry(Box::new(entry)) } else { Found::Ended })
         });
-        Ok((found.unwrap_or_else(Found::Invalid), Some(file)))
+        match found {
+            Err(error) if error.status() == Status::OutOfMemory => Err(error),
+            found => Ok((found.unwrap_or_else(Found::Invalid), Some(file))),
+        }
     }
 
     /// Whether the process of an entry is alive.
@@ -137,6 +140,9 @@ impl Folder {
             Err(Errno::NOENT) => return Ok(Opened::Nothing),
             Err(Errno::LOOP) => {
                 return Ok(Opened::Invalid(foreign("its file is a symbolic link".to_string())));
+            }
+            Err(Errno::NXIO) => {
+                return Ok(Opened::Invalid(foreign("its file is a socket".to_string())));
             }
             Err(errno) => {
                 let error = Error::errno("open its file", errno);
@@ -231,7 +237,7 @@ impl Folder {
     pub fn names(&self) -> Result<Vec<String>> {
         let failed = |errno| Error::errno(format!("read folder {}", self.path.display()), errno);
         let mut names = Vec::new();
-        for (count, item) in Dir::read_from(&self.folder).map_err(failed)?.enumerate() {
+        for (count, item) in retried::read_folder(&self.folder).map_err(failed)?.enumerate() {
             if count > 2 * MAX_AGENTS {
                 log!(
                     Warn,
@@ -347,7 +353,7 @@ impl Folder {
     /// Removes what processes of this user that ended while they wrote an entry have left.
     fn remove_abandoned(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let Ok(items) = Dir::read_from(&self.folder) else { return };
+        let Ok(items) = retried::read_folder(&self.folder) else { return };
         for item in items.flatten().take(2 * MAX_AGENTS) {
             let name = item.file_name();
             if !is_unfinished(name.to_bytes()) {

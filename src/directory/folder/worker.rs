@@ -264,11 +264,19 @@ impl Worker {
     }
 
     fn state(&self, name: &str) -> Result<State> {
-        Ok(match self.folder.find(name)? {
-            Found::Nothing | Found::Ended => State::Absent,
-            Found::Entry(entry) => State::Present(entry.presence),
-            Found::Invalid(reason) => State::Invalid(invalid(&reason)),
-        })
+        self.folder.find(name).map(state_of)
+    }
+
+    /// What is stored under a name. Fails for an entry that cannot be read: it may be valid.
+    fn read(&self, name: &str) -> Result<Found> {
+        match self.folder.find(name)? {
+            Found::Invalid(reason)
+                if matches!(reason.status(), Status::PermissionDenied | Status::Io | Status::OutOfMemory) =>
+            {
+                Err(reason.context("read its entry"))
+            }
+            found => Ok(found),
+        }
     }
 
     /// Looks at an entry that may have changed.
@@ -346,17 +354,13 @@ impl Worker {
             Request::Publish(entry) => self.publish(*entry)?,
             Request::Withdraw(name) => self.withdraw(&name)?,
             Request::LookUp(name) => {
-                return match self.folder.find(&name)? {
+                return match self.read(&name)? {
                     Found::Entry(entry) => Ok(Reply::Entry(entry)),
                     Found::Nothing | Found::Ended => Err(not_found()),
-                    // It may be valid: only this process does not see that.
-                    Found::Invalid(reason) if reason.status() == Status::PermissionDenied => {
-                        Err(reason.context("read its entry"))
-                    }
                     Found::Invalid(reason) => Err(refused(&name, &invalid(&reason), &self.location)),
                 };
             }
-            Request::Check(name) => return Ok(Reply::Presence(self.state(&name)?)),
+            Request::Check(name) => return Ok(Reply::Presence(state_of(self.read(&name)?))),
             Request::Watch(name) => {
                 match &name {
                     None => self.watches_all = true,
@@ -392,5 +396,13 @@ impl Worker {
             }
             removed => removed,
         }
+    }
+}
+
+fn state_of(found: Found) -> State {
+    match found {
+        Found::Nothing | Found::Ended => State::Absent,
+        Found::Entry(entry) => State::Present(entry.presence),
+        Found::Invalid(reason) => State::Invalid(invalid(&reason)),
     }
 }

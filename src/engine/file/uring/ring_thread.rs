@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
@@ -25,6 +25,8 @@ const MAX_BYTES: u64 = 32 << 20;
 const WAKE: u64 = u64::MAX;
 /// How long the thread sleeps if the kernel accepts no entries and has no completions.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long the kernel may refuse all entries for lack of a resource, before the work fails.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The work in flight, and the requests in the kernel.
 pub struct UringSession {
@@ -45,6 +47,8 @@ pub struct UringSession {
     uncompleted: usize,
     /// Bytes of the requests in the kernel.
     bytes: u64,
+    /// Since when the kernel has refused all entries.
+    refused_since: Option<Instant>,
     /// Completions, as pairs of `user_data` and result. Empty except while they are handled.
     completed: Vec<(u64, i32)>,
 }
@@ -72,6 +76,7 @@ impl UringSession {
             unaccepted: VecDeque::new(),
             uncompleted: 0,
             bytes: 0,
+            refused_since: None,
             completed: Vec::new(),
         }
     }
@@ -115,8 +120,9 @@ impl UringSession {
             self.handle(user_data as usize, result);
         }
         self.completed = completed;
-        if let (true, Some(error)) = (has_none, error) {
-            self.stalled(error);
+        match error {
+            Some(error) if has_none => self.stalled(error),
+            _ => self.refused_since = None,
         }
     }
 
@@ -276,10 +282,13 @@ impl UringSession {
 
     /// Whether to retry. If the kernel has accepted requests, it will complete them, and it uses their memory until then:
     /// so any error counts as transient.
-    fn is_transient(&self, error: &std::io::Error) -> bool {
+    fn is_transient(&mut self, error: &std::io::Error) -> bool {
         let unaccepted = self.unaccepted.iter().filter(|user_data| **user_data != WAKE).count();
+        if self.uncompleted > unaccepted {
+            return true;
+        }
         let is_retried = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM));
-        is_retried || self.uncompleted > unaccepted
+        is_retried && self.refused_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE
     }
 }
 

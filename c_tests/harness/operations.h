@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation that calls the driver, as one function each: creates objects, uses and destroys them.
+// Operations whose calls below are made to fail, one after the other: calls of the driver, or system calls. Each is one
+// function, which creates objects, uses and destroys them.
 #pragma once
 
 #include "harness.h"
@@ -9,12 +10,12 @@ typedef struct operation {
     /* Returns the first status that is not OK, with its error in the error slot. Destroys its objects in any
        case. */
     kvmem_status (*run)(void);
-    kvmem_status expected; /* if no driver call fails */
+    kvmem_status expected; /* if no call fails */
 } operation;
 
-/* Defines an operation that succeeds if no driver call fails: `OPERATION(a_thing) { ... }`. */
+/* Defines an operation that succeeds if no call fails: `OPERATION(a_thing) { ... }`. */
 #define OPERATION(name) REFUSED_OPERATION(name, KVMEM_STATUS_OK)
-/* Defines an operation that returns this status if no driver call fails. */
+/* Defines an operation that returns this status if no call fails. */
 #define REFUSED_OPERATION(name, expected)                                                            \
     static kvmem_status name(void);                                                                  \
     TEST_REGISTER(name, operation_add((operation){#name, name, expected}))                           \

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares over sockets and from brokers, in one process: each thread of the broker belongs to the operation, too.
+#include "walk.h"
+
+FAULT_WALK_CASES
+
+const bool operations_have_peer = true;
+
+static kvmem_region *memory;
+static kvmem_layout *layout;
+static kvmem_share *share;
+static socket_pair sockets;
+#define SIZE UINT64_C(65536)
+#define FILLED 0x5A
+#define LIMIT SECONDS(10)
+
+static void *bytes(void) { return (void *)(uintptr_t)region_info(memory).address; }
+
+void operations_open(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE);
+    memory = region_create_system(SIZE, KVMEM_SYSTEM_SHAREABLE);
+    memset(bytes(), FILLED, SIZE);
+    EXPECT_OK(kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config, it.system = &system,
+                                             it.source = KVMEM_LAYOUT_ALLOCATE)),
+                                 &layout, ERR));
+    EXPECT_OK(kvmem_share_create_region(memory, NULL, &share, ERR));
+    socket_pair_open(&sockets, SOCK_STREAM);
+}
+
+void operations_close(void) {
+    socket_pair_close(&sockets);
+    kvmem_share_destroy(share);
+    kvmem_layout_destroy(layout);
+    kvmem_region_destroy(memory);
+}
+
+void operations_check(void) {
+    CHECK_FILLED(bytes(), FILLED, SIZE);
+    /* After a failure the caller closes the socket. */
+    socket_pair_close(&sockets);
+    socket_pair_open(&sockets, SOCK_STREAM);
+}
+
+static kvmem_status open_region(const kvmem_share *received, uint64_t flags) {
+    return TRIED(kvmem_region, kvmem_share_open_region, received, REF(OPTIONS(kvmem_open_options, it.flags = flags)));
+}
+
+OPERATION(share_a_region) {
+    OWNED(kvmem_share) made = NULL;
+    kvmem_status status = kvmem_share_create_region(memory, NULL, &made, ERR);
+    THEN(status, open_region(made, 0));
+    THEN(status, open_region(made, KVMEM_OPEN_READ_ONLY));
+    return status;
+}
+
+OPERATION(share_a_layout) {
+    OWNED(kvmem_share) made = NULL;
+    kvmem_status status = kvmem_share_create_layout(layout, NULL, &made, ERR);
+    THEN(status, TRIED(kvmem_layout, kvmem_share_open_layout, made, NULL));
+    return status;
+}
+
+OPERATION(send_and_receive) {
+    OWNED(kvmem_share) received = NULL;
+    kvmem_status status = kvmem_share_send(share, sockets.fds[0], LIMIT, ERR);
+    THEN(status, kvmem_share_receive(sockets.fds[1], LIMIT, &received, ERR));
+    THEN(status, open_region(received, 0));
+    return status;
+}
+
+OPERATION(fetch_from_a_broker) {
+    const char *path = TEXT("%s/socket", fault_folder());
+    OWNED(kvmem_broker) broker = NULL;
+    OWNED(kvmem_share) fetched = NULL;
+    kvmem_token token;
+    kvmem_status status = kvmem_broker_create(
+        REF(OPTIONS(kvmem_broker_options, it.path = path, it.client_timeout_ns = LIMIT)), &broker, ERR);
+    THEN(status, kvmem_broker_publish(broker, "kv", share, NULL, &token, ERR));
+    THEN(status,
+         kvmem_share_fetch(REF(OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = &token)),
+                           LIMIT, &fetched, ERR));
+    THEN(status, open_region(fetched, 0));
+    return status;
+}
