@@ -9,7 +9,9 @@ import pytest
 import kvmem
 from kvmem.vllm import _cache, _groups, _ranks
 from kvmem.vllm._exchange import Exchange, Settings
+from kvmem.vllm._held import HeldRequests
 from kvmem.vllm._offer import HandoverStep, Hold, Offer, Pull, agent_name
+from kvmem.vllm._peers import join
 
 LAYERS, ELEMENTS, HEADS = 2, 8, 4
 WAIT = 60
@@ -293,3 +295,29 @@ def test_messages_of_others_are_ignored(start):
     prefill.hold(3)
     decode.pull(offer((3,), 4), [5])
     assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
+
+
+def test_each_rank_renews_the_lease_once():
+    held = HeldRequests([], 10, 1)
+    held.hold(Hold("p", ()), 0)
+    assert held.next_deadline == 10 and held.asked("p", "a", 9) == [] and held.next_deadline == 19
+    assert held.asked("p", "a", 18) == [] and held.next_deadline == 19
+    assert held.asked("p", "b", 18) == [] and held.next_deadline == 28
+    held.expire(27)
+    assert not held.sent and held.done("p", "a", 2, False) == [] and not held.sent
+    held.expire(28)
+    assert held.sent == {"p"} and held.counters == {"expired_requests": 1}
+    assert held.asked("p", "b", 28) is None and held.done("p", "b", 2, False) is None and held.is_known("p") and not held.is_known("q")
+
+
+def test_a_directory_that_cannot_be_used_is_one_sentence(tmp_path, start):
+    with pytest.raises(ValueError, match="kvmem: directory .*none/agents cannot be used: "):
+        join(str(tmp_path / "none" / "agents"), "vllm-x-0", 10)
+    with pytest.raises(ValueError, match="kvmem: directory http://127.0.0.1:1 cannot be used: "):
+        join("http://127.0.0.1:1", "vllm-x-0", 10)
+    start("p")
+    with pytest.raises(ValueError, match="another engine has published vllm-p-0 in .*: set another engine_id"):
+        join(str(tmp_path / "agents"), "vllm-p-0", 10)
+    directory, agent = join(str(tmp_path / "agents"), "vllm-x-0", 10)
+    directory.close()
+    agent.close()

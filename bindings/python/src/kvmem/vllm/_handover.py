@@ -19,6 +19,7 @@ from kvmem.vllm._connector import KvmemConnector
 from kvmem.vllm._exchange import Exchange, Settings
 from kvmem.vllm._handover_scheduler import HandoverScheduler
 from kvmem.vllm._offer import HandoverStep, agent_name
+from kvmem.vllm._peers import join
 
 logger = init_logger("vllm.kvmem")
 
@@ -67,7 +68,7 @@ class HandoverConnector(KvmemConnector):
             _permit_amx()
         maps = self._produces and self._config.access != "nixl"
         memory = _cache.CacheMemory.of_tensors(kv_caches, shared=maps)
-        directory, agent = self._open(agent_name(self._engine, rank))
+        directory, agent = join(self._config.directory or "", agent_name(self._engine, rank), self._config.timeout_seconds)
         groups = [
             _cache.layouts_of(group, kv_caches, self._kv_cache_config.num_blocks, model, packing, memory.region_of, agent) for group in self._groups
         ]
@@ -79,24 +80,6 @@ class HandoverConnector(KvmemConnector):
             agent, directory, groups, sizes, lambda sources: _ranks.legs_of(rank, ranks, sources, heads), settings, opened
         )
         logger.info("kvmem %s: %s in %s", kvmem.__version__, agent.name, self._config.directory)
-
-    def _open(self, name: str) -> tuple[kvmem.Directory, kvmem.Agent]:
-        place = self._config.directory or ""
-        urls = place.split(",") if place.startswith(("http://", "https://")) else []
-        try:
-            directory = kvmem.Directory(None if urls else place, endpoints=urls)
-        except kvmem.Error as error:
-            raise ValueError(f"kvmem: directory {place} cannot be used: {error}") from error
-        try:
-            directory.look_up(name).close()
-        except kvmem.NotFound:
-            pass
-        else:
-            raise ValueError(f"kvmem: another engine has engine_id {self._engine} in {place}: set another engine_id, or end that engine")
-        try:
-            return directory, kvmem.Agent(name, call_timeout=self._config.timeout_seconds)
-        except kvmem.NixlUnavailable as error:
-            raise ValueError(f"kvmem: engines reach each other by NIXL, which is not usable: install nixl-cu12 or nixl-cu13: {error}") from error
 
     def _publish(self, directory: Any, agent: Any, groups: Any, maps: bool) -> list[Any]:
         """Publishes the cache of a producer; a consumer only its agent. Returns what is closed at the end."""

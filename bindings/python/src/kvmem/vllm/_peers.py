@@ -11,6 +11,33 @@ _MAX_WAIT = 5.0
 """Seconds for the directory, or for the process that offers mapped memory. Other requests wait meanwhile."""
 
 
+def join(place: str, name: str, timeout: float) -> tuple[kvmem.Directory, kvmem.Agent]:
+    """The directory at a folder, or at URLs of etcd, and the agent of this worker. Raises ValueError with what to set."""
+    urls = place.split(",") if place.startswith(("http://", "https://")) else []
+    try:
+        directory = kvmem.Directory(None if urls else place, endpoints=urls)
+    except kvmem.Error as error:
+        raise ValueError(f"kvmem: directory {place} cannot be used: {error}") from error
+    try:
+        _check_free(directory, place, name)
+        return directory, kvmem.Agent(name, call_timeout=timeout)
+    except kvmem.NixlUnavailable as error:
+        directory.close()
+        raise ValueError(f"kvmem: engines reach each other by NIXL, which is not usable: install nixl-cu12 or nixl-cu13: {error}") from error
+    except BaseException:
+        directory.close()
+        raise
+
+
+def _check_free(directory: kvmem.Directory, place: str, name: str) -> None:
+    """An agent would replace another one of its name, of an engine that lives."""
+    try:
+        directory.look_up(name, _MAX_WAIT).close()
+    except kvmem.NotFound:
+        return
+    raise ValueError(f"kvmem: another engine has published {name} in {place}: set another engine_id in --kv-transfer-config, or end that engine")
+
+
 class Peer:
     """A worker of another engine."""
 
