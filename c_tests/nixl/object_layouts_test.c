@@ -104,6 +104,14 @@ TEST(objects_are_not_shared_or_exported) {
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "tier object", kvmem_layout_export, objects);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "object storage cannot be shared", kvmem_share_create_layout, objects,
            NULL);
+    SCRATCH(folder);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR)); /* to have metadata for peers */
+    OWN(kvmem_directory, directory, kvmem_directory_create,
+        REF(OPTIONS(kvmem_directory_options, it.folder = folder.path)));
+    const kvmem_named_layout named = {.name = "cache", .layout = objects};
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "tier object",
+                   kvmem_directory_publish(directory, agent, &named, 1, PATIENCE, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "storing", kvmem_directory_look_up, directory, "storing", PATIENCE);
     OWNED(kvmem_region) region = name_objects("alone/", 100, 3);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "object storage cannot be shared", kvmem_share_create_region, region,
            NULL);
