@@ -9,13 +9,12 @@ index_copy_ on the GPU. If one side is the host, they copy contiguous bytes betw
 after the first run of each method.
 """
 import argparse
-import json
 import random
-import statistics
 import time
 
 import kvmem
 import torch
+from python_rows import summary, write
 
 LAYERS, OUTERS, TOKENS, HEADS, HEAD = 4, 2, 16, 8, 128  # bf16: a row of one head has 256 bytes
 BLOCK = LAYERS * OUTERS * TOKENS * HEADS * HEAD * 2
@@ -125,8 +124,7 @@ def measure(case, rounds):
                 taken[name].append(case.bytes / (time.perf_counter() - start) / 1e9)
     for each in (transfer, *layouts):
         each.close()
-    return {name: {"median": statistics.median(values), "min": min(values), "max": max(values)} for name, values in
-            taken.items()}
+    return {name: summary(values) for name, values in taken.items()}
 
 
 def main():
@@ -164,8 +162,7 @@ def main():
         del case
         torch.cuda.empty_cache()
     if options.output:
-        with open(options.output, "w", encoding="utf-8") as file:
-            file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+        write(options.output, rows)
 
 
 main()

@@ -9,11 +9,9 @@ compares with. Each submission has other pairs than the one before. Both wait fo
 
 import argparse
 import ctypes
-import json
 import os
 import pathlib
 import platform
-import statistics
 import subprocess
 import tempfile
 import time
@@ -23,6 +21,7 @@ import numpy as np
 from kvmem._arrays import block_pairs
 from kvmem._handle import Options
 from kvmem._library import ffi, lib
+from python_rows import machine, summary, write
 
 HERE = pathlib.Path(__file__).resolve().parent
 BLOCKS, ARRAYS, POLLS = 512, 16, 1000
@@ -100,16 +99,6 @@ def polls(library, transfer, rounds):
     return ours, reference
 
 
-def machine():
-    model = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, Linux {platform.release()}"
-
-
-def summary(values):
-    return {"median": round(statistics.median(values), 3), "min": round(min(values), 3), "max": round(max(values), 3)}
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--output")
@@ -133,7 +122,7 @@ def main():
         print(f"24-python  {call}: Python {ours['median']:.2f} us, C {reference['median']:.2f}: {ours['median'] - reference['median']:.2f} us above",
               flush=True)
     if given.output:
-        pathlib.Path(given.output).write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+        write(given.output, rows)
 
 
 main()

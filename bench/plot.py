@@ -20,6 +20,7 @@ matplotlib.rcParams.update({
 import matplotlib.pyplot as plt
 
 import plot_checksum
+import plot_engine
 import plot_gpu
 import records
 from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
@@ -28,7 +29,7 @@ from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
 def main():
     *results, directory = map(pathlib.Path, sys.argv[1:])
     rows = [row for path in results for row in records.rows_of(path)]
-    for name, (group, draw) in (GROUPS | plot_gpu.GROUPS | plot_checksum.GROUPS).items():
+    for name, (group, draw) in (GROUPS | plot_gpu.GROUPS | plot_checksum.GROUPS | plot_engine.GROUPS).items():
         chosen = [row for row in rows if row["name"].startswith(group)]
         if chosen:
             figure = draw(chosen)

@@ -74,4 +74,11 @@ def start(code, *arguments, **options):
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
+def end(child):
+    """Waits for a program that `start` has started."""
+    out, _ = child.communicate(timeout=DEADLINE / 2)
+    assert child.returncode == 0, out
+    return out
+
+
 HERE = pathlib.Path(__file__).parent

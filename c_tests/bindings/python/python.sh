@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python.sh SOURCE PREFIX BUILD wheel|test|vllm_logic|vllm|adapter|test_cuda|types|notebook|conformance|page: makes the wheel from an installed prefix, and tests what pip
+# python.sh SOURCE PREFIX BUILD wheel|test|vllm_logic|vllm|engine|adapter|test_cuda|types|notebook|conformance|page: makes the wheel from an installed prefix, and tests what pip
 # installs of it. KVMEM_LIBRARY is not set: the library is that of the wheel.
 set -euo pipefail
 source=$1 prefix=$2 build=$3 what=$4
@@ -33,7 +33,8 @@ test) tests "$here"/test_{imports,regions,layouts,transfers,misuse,peers,nixl}.p
 vllm_logic) tests "$here"/test_{blocks,vllm,vllm_handover,vllm_exchange}.py ;;
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
 adapter) PATH=$(dirname "$5"):$PATH "$5" -m pytest -q -p no:cacheprovider --rootdir "$here" "$here/test_$6.py" ;;
-test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here/test_cuda.py" ;;
+engine) "$5" "$source/examples/python/paged_demo.py" --device cpu --small ;;
+test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here"/test_{cuda,vmm}.py ;;
 types)
     cd "$site"
     "$tools/mypy" --strict --no-incremental -p kvmem

@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 import kvmem
-from conftest import HERE, arrays, shape, start
+from conftest import HERE, arrays, end, shape, start
 
 CHILD = f"import sys; sys.path.insert(0, {str(HERE)!r}); import socket, kvmem, numpy as np; from conftest import arrays, shape\n"
-
-
-def end(child):
-    out, _ = child.communicate(timeout=60)
-    assert child.returncode == 0, out
-    return out
 
 
 def test_a_layout_is_mapped_by_another_process():

@@ -22,10 +22,10 @@ __version__ = _text(_lib.kvmem_version_string())
 # read __init__.pyi.
 _MODULES = {
     "_constants": (
-        "AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities DirectoryChange DiskFlags Domain "
-        "ElasticFlags FetchFlags Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags PublishFlags "
+        "Access AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities DirectoryChange DiskFlags Domain "
+        "ElasticFlags FetchFlags Granularity Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags PublishFlags "
         "RegionFlags ServeFlags SharedObject ShareFlags Status SubmitFlags SyncMode SystemFlags Tier TransferFlags "
-        "Transport Order"
+        "Transport VmmFlags VmmLocation Order"
     ),
     "_directory": "Directory Entry Event",
     "_errors": (
@@ -45,13 +45,13 @@ _MODULES = {
     "_transfer": "Range Table Transfer TransferInfo move",
 }
 _module_of = {name: module for module, names in _MODULES.items() for name in names.split()}
-__all__ = sorted([*_module_of, "cuda", "library_path", "nixl"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_module_of, "cuda", "library_path", "nixl", "vmm"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name in ("cuda", "nixl"):
+    if name in ("cuda", "nixl", "vmm"):
         return importlib.import_module(f"kvmem.{name}")
     if name not in _module_of:
         raise AttributeError(f"module 'kvmem' has no attribute {name!r}")

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # The names of the package, for tools that check types.
-from kvmem import cuda as cuda, nixl as nixl
-from kvmem._constants import AdoptFlags as AdoptFlags, AgentFlags as AgentFlags, Choice as Choice
+from kvmem import cuda as cuda, nixl as nixl, vmm as vmm
+from kvmem._constants import Access as Access, AdoptFlags as AdoptFlags, AgentFlags as AgentFlags, Choice as Choice
 from kvmem._constants import CompletionKind as CompletionKind, Compute as Compute, CudaCapabilities as CudaCapabilities
 from kvmem._constants import DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain
-from kvmem._constants import ElasticFlags as ElasticFlags, FetchFlags as FetchFlags, Locality as Locality
-from kvmem._constants import LogLevel as LogLevel, MemoryType as MemoryType, Method as Method, OpenFlags as OpenFlags
+from kvmem._constants import ElasticFlags as ElasticFlags, FetchFlags as FetchFlags, Granularity as Granularity
+from kvmem._constants import Locality as Locality, LogLevel as LogLevel, MemoryType as MemoryType, Method as Method, OpenFlags as OpenFlags
 from kvmem._constants import Origin as Origin, PinnedFlags as PinnedFlags, PublishFlags as PublishFlags
 from kvmem._constants import RegionFlags as RegionFlags, ServeFlags as ServeFlags, SharedObject as SharedObject
 from kvmem._constants import ShareFlags as ShareFlags, Status as Status, SubmitFlags as SubmitFlags
 from kvmem._constants import SyncMode as SyncMode, SystemFlags as SystemFlags, Tier as Tier
 from kvmem._constants import TransferFlags as TransferFlags, Transport as Transport, Order as Order
+from kvmem._constants import VmmFlags as VmmFlags, VmmLocation as VmmLocation
 from kvmem._directory import Directory as Directory, Entry as Entry, Event as Event
 from kvmem._errors import AlreadyExists as AlreadyExists, Busy as Busy, Cancelled as Cancelled, Cause as Cause
 from kvmem._errors import Corrupt as Corrupt, CudaError as CudaError, CudaUnavailable as CudaUnavailable, Error as Error

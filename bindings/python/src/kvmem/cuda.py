@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs, and the copy rates that methods are chosen by."""
+"""GPUs, the copy rates that methods are chosen by, and IPC handles of GPU memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 
 from kvmem import _errors
-from kvmem._constants import CudaCapabilities
-from kvmem._handle import blob, read
+from kvmem._constants import CudaCapabilities, IpcFlags
+from kvmem._handle import Options, blob, create, read
 from kvmem._library import blob_bytes, ffi, lib
+from kvmem._region import Region
 
-__all__ = ["CudaInfo", "DeviceInfo", "can_access", "device", "find_device", "info", "rates", "set_rates", "use_default_rates"]
+__all__ = [
+    "CudaInfo", "DeviceInfo", "IpcHandle", "can_access", "device", "find_device", "info", "ipc_export", "open_ipc", "rates", "set_rates",
+    "use_default_rates",
+]  # fmt: skip
 
 
 class CudaInfo(NamedTuple):
@@ -37,6 +41,23 @@ class DeviceInfo(NamedTuple):
     kept_objects: int
     """Destroyed, and kept until the GPU has finished its work."""
     kept_bytes: int
+
+
+class IpcHandle(NamedTuple):
+    """What another process needs to open GPU memory of this process: plain values, which any transport may carry."""
+
+    handle: bytes
+    """The 64 bytes of the driver. They name the whole allocation."""
+    uuid: bytes
+    """UUID of the GPU. `find_device` returns its ordinal in the other process."""
+    base: int
+    """First address of the allocation in this process."""
+    base_size: int
+    """Size of the allocation in bytes."""
+    offset: int
+    """Bytes from there to the exported address."""
+    buffer_id: int
+    """The driver's number of the allocation."""
 
 
 def info() -> CudaInfo:
@@ -89,3 +110,30 @@ def set_rates(index: int, data: bytes, peer: int | None = None) -> None:
 def use_default_rates(index: int) -> None:
     """Uses typical copy rates, and measures none."""
     _errors.call(lib.kvmem_cuda_use_default_rates, index)
+
+
+def ipc_export(address: int) -> IpcHandle:
+    """The handle of plain GPU memory, such as `tensor.data_ptr()` or `region.info.address`. It does not keep the memory allocated."""
+    c = read(lib.kvmem_ipc_export, "ipc_handle", address)
+    return IpcHandle(bytes(c.handle), bytes(c.uuid), c.base, c.base_size, c.offset, c.buffer_id)
+
+
+def open_ipc(handle: IpcHandle, size: int, *, device: int | None = None, for_device: int | None = None) -> Region:
+    """Opens GPU memory of another process: `size` bytes from the exported address on.
+
+    `device` is the GPU that the memory is located on, by default the one with the UUID of the handle. `for_device` is a GPU whose
+    kernels will access the memory over NVLink or PCIe."""
+    if len(handle.handle) != 64:
+        raise _errors.InvalidArgument(f"an IPC handle has 64 bytes, and this one {len(handle.handle)}")
+    options = Options(
+        "ipc_options",
+        size=size,
+        offset=handle.offset,
+        device=find_device(handle.uuid) if device is None else device,
+        for_device=for_device or 0,
+        flags=0 if for_device is None else IpcFlags.FOR_DEVICE,
+        base_size=handle.base_size,
+        buffer_id=handle.buffer_id,
+    )
+    options.c.handle = list(handle.handle)
+    return Region._owning(create(lib.kvmem_region_open_ipc, "region", options.c))
