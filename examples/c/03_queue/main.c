@@ -81,7 +81,7 @@ int main(int argc, char **argv)
     const char *path = argc > 1 ? argv[1] : "kv-blocks.store";
     kvmem_layout_config shape = {.struct_size = sizeof shape, .num_blocks = REQUESTS * BLOCKS_PER_REQUEST,
         .num_layers = 8, .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
-        .alignment = 4096, .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
+        .order = KVMEM_ORDER_FULLY_CONTIGUOUS, .alignment = 4096};
     static const char model[] = "Llama-3.1-8B 5206a32 bf16"; /* the same on all ranks */
     shape.identity = model;
     shape.identity_size = strlen(model);
