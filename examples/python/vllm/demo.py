@@ -134,7 +134,7 @@ def main():
                 disk("windows, damaged", "spoiled-groups", copy=[str(folder / "groups"), str(folder / "spoiled-groups")],
                      damage=str(folder / "spoiled-groups")),
                 case("float32, without kvmem", None, engine=FLOAT32),
-                disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3}),
+                disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}),
             ]
         print(f"{'case':30} {'tokens':>8} {'loaded tokens':>14} {'stored':>12} {'loaded':>12} {'damaged':>8} {'seconds':>8}")
         expected, failures = {}, []
@@ -167,7 +167,7 @@ def main():
 
 def handovers(small):
     """The cases of the handover: their names, and the arguments of `Handover.case`."""
-    few = {"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3}
+    few = {"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}
     cases = [
         ("handover mapped", dict(extra={"access": "mapped"})),
         ("handover by NIXL", dict(extra={"access": "nixl"})),
