@@ -38,7 +38,8 @@ type CUDADeviceInfo struct {
 	Capabilities CUDACapabilities
 	// MinimumGranularity and RecommendedGranularity of sizes and offsets of VMM memory, in bytes.
 	MinimumGranularity, RecommendedGranularity uint64
-	// KeptObjects were destroyed, and are kept with KeptBytes of memory until the GPU has finished its work.
+	// KeptObjects were destroyed, and are kept with KeptBytes of memory until the GPU has finished its work, or for ever after a run
+	// whose end can't be detected.
 	KeptObjects, KeptBytes uint64
 	// CanAccess has the GPUs whose memory this one can map: bit i is GPU i.
 	CanAccess uint64

@@ -198,6 +198,7 @@ typedef struct kvmem_serve_options {
     uint64_t staging_size;
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
+    /// A session for which the owner's GPU finishes no copy for so long ends, too.
     uint64_t stall_timeout_ns;
 } kvmem_serve_options;
 

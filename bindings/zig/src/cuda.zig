@@ -22,7 +22,7 @@ pub const CudaDeviceInfo = struct {
     capabilities: constants.CudaCapabilities,
     minimum_granularity: u64,
     recommended_granularity: u64,
-    /// Destroyed, and kept until the GPU has finished its work.
+    /// Destroyed, and kept until the GPU has finished its work, or for ever after a run whose end can't be detected.
     kept_objects: u64,
     kept_bytes: u64,
     /// Bit i: the memory of GPU i can be mapped.

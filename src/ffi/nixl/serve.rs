@@ -26,6 +26,7 @@ pub struct kvmem_serve_options {
     pub staging_size: u64,
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
+    /// A session for which the owner's GPU finishes no copy for so long ends, too.
     pub stall_timeout_ns: u64,
 }
 options!(kvmem_serve_options);

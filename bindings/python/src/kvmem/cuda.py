@@ -39,7 +39,7 @@ class DeviceInfo(NamedTuple):
     numa_node: int
     """-1 if unknown."""
     kept_objects: int
-    """Destroyed, and kept until the GPU has finished its work."""
+    """Destroyed, and kept until the GPU has finished its work, or for ever after a run whose end can't be detected."""
     kept_bytes: int
 
 
