@@ -143,7 +143,7 @@ def test_blocks_arrive_in_other_orders_and_block_sizes(start, access, order, blo
     assert not decode.exchange.failed_requests and not decode.exchange.failed_blocks
     assert decode.exchange.counters["mapped_bytes" if access == "mapped" else "nixl_bytes"] > 0
     assert decode.exchange.counters["loaded_blocks"] == -(-18 // block_size)
-    assert prefill.exchange.counters == {"handed_over_requests": 1}
+    assert prefill.exchange.counters == {"offered_requests": 1, "handed_over_requests": 1}
 
 
 @pytest.mark.parametrize("access", ["mapped", "nixl"])
@@ -213,7 +213,7 @@ def test_a_question_that_comes_before_its_request_gets_a_reply_when_the_request_
 def test_a_lease_ends_and_a_late_pull_fails(start, caplog):
     prefill, decode = start("p", lease=0.05), start("d", produces=False)
     prefill.hold(3)
-    assert prefill.wait(0) == {"p"} and prefill.exchange.counters == {"expired_requests": 1}
+    assert prefill.wait(0) == {"p"} and prefill.exchange.counters == {"offered_requests": 1, "expired_requests": 1}
     decode.pull(offer((3,), 4), [5])
     assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"} and decode.exchange.failed_blocks == {5}
     assert "does not keep it any longer" in caplog.text
@@ -306,7 +306,7 @@ def test_each_rank_renews_the_lease_once():
     held.expire(27)
     assert not held.sent and held.done("p", "a", 2, False) == [] and not held.sent
     held.expire(28)
-    assert held.sent == {"p"} and held.counters == {"expired_requests": 1}
+    assert held.sent == {"p"} and held.counters == {"offered_requests": 1, "expired_requests": 1}
     assert held.asked("p", "b", 28) is None and held.done("p", "b", 2, False) is None and held.is_known("p") and not held.is_known("q")
 
 

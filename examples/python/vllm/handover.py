@@ -61,7 +61,7 @@ class Handover:
 
     def __init__(self, start, prompts, report):
         self._start, self._prompts, self._report = start, prompts, report
-        self._prefill, self._kind, self._handed_over = None, None, 0
+        self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0
 
     def prefill(self, model, engine):
         """The prefill engine of a model with these arguments."""
@@ -75,12 +75,14 @@ class Handover:
         source = self.prefill(model, prefill or {})
         destination = self._start(model, decode or {}, "kv_consumer", extra or {})  # before the lease begins
         offers = source.call("generate", prompts=self._prompts, max_tokens=1, params=[{"do_remote_decode": True}] * len(self._prompts))["params"]
-        if damage:
+        self._offered += len(offers)
+        if damage:  # after the worker has computed the checksums
+            source.call("wait", name="offered_requests", count=self._offered)
             source.call("invert", blocks=[block for offer in offers for block in offer["remote_block_ids"][0][1::3]])
         if kill:
             source.kill()
             source.close()
-            self._prefill, self._kind, self._handed_over = None, None, 0
+            self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0
         result = destination.call("generate", prompts=self._prompts, params=offers)
         destination.close()
         result |= {"released": not kill, "block_size": (decode or {}).get("block_size", 32)}
@@ -94,4 +96,4 @@ class Handover:
         """Ends the prefill engine."""
         if self._prefill is not None:
             self._prefill.close()
-        self._prefill, self._kind, self._handed_over = None, None, 0
+        self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0

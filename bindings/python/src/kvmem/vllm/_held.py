@@ -42,6 +42,7 @@ class HeldRequests:
 
     def hold(self, hold: Hold, now: float) -> None:
         """Keeps the blocks of a request."""
+        add(self.counters, {"offered_requests": 1})
         self._held[hold.request] = _Held(hold.blocks, now + self._lease, self._checksums(hold.blocks))
 
     def _checksums(self, blocks: Sequence[Sequence[int]]) -> list[list[int]] | None:

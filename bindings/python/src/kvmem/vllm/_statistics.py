@@ -15,6 +15,7 @@ from kvmem._blocks._counters import COUNTERS, add
 HANDOVER_COUNTERS = {
     "mapped_bytes": "Bytes of those loaded that were read from mapped memory of another engine.",
     "nixl_bytes": "Bytes of those loaded that NIXL has read from another engine.",
+    "offered_requests": "Requests whose blocks are or were kept for another engine.",
     "handed_over_requests": "Requests whose blocks another engine has loaded.",
     "expired_requests": "Requests whose blocks were freed at the end of their lease, before another engine had loaded them.",
 }
