@@ -23,6 +23,7 @@ static const system_call calls[] = {
     FAILS(access, EIO),
     FAILS(poll, EINTR, ENOMEM),
     FAILS(symlink, EIO, ENOSPC),
+    FAILS(epoll_wait, EINTR),
 #endif
     FAILS(openat, EINTR, EMFILE, ENOMEM, EIO, ENOSPC),
     FAILS(newfstatat, EINTR, EIO, ENOMEM),
@@ -86,7 +87,6 @@ static const system_call calls[] = {
     FAILS(inotify_add_watch, ENOSPC, ENOMEM),
     FAILS(timerfd_create, EMFILE, ENOMEM),
     FAILS(epoll_create1, EMFILE, ENOMEM),
-    FAILS(epoll_wait, EINTR),
     FAILS(ppoll, EINTR, ENOMEM),
     FAILS(getrandom, EINTR),
     FAILS(sched_getaffinity, ENOMEM),
