@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem-doctor: reports what works on this machine, what does not, and how to fix it; draws layouts.
+// kvmem-doctor: reports what works on this machine, what does not, and how to fix it; draws layouts, describes stores.
 #include "draw/command.hpp"
 #include "draw/descriptor.hpp"
 #include "examination.hpp"
@@ -9,6 +9,7 @@
 #include "report/table.hpp"
 #include "report/text.hpp"
 #include "requirements.hpp"
+#include "store/command.hpp"
 
 #include <kvmem.hpp>
 
@@ -88,6 +89,7 @@ ExitStatus print(const std::string &text, ExitStatus status) {
 
 ExitStatus run(int argc, char **argv) {
     if (argc > 1 && std::string_view(argv[1]) == "draw") return print(draw(argc - 1, argv + 1), works);
+    if (argc > 1 && std::string_view(argv[1]) == "store") return print(describe_store(argc - 1, argv + 1), works);
     const Options options = parse(argc, argv);
     if (options.wants_help) return print(help(), works);
     if (options.wants_version) return print("kvmem-doctor " + std::string(kvmem::version()) + "\n", works);

@@ -92,6 +92,7 @@ std::string help() {
     return
         R"(Usage: kvmem-doctor [OPTION]...
        kvmem-doctor draw DESCRIPTOR    a picture of a layout; kvmem-doctor draw --help
+       kvmem-doctor store FOLDER       what a store is and contains
 Reports what kvmem can do on this machine: the CUDA driver and GPUs, NIXL and its plugins, memory, files,
 limits of the container; for each pair of tiers the method of a transfer and its measured rate; and what to do
 about what does not work. Changes nothing; its files are temporary.

@@ -441,6 +441,41 @@ const (
 	FetchReadWrite FetchFlags = C.KVMEM_FETCH_READ_WRITE
 )
 
+// Durability: when the blocks of a store survive a loss of power.
+type Durability uint32
+
+const (
+	// What has ended is durable: a put ends after its blocks and the index are on the disk. Puts that end
+	// at the same time share the writes of the index.
+	DurabilityStrict Durability = C.KVMEM_DURABILITY_STRICT
+	// Blocks become durable every `interval_ns`, and by kvmem_store_flush. Those that were put since are
+	// lost if the process or the machine ends.
+	DurabilityRelaxed Durability = C.KVMEM_DURABILITY_RELAXED
+	// Blocks survive the process. After a loss of power any may be missing, or damaged, which a get
+	// detects.
+	DurabilityNone Durability = C.KVMEM_DURABILITY_NONE
+)
+
+// Eviction: who evicts blocks of a store.
+type Eviction uint32
+
+const (
+	// The store evicts blocks when it needs slots: those without stored children first, the least recently
+	// used of them first.
+	EvictionStore Eviction = C.KVMEM_EVICTION_STORE
+	// The store evicts nothing. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there are not enough free
+	// slots.
+	EvictionCaller Eviction = C.KVMEM_EVICTION_CALLER
+)
+
+// StoreFlags: flags of StoreBlocks.
+type StoreFlags uint64
+
+const (
+	// The keys of a put are not of one sequence: none is the parent of the next.
+	StoreUnrelated StoreFlags = C.KVMEM_STORE_UNRELATED
+)
+
 // AgentFlags: flags of AgentOptions.
 type AgentFlags uint64
 

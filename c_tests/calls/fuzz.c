@@ -23,7 +23,7 @@ static _Atomic uint64_t succeeded[NUM_FUNCTIONS];
 static const operation *const groups[] = {
     general_operations, region_operations, layout_operations, transfer_operations,
     share_operations,   agent_operations,  raw_operations,    directory_operations,
-    cuda_operations,    simple_operations,
+    store_operations,   cuda_operations,  simple_operations,
 };
 
 void fuzz_fail(const fuzz *fuzz, const char *format, ...) {

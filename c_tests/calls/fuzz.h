@@ -179,6 +179,7 @@ extern const operation share_operations[];
 extern const operation agent_operations[];
 extern const operation raw_operations[];
 extern const operation directory_operations[];
+extern const operation store_operations[];
 extern const operation cuda_operations[];
 extern const operation simple_operations[]; /* generated */
 

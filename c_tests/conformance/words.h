@@ -8,6 +8,7 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
+#include <kvmem/store.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -221,6 +222,24 @@ static const struct word fetch_flags[] = {
     {"read_only", KVMEM_FETCH_READ_ONLY},
     {"broker_user", KVMEM_FETCH_BROKER_USER},
     {"read_write", KVMEM_FETCH_READ_WRITE},
+    {NULL, 0},
+};
+
+static const struct word durabilities[] = {
+    {"strict", KVMEM_DURABILITY_STRICT},
+    {"relaxed", KVMEM_DURABILITY_RELAXED},
+    {"none", KVMEM_DURABILITY_NONE},
+    {NULL, 0},
+};
+
+static const struct word evictions[] = {
+    {"store", KVMEM_EVICTION_STORE},
+    {"caller", KVMEM_EVICTION_CALLER},
+    {NULL, 0},
+};
+
+static const struct word store_flags[] = {
+    {"unrelated", KVMEM_STORE_UNRELATED},
     {NULL, 0},
 };
 

@@ -142,6 +142,39 @@ static kvmem_status call_submit(const void *options) {
     return kvmem_transfer_prepare(subjects_world.copy, options, ERR);
 }
 
+/* A store in a folder that is removed at the end of the program. */
+static const char *store_path(void) {
+    static char path[160];
+    if (path[0] == 0) {
+        static scratch directory;
+        directory = scratch_create(temporary_directory());
+        snprintf(path, sizeof(path), "%s", scratch_file(&directory, "store"));
+    }
+    return path;
+}
+
+FILL(store, kvmem_store_options, static store_setup setup;
+     store_setup_init(&setup, store_path(), REF(kv_aligned_config(&kv_kinds[0]))); *it = setup.options)
+CREATED(store, kvmem_store, kvmem_store_open, options, PATIENCE)
+
+static unsigned char stored_key[STORE_KEY];
+static const uint32_t stored_block = 0;
+
+FILL(store_blocks, kvmem_store_blocks, it->keys = stored_key, it->key_size = STORE_KEY, it->num_keys = 1,
+     it->blocks = &stored_block, it->num_blocks = 1)
+
+static kvmem_status call_store_blocks(const void *options) {
+    store_setup setup;
+    store_setup_init(&setup, store_path(), REF(kv_aligned_config(&kv_kinds[0])));
+    OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE);
+    OWNED(kvmem_layout) layout = layout_allocate_system(&setup.config);
+    size_t moved = 0;
+    OWNED(kvmem_transfer) transfer = POISON;
+    const kvmem_status status = kvmem_store_put(store, layout, NULL, options, &transfer, &moved, ERR);
+    if (transfer != NULL) EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    return status;
+}
+
 /* The size of a struct, and where its flags are. */
 #define OPTIONS_OF(type) sizeof(type), offsetof(type, flags)
 
@@ -165,6 +198,8 @@ const subject subjects[] = {
     {"publish", OPTIONS_OF(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
     {"fetch", OPTIONS_OF(kvmem_fetch_options), fill_fetch, call_fetch, 7, KVMEM_STATUS_NOT_FOUND, false},
     {"agent", OPTIONS_OF(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
+    {"store", OPTIONS_OF(kvmem_store_options), fill_store, call_store, 7, KVMEM_STATUS_OK, false},
+    {"store blocks", OPTIONS_OF(kvmem_store_blocks), fill_store_blocks, call_store_blocks, 1, KVMEM_STATUS_OK, false},
     {"config", sizeof(kvmem_layout_config), 0, fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
     {"nested config", sizeof(kvmem_layout_config), 0, fill_config, call_nested_config, UINT64_MAX,
      KVMEM_STATUS_OK, false},

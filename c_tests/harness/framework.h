@@ -7,6 +7,7 @@
 #include <kvmem.h>
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
+#include <kvmem/store.h>
 #include <kvmem/nixl_raw.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -232,6 +233,7 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     HANDLE(kvmem_request)                                                                            \
     HANDLE(kvmem_segments)                                                                           \
     HANDLE(kvmem_share)                                                                              \
+    HANDLE(kvmem_store)                                                                              \
     HANDLE(kvmem_transfer)                                                                           \
     HANDLE(kvmem_memory_view)                                                                               \
     HANDLE(kvmem_vmm_mapping)                                                                        \

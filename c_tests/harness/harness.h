@@ -22,6 +22,7 @@
 #include "regions.h"
 #include "resources.h"
 #include "scarce_threads.h"
+#include "store.h"
 #include "threads.h"
 #include "users.h"
 

@@ -10,6 +10,7 @@
 #include "directory.h"
 #include "mode.hpp"
 #include "nixl_raw.h"
+#include "store.h"
 
 #include <cstdint>
 
@@ -221,6 +222,24 @@ enum class FetchFlag : std::uint64_t {
     read_only = KVMEM_FETCH_READ_ONLY,
     broker_user = KVMEM_FETCH_BROKER_USER,
     read_write = KVMEM_FETCH_READ_WRITE,
+};
+
+/// When the blocks of a store survive a loss of power.
+enum class Durability : std::uint32_t {
+    strict = KVMEM_DURABILITY_STRICT,
+    relaxed = KVMEM_DURABILITY_RELAXED,
+    none = KVMEM_DURABILITY_NONE,
+};
+
+/// Who evicts blocks of a store.
+enum class Eviction : std::uint32_t {
+    store = KVMEM_EVICTION_STORE,
+    caller = KVMEM_EVICTION_CALLER,
+};
+
+/// Flags of StoreBlocks.
+enum class StoreFlag : std::uint64_t {
+    unrelated = KVMEM_STORE_UNRELATED,
 };
 
 /// Flags of AgentOptions.

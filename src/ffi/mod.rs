@@ -21,4 +21,5 @@ pub mod nixl;
 pub mod queue;
 pub mod region;
 pub mod share;
+pub mod store;
 pub mod transfer;

@@ -76,8 +76,8 @@ pub trait Steps: Send + Sync {
 
 /// Checks moved blocks before the run ends: compares them with their expected contents, or computes their checksums.
 pub trait Verify: Send + Sync {
-    /// Whether there is something to do after the blocks were moved with this outcome.
-    fn follows(&self, moved: &Outcome) -> bool;
+    /// Whether there is something to do after the blocks were moved with this outcome, which may have been reported before.
+    fn follows(&self, moved: &Outcome, is_reported: bool) -> bool;
     /// The outcome of the run after the blocks were moved with the outcome `moved`. Fails if the blocks differ, or if the run was
     /// cancelled before all of them were read.
     fn outcome(
@@ -265,10 +265,11 @@ impl Run {
         steps.start(next, self);
     }
 
-    /// Checks the moved blocks if this was requested and the outcome was not reported. Then ends the run.
+    /// Checks the moved blocks if this was requested. Then ends the run.
     fn verify(mut self, moved: Outcome) {
-        let follows = self.verification.as_ref().is_some_and(|verification| verification.follows(&moved));
-        if !follows || self.is_reported() {
+        let is_reported = self.is_reported();
+        let verification = self.verification.as_ref();
+        if !verification.is_some_and(|verification| verification.follows(&moved, is_reported)) {
             return self.finish(moved);
         }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread

@@ -428,6 +428,38 @@ pub const FetchFlags = packed struct(u64) {
     _: u61 = 0,
 };
 
+/// When the blocks of a store survive a loss of power.
+pub const Durability = enum(u32) {
+    /// What has ended is durable: a put ends after its blocks and the index are on the disk. Puts that end
+    /// at the same time share the writes of the index.
+    strict = 0,
+    /// Blocks become durable every `interval_ns`, and by kvmem_store_flush. Those that were put since are
+    /// lost if the process or the machine ends.
+    relaxed = 1,
+    /// Blocks survive the process. After a loss of power any may be missing, or damaged, which a get
+    /// detects.
+    none = 2,
+    _,
+};
+
+/// Who evicts blocks of a store.
+pub const Eviction = enum(u32) {
+    /// The store evicts blocks when it needs slots: those without stored children first, the least recently
+    /// used of them first.
+    store = 0,
+    /// The store evicts nothing. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there are not enough free
+    /// slots.
+    caller = 1,
+    _,
+};
+
+/// Flags of StoreBlocks.
+pub const StoreFlags = packed struct(u64) {
+    /// The keys of a put are not of one sequence: none is the parent of the next.
+    unrelated: bool = false,
+    _: u63 = 0,
+};
+
 /// Flags of AgentOptions.
 pub const AgentFlags = packed struct(u64) {
     /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.

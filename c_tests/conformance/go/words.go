@@ -189,6 +189,21 @@ var fetchFlags = words{
 	"read_write":  uint64(kvmem.FetchReadWrite),
 }
 
+var durabilities = words{
+	"strict":  uint64(kvmem.DurabilityStrict),
+	"relaxed": uint64(kvmem.DurabilityRelaxed),
+	"none":    uint64(kvmem.DurabilityNone),
+}
+
+var evictions = words{
+	"store":  uint64(kvmem.EvictionStore),
+	"caller": uint64(kvmem.EvictionCaller),
+}
+
+var storeFlags = words{
+	"unrelated": uint64(kvmem.StoreUnrelated),
+}
+
 var agentFlags = words{
 	"no_progress_thread": uint64(kvmem.AgentNoProgressThread),
 	"listen_thread":      uint64(kvmem.AgentListenThread),

@@ -2,7 +2,7 @@
 //! Kinds distinguish the types of handles, and live handles from destroyed ones.
 
 /// Every opaque type, by the name that messages use.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 25] = [
     "agent",
     "blob",
     "broker",
@@ -25,6 +25,7 @@ pub const NAMES: [&str; 24] = [
     "request",
     "segments",
     "share",
+    "store",
     "transfer",
     "view",
 ];

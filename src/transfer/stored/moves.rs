@@ -102,7 +102,12 @@ impl OpenStore {
 
 impl StoredBlocks<'_> {
     fn ensure_paired(&self) -> Result<()> {
-        ensure!(self.keys.count() > 0, InvalidArgument, "num_keys is 0; give at least one key");
+        let (keys, blocks) = (self.keys.count(), self.blocks.len());
+        ensure!(
+            keys == blocks,
+            InvalidArgument,
+            "num_blocks is {blocks} and num_keys is {keys}; give one block id for each key"
+        );
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows when the bytes of a put or a get have moved, before the end of its run is reported.
+//! What follows when the bytes of a put or a get have moved, before the end of its run is reported. Such a run always ends on a thread for
+//! checks, because it may be the last holder of its store, and the thread that moves bytes to files must not close one.
 
 use std::sync::Arc;
 
@@ -74,8 +75,8 @@ impl PutEnd {
 }
 
 impl Verify for PutEnd {
-    fn follows(&self, moved: &Outcome) -> bool {
-        moved.is_ok()
+    fn follows(&self, _moved: &Outcome, _is_reported: bool) -> bool {
+        true
     }
 
     fn outcome(
@@ -85,8 +86,9 @@ impl Verify for PutEnd {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome {
+        moved?;
         if let Some(checks) = &self.checks {
-            checks.outcome(moved, layouts, stop, findings)?;
+            checks.outcome(Ok(()), layouts, stop, findings)?;
         }
         let checksums = findings.checksums.iter().flatten().copied();
         let mut slots = self.slots.lock();
@@ -134,8 +136,8 @@ impl GetEnd {
 }
 
 impl Verify for GetEnd {
-    fn follows(&self, moved: &Outcome) -> bool {
-        moved.as_ref().err().is_none_or(|error| error.status() == Status::Io)
+    fn follows(&self, _moved: &Outcome, _is_reported: bool) -> bool {
+        true
     }
 
     fn outcome(
@@ -145,7 +147,8 @@ impl Verify for GetEnd {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome {
-        let Some(checks) = &self.checks else { return moved };
+        let is_readable = moved.as_ref().err().is_none_or(|error| error.status() == Status::Io);
+        let Some(checks) = self.checks.as_ref().filter(|_| is_readable) else { return moved };
         // After a read that failed, too: this finds the blocks that have not arrived.
         match checks.outcome(Ok(()), layouts, stop, findings) {
             Err(error) if error.status() == Status::Corrupt => Err(self.remove(&findings.mismatches, moved)),

@@ -92,6 +92,13 @@ impl Verification {
         }))
     }
 
+    fn is_needed(&self, moved: &Outcome) -> bool {
+        match moved {
+            Ok(()) => self.returns || !self.by_engine,
+            Err(error) => self.by_engine && error.status() == Status::Corrupt,
+        }
+    }
+
     /// Computes checksums, and compares them if `compares`.
     fn check(
         &self,
@@ -159,11 +166,8 @@ impl Moved {
 }
 
 impl Verify for Verification {
-    fn follows(&self, moved: &Outcome) -> bool {
-        match moved {
-            Ok(()) => self.returns || !self.by_engine,
-            Err(error) => self.by_engine && error.status() == Status::Corrupt,
-        }
+    fn follows(&self, moved: &Outcome, is_reported: bool) -> bool {
+        !is_reported && self.is_needed(moved)
     }
 
     fn outcome(

@@ -23,9 +23,9 @@ __version__ = _text(_lib.kvmem_version_string())
 _MODULES = {
     "_constants": (
         "Access AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities DirectoryChange DiskFlags Domain "
-        "ElasticFlags FetchFlags Granularity Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags PublishFlags "
-        "RegionFlags ServeFlags SharedObject ShareFlags Status SubmitFlags SyncMode SystemFlags Tier TransferFlags "
-        "Transport VmmFlags VmmLocation Order"
+        "Durability ElasticFlags Eviction FetchFlags Granularity Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags "
+        "PublishFlags RegionFlags ServeFlags SharedObject ShareFlags Status StoreFlags SubmitFlags SyncMode SystemFlags Tier "
+        "TransferFlags Transport VmmFlags VmmLocation Order"
     ),
     "_directory": "Directory Entry Event",
     "_errors": (
@@ -41,6 +41,7 @@ _MODULES = {
     "_region": "ElasticInfo Holders Region RegionInfo Residency",
     "_share": "Broker BrokerInfo Share ShareInfo",
     "_shape": "LayoutInfo Requirements Shape Strides",
+    "_store": "Store StoreEntry StoreInfo StoreRun",
     "_tensor": "Tensor",
     "_transfer": "Range Table Transfer TransferInfo move",
 }

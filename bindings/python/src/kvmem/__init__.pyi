@@ -6,6 +6,7 @@ from kvmem._constants import CompletionKind as CompletionKind, Compute as Comput
 from kvmem._constants import DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain
 from kvmem._constants import ElasticFlags as ElasticFlags, FetchFlags as FetchFlags, Granularity as Granularity
 from kvmem._constants import Locality as Locality, LogLevel as LogLevel, MemoryType as MemoryType, Method as Method, OpenFlags as OpenFlags
+from kvmem._constants import Durability as Durability, Eviction as Eviction, StoreFlags as StoreFlags
 from kvmem._constants import Origin as Origin, PinnedFlags as PinnedFlags, PublishFlags as PublishFlags
 from kvmem._constants import RegionFlags as RegionFlags, ServeFlags as ServeFlags, SharedObject as SharedObject
 from kvmem._constants import ShareFlags as ShareFlags, Status as Status, SubmitFlags as SubmitFlags
@@ -30,6 +31,7 @@ from kvmem._region import ElasticInfo as ElasticInfo, Holders as Holders, Region
 from kvmem._region import Residency as Residency
 from kvmem._share import Broker as Broker, BrokerInfo as BrokerInfo, Share as Share, ShareInfo as ShareInfo
 from kvmem._shape import LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape, Strides as Strides
+from kvmem._store import Store as Store, StoreEntry as StoreEntry, StoreInfo as StoreInfo, StoreRun as StoreRun
 from kvmem._tensor import Tensor as Tensor
 from kvmem._transfer import Range as Range, Table as Table, Transfer as Transfer, TransferInfo as TransferInfo
 from kvmem._transfer import move as move

@@ -473,6 +473,36 @@ class FetchFlags(enum.IntFlag):
     """Fetch read and write access, and fail with Status.PERMISSION_DENIED if less is granted."""
 
 
+class Durability(_Open):
+    """When the blocks of a store survive a loss of power."""
+
+    STRICT = 0
+    """What has ended is durable: a put ends after its blocks and the index are on the disk. Puts that end at the same
+    time share the writes of the index."""
+    RELAXED = 1
+    """Blocks become durable every `interval_ns`, and by kvmem_store_flush. Those that were put since are lost if the
+    process or the machine ends."""
+    NONE = 2
+    """Blocks survive the process. After a loss of power any may be missing, or damaged, which a get detects."""
+
+
+class Eviction(_Open):
+    """Who evicts blocks of a store."""
+
+    STORE = 0
+    """The store evicts blocks when it needs slots: those without stored children first, the least recently used of
+    them first."""
+    CALLER = 1
+    """The store evicts nothing. A put fails with Status.OUT_OF_MEMORY if there are not enough free slots."""
+
+
+class StoreFlags(enum.IntFlag):
+    """Flags of StoreBlocks."""
+
+    UNRELATED = 1
+    """The keys of a put are not of one sequence: none is the parent of the next."""
+
+
 class AgentFlags(enum.IntFlag):
     """Flags of AgentOptions."""
 

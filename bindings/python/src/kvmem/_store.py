@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores: blocks under keys in a folder, which survive the process and a loss of power."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kvmem import _constants as k
+from kvmem import _errors
+from kvmem._arrays import block_ids
+from kvmem._handle import Handle, Options, blob, c_string, create, read
+from kvmem._layout import Layout
+from kvmem._library import blob_text, ffi, lib
+from kvmem._queue import Queue, queue_of_loop
+from kvmem._shape import Shape
+from kvmem._time import nanoseconds
+from kvmem._transfer import Transfer
+
+
+class StoreInfo(NamedTuple):
+    """Properties of a store, and what happened since it was opened."""
+
+    num_slots: int
+    num_stored: int
+    num_retired: int
+    """Slots that are not used again, because their bytes were damaged."""
+    slot_size: int
+    num_hits: int
+    num_misses: int
+    num_evicted: int
+    num_damaged: int
+    durability: k.Durability
+
+
+class StoreEntry(NamedTuple):
+    """A block in a store."""
+
+    key: bytes
+    parent: bytes | None
+    checksum: int
+    is_pinned: bool
+    slot: int
+
+
+class StoreRun(NamedTuple):
+    """What a put or a get has started."""
+
+    transfer: Transfer | None
+    """None if nothing is to be moved."""
+    num_moved: int
+    """Blocks that are moved. For a get, the key with this index is the first that is missing."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end, closes the transfer, and returns the number of blocks. Raises how the run failed."""
+        if self.transfer is not None:
+            with self.transfer:
+                self.transfer.wait(timeout)
+        return self.num_moved
+
+
+class Store(Handle):
+    """Blocks under keys in a folder, open for writing. Runs of puts and gets keep the store open.
+
+    `keys` are a list of bytes of one size, 16 to 64, or an array of NumPy of the shape (n, size) and the type uint8."""
+
+    __slots__ = ("_path",)
+    _type = "store"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shape: Shape,
+        *,
+        identity: Mapping[str, str | bytes],
+        max_size: int = 0,
+        durability: k.Durability = k.Durability.STRICT,
+        eviction: k.Eviction = k.Eviction.STORE,
+        flags: k.DiskFlags = k.DiskFlags(0),
+        interval: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Opens a store, or creates it.
+
+        shape       of the blocks. num_blocks is the number of slots; 0 for that of an existing store, or for as many as max_size has
+                    space for
+        identity    what the blocks contain: names, such as "model" and "dtype", with values. A store of another identity is refused
+        interval    seconds after which blocks become durable, with Durability.RELAXED; one by default
+        timeout     seconds that the call may take"""
+        self._path = os.fspath(path)
+        values = [value.encode() if isinstance(value, str) else bytes(value) for value in identity.values()]
+        kept = [(c_string(name), ffi.from_buffer(value)) for name, value in zip(identity, values)]
+        made = ffi.new("kvmem_store_value[]", [(name, value, len(value)) for name, value in kept])
+        options = Options(
+            "store_options",
+            path=path,
+            config=shape._config(),
+            identity=made,
+            num_values=len(kept),
+            max_size=max_size,
+            durability=durability,
+            eviction=eviction,
+            flags=flags,
+            interval_ns=0 if interval is None else nanoseconds(interval),
+        )
+        options.kept.append(kept)
+        self._own(create(lib.kvmem_store_open, "store", options.c, nanoseconds(timeout)))
+
+    @staticmethod
+    def describe(path: str | os.PathLike[str]) -> str:
+        """What a store is and contains, as text for people. It may be open in a process."""
+        return blob_text(blob(lib.kvmem_store_describe, c_string(path)))
+
+    def _describe(self) -> str:
+        return f"{self._path}, {self.info.num_stored} blocks"
+
+    # ---- blocks ----
+
+    def put(
+        self,
+        source: Layout,
+        keys: Any,
+        blocks: Any,
+        *,
+        parent: bytes | None = None,
+        flags: k.StoreFlags = k.StoreFlags(0),
+        queue: Queue | None = None,
+        run_timeout: float | None = None,
+        user_data: Any = None,
+    ) -> StoreRun:
+        """Stores blocks of a layout under their keys: `store.put(layout, keys, blocks).wait()`. Those that are stored are not moved.
+
+        parent      key of the block before the first one. Each key is the parent of the next one, unless flags say UNRELATED
+        queue       receives a completion; within an event loop of asyncio, the default is the queue of the loop
+        run_timeout seconds that the run may take
+        user_data   any object, for the completion"""
+        options = _blocks(keys, blocks, run_timeout)
+        if parent is not None:
+            if len(parent) != options.c.key_size:
+                raise _errors.InvalidArgument(f"parent has {len(parent)} bytes, and the keys have {options.c.key_size}")
+            options.kept.append(parent)
+            options.c.parent = ffi.from_buffer(parent)
+        options.c.flags = flags
+        return self._start(lib.kvmem_store_put, source, options, queue, user_data)
+
+    def get(
+        self,
+        destination: Layout,
+        keys: Any,
+        blocks: Any,
+        *,
+        queue: Queue | None = None,
+        run_timeout: float | None = None,
+        user_data: Any = None,
+    ) -> StoreRun:
+        """Moves the blocks of the first keys to a layout, up to the first key that is not stored.
+
+        Each block is compared with its checksum. Damaged ones raise Corrupt, `transfer.mismatches()` has their indices, and they are no
+        longer stored."""
+        return self._start(lib.kvmem_store_get, destination, _blocks(keys, blocks, run_timeout), queue, user_data)
+
+    def _start(self, start: Any, layout: Layout, options: Options, queue: Queue | None, user_data: Any) -> StoreRun:
+        queue = queue if queue is not None else queue_of_loop()
+        transfer = Transfer.__new__(Transfer)
+        transfer._c = None
+        transfer._queue, transfer._token, transfer._last = queue, 0, k.CompletionKind.RUN_ENDED
+        transfer._submit = Options("submit_options")
+        if queue is not None:
+            transfer._token = options.c.user_data = queue._expect(transfer, user_data, transfer._last)
+        made, moved = ffi.new("kvmem_transfer **"), ffi.new("size_t *")
+        try:
+            how = Options("transfer_options", queue=queue)
+            _errors.call(start, self._handle, layout._handle, how.c, options.c, made, moved)
+        except BaseException:
+            if queue is not None:
+                queue._forget(transfer._token)
+            raise
+        if made[0] == ffi.NULL:
+            if queue is not None:
+                queue._forget(transfer._token)
+            return StoreRun(None, 0)
+        transfer._own(made[0])
+        return StoreRun(transfer, moved[0])
+
+    # ---- keys ----
+
+    def contains(self, keys: Any) -> list[bool]:
+        """For each key whether it is stored. Waits for no file."""
+        joined, size, count = _joined(keys)
+        found = ffi.new("uint8_t[]", count)
+        _errors.call(lib.kvmem_store_contains, self._handle, joined, size, count, found)
+        return [each != 0 for each in found]
+
+    def remove(self, keys: Any, timeout: float | None = None) -> int:
+        """Removes blocks. Returns how many were stored."""
+        return self._count(lib.kvmem_store_remove, keys, nanoseconds(timeout))
+
+    def pin(self, keys: Any) -> int:
+        """Protects blocks from eviction. Returns how many are stored."""
+        return self._count(lib.kvmem_store_pin, keys)
+
+    def unpin(self, keys: Any) -> int:
+        """Ends the protection. Returns how many are stored."""
+        return self._count(lib.kvmem_store_unpin, keys)
+
+    def _count(self, function: Any, keys: Any, *more: int) -> int:
+        joined, size, count = _joined(keys)
+        number = ffi.new("uint64_t *")
+        _errors.call(function, self._handle, joined, size, count, *more, number)
+        return int(number[0])
+
+    def __iter__(self) -> Iterator[StoreEntry]:
+        """The stored blocks, in the order of their slots."""
+        entries, count, slot = ffi.new("kvmem_store_entry[]", 64), ffi.new("size_t *"), 0
+        while True:
+            _errors.call(lib.kvmem_store_list, self._handle, slot, entries, 64, count)
+            for c in entries[0 : count[0]]:
+                parent = bytes(c.parent[0 : c.parent_size]) if c.parent_size else None
+                yield StoreEntry(bytes(c.key[0 : c.key_size]), parent, c.checksum, c.is_pinned != 0, c.slot)
+                slot = c.slot + 1
+            if count[0] < 64:
+                return
+
+    # ---- information, durability, checks ----
+
+    @property
+    def info(self) -> StoreInfo:
+        """Properties, and what happened since the store was opened. Waits for no file."""
+        c = read(lib.kvmem_store_get_info, "store_info", self._handle)
+        numbers = (c.num_slots, c.num_stored, c.num_retired, c.slot_size, c.num_hits, c.num_misses, c.num_evicted, c.num_damaged)
+        return StoreInfo(*numbers, k.Durability(c.durability))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Makes all blocks durable whose puts have ended."""
+        _errors.call(lib.kvmem_store_flush, self._handle, nanoseconds(timeout))
+
+    def verify(self, timeout: float | None = None) -> int:
+        """Reads all blocks, and removes those that are damaged. Returns their number. A later call continues where a late one has ended."""
+        damaged = ffi.new("uint64_t *")
+        _errors.call(lib.kvmem_store_verify, self._handle, nanoseconds(timeout), damaged)
+        return int(damaged[0])
+
+
+def _joined(keys: Any) -> tuple[Any, int, int]:
+    """Keys one after the other, the size of one, and their number."""
+    if hasattr(keys, "__array_interface__"):
+        if keys.ndim != 2 or keys.dtype != "uint8":
+            raise _errors.InvalidArgument(f"keys have the shape {keys.shape} and the type {keys.dtype}; expected (n, size) of uint8")
+        count, size = keys.shape
+        return ffi.from_buffer(keys if keys.flags.c_contiguous else keys.copy()), size, count
+    keys = list(keys)
+    sizes = {len(key) for key in keys}
+    if len(sizes) > 1:
+        raise _errors.InvalidArgument(f"keys have {sorted(sizes)} bytes; those of one call have one size")
+    return ffi.from_buffer(b"".join(keys)), sizes.pop() if sizes else 16, len(keys)
+
+
+def _blocks(keys: Any, blocks: Any, run_timeout: float | None) -> Options:
+    joined, size, count = _joined(keys)
+    ids = block_ids(blocks)
+    options = Options("store_blocks", keys=joined, key_size=size, num_keys=count, num_blocks=len(ids))
+    options.kept.append(ids)
+    options.c.blocks = ids
+    if run_timeout is not None:
+        options.c.run_timeout_ns = nanoseconds(run_timeout)
+    return options

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores: blocks under keys survive, what is missing or damaged is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+
+import kvmem
+import pytest
+
+SHAPE = kvmem.Shape(num_blocks=4, num_layers=2, page_size=4, inner_dim=64, dtype_width=2, order="BLONHC", alignment=4096)
+IDENTITY = {"model": "llama", "dtype": b"bf16"}
+KEYS = [bytes([number]) * 32 for number in range(4)]
+
+
+def filled(value: int) -> kvmem.Layout:
+    layout = kvmem.Layout.allocate(SHAPE, "system")
+    for region in layout.regions:
+        with region:
+            region.memory[:] = bytes([value]) * region.info.size
+    return layout
+
+
+def test_blocks_survive_and_a_get_takes_the_first_keys(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store"
+    with kvmem.Store(path, SHAPE, identity=IDENTITY) as store, filled(7) as source:
+        assert store.put(source, KEYS[:2], [0, 1]).wait(60) == 2
+        assert store.put(source, KEYS[:3], [0, 1, 2]).wait(60) == 1
+    with kvmem.Store(path, SHAPE._replace(num_blocks=0), identity=IDENTITY) as store, filled(1) as destination, filled(7) as source:
+        assert store.contains(KEYS) == [True, True, True, False]
+        assert store.get(destination, KEYS, [3, 2, 1, 0]).wait(60) == 3
+        assert destination.checksums([3, 2, 1]) == source.checksums([0, 1, 2])
+        assert store.get(destination, KEYS[3:], [0]).wait(60) == 0
+        assert [entry.parent for entry in store] == [None, KEYS[0], KEYS[1]]
+        assert (store.info.num_slots, store.info.num_stored, store.info.num_hits) == (4, 3, 3)
+        assert store.pin(KEYS) == 3 and store.unpin(KEYS) == 3
+        assert store.remove(KEYS[2:]) == 1
+        assert store.verify() == 0
+        store.flush()
+    assert "model is 'llama'" in kvmem.Store.describe(path)
+
+
+def test_misuse_is_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store"
+    with kvmem.Store(path, SHAPE, identity=IDENTITY) as store, filled(1) as source:
+        with pytest.raises(kvmem.Busy, match="this process"):
+            kvmem.Store(path, SHAPE, identity=IDENTITY)
+        with pytest.raises(kvmem.InvalidArgument, match="15 bytes"):
+            store.contains([b"x" * 15])
+        with pytest.raises(kvmem.InvalidArgument, match="one size"):
+            store.contains([b"x" * 16, b"x" * 17])
+        with pytest.raises(kvmem.InvalidArgument, match="num_blocks is 2"):
+            store.put(source, KEYS[:1], [0, 1])
+    with pytest.raises(kvmem.InvalidArgument, match="model is 'llama' in the store and 'qwen' here"):
+        kvmem.Store(path, SHAPE, identity=IDENTITY | {"model": "qwen"})
+
+
+def test_a_put_can_be_awaited(tmp_path: pathlib.Path) -> None:
+    async def put() -> None:
+        with kvmem.Store(tmp_path / "store", SHAPE, identity=IDENTITY) as store, filled(1) as source:
+            transfer = store.put(source, KEYS[:1], [0]).transfer
+            assert transfer is not None
+            with transfer:
+                await transfer
+            assert store.contains(KEYS[:1]) == [True]
+
+    asyncio.run(put())
