@@ -167,7 +167,7 @@ def main():
 
 def handovers(small):
     """The cases of the handover: their names, and the arguments of `Handover.case`."""
-    few = {"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}
+    few = {"num_gpu_blocks_override": 26, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}
     cases = [
         ("handover mapped", dict(extra={"access": "mapped"})),
         ("handover by NIXL", dict(extra={"access": "nixl"})),
