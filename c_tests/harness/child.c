@@ -101,24 +101,30 @@ void child_start(int socket, bool by_clone) {
     close(ready[0]);
 }
 
-static void install(struct sock_filter *filter, unsigned short length) {
+static void install_with(struct sock_filter *filter, unsigned short length, unsigned flags) {
     const struct sock_fprog program = {.len = length, .filter = filter};
     CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+    CHECK_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program), 0);
 }
+
+static void install(struct sock_filter *filter, unsigned short length) { install_with(filter, length, 0); }
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
 
-void fail_system_call(long number, int error) {
+static void fail_call(long number, int error, unsigned flags) {
     struct sock_filter filter[] = {
         LOAD(nr),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 1),
         RETURN(SECCOMP_RET_ERRNO | (uint32_t)error),
         RETURN(SECCOMP_RET_ALLOW),
     };
-    install(filter, NUM(filter));
+    install_with(filter, NUM(filter), flags);
 }
+
+void fail_system_call(long number, int error) { fail_call(number, error, 0); }
+
+void fail_system_call_of_all_threads(long number, int error) { fail_call(number, error, SECCOMP_FILTER_FLAG_TSYNC); }
 
 void fail_system_call_from(long number, uint32_t first, int error) {
     struct sock_filter filter[] = {

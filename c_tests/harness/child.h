@@ -24,6 +24,8 @@ void child_start(int socket, bool by_clone);
 /* From here on a system call of this thread, and of threads it starts, fails with this errno. It cannot be
    undone, so use it only in a child. */
 void fail_system_call(long number, int error);
+/* The same of all threads of this process, those that exist included. */
+void fail_system_call_of_all_threads(long number, int error);
 /* The same if the fourth argument is at least `first`: preadv and pwritev from that offset on. */
 void fail_system_call_from(long number, uint32_t first, int error);
 

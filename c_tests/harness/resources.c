@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <ftw.h>
+#include <pthread.h>
 
 size_t count_directory_entries(const char *directory) {
     DIR *entries = opendir(directory);
@@ -176,25 +177,38 @@ const char *temporary_directory(void) {
     return named != NULL && named[0] != '\0' ? named : "/tmp";
 }
 
-/* Directories that were not removed yet. */
-static scratch present[4];
+/* Directories that were not removed yet. Threads of a test may have their own. */
+static scratch present[32];
+static pthread_mutex_t present_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_present(const scratch *made) {
+    pthread_mutex_lock(&present_lock);
+    size_t place = 0;
+    while (place < NUM(present) && present[place].path[0] != '\0') place++;
+    if (place < NUM(present)) present[place] = *made;
+    pthread_mutex_unlock(&present_lock);
+    CHECK(place < NUM(present));
+}
+
+static void note_removed(const char *path) {
+    pthread_mutex_lock(&present_lock);
+    for (size_t i = 0; i < NUM(present); i++) {
+        if (strcmp(present[i].path, path) == 0) present[i].path[0] = '\0';
+    }
+    pthread_mutex_unlock(&present_lock);
+}
 
 scratch scratch_create(const char *parent) {
-    size_t place = 0;
-    while (present[place].path[0] != '\0') {
-        place++;
-        CHECK(place < NUM(present));
-    }
     scratch made;
     const int length = snprintf(made.path, sizeof(made.path), "%s/kvmem_test_XXXXXX", parent);
     CHECK(length > 0 && (size_t)length < sizeof(made.path));
     CHECK(mkdtemp(made.path) != NULL);
-    present[place] = made;
+    note_present(&made);
     return made;
 }
 
 const char *scratch_file(const scratch *directory, const char *name) {
-    static char path[256];
+    static _Thread_local char path[256];
     snprintf(path, sizeof(path), "%s/%s", directory->path, name);
     return path;
 }
@@ -206,9 +220,7 @@ static int remove_entry(const char *path, const struct stat *stat, int type, str
 
 void scratch_remove(const scratch *directory) {
     CHECK_EQ(nftw(directory->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    for (size_t i = 0; i < NUM(present); i++) {
-        if (strcmp(present[i].path, directory->path) == 0) present[i].path[0] = '\0';
-    }
+    note_removed(directory->path);
 }
 
 void scratch_remove_all(void) {

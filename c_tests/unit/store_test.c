@@ -361,12 +361,11 @@ TEST(a_store_on_tmpfs_works) {
 static int injected;
 static long call_to_fail;
 
-/* The calls fail on threads that start later, so this is the first put. */
 static void a_put_fails(void) {
     SCRATCH_FILE(path, "store");
     OPENED(kv_side, source, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1);
     OWNED(kvmem_store) store = open_store(path, KVMEM_DURABILITY_STRICT);
-    fail_system_call(call_to_fail, injected);
+    fail_system_call_of_all_threads(call_to_fail, injected);
     size_t moved = 0;
     const kvmem_status status = store_put(store, source.layout, 0, ids, 2, &moved);
     CHECK_EQ(status, injected == ENOSPC ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_IO);

@@ -3,3 +3,4 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
+#include <kvmem/store.h>
