@@ -88,12 +88,18 @@ static void combine(fuzz *fuzz) {
     CREATE(fuzz, LAYOUTS, kvmem_layout_combine, or_null(fuzz, parts), count);
 }
 
+/* Few layouts of the table are combined, so some of the calls combine one. */
 static void get_part(fuzz *fuzz) {
     const char *name = random_one_in(fuzz, 2) ? "keys" : "values";
-    CREATE(fuzz, LAYOUTS, kvmem_layout_get_part, table_pick(fuzz, LAYOUTS), or_null(fuzz, name));
+    kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout_part part = {name, layout};
+    kvmem_layout *combined = NULL;
+    if (random_one_in(fuzz, 4)) TRY(fuzz, kvmem_layout_combine, &part, 1, &combined);
+    CREATE(fuzz, LAYOUTS, kvmem_layout_get_part, combined != NULL ? combined : layout, or_null(fuzz, name));
+    if (combined != NULL) DO(fuzz, kvmem_layout_destroy, combined);
 }
 
-/* Few layouts of the table are combined, so some of the calls combine one. */
+/* As with parts, some of the calls combine one. */
 static void layout_get_info(fuzz *fuzz) {
     kvmem_layout_info info;
     kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
