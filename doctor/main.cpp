@@ -127,6 +127,9 @@ int main(int argc, char **argv) {
     } catch (const DescriptorError &error) {
         std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
         return does_not_work;
+    } catch (const kvmem::Error &error) {
+        std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
+        return does_not_work;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
         return not_written;

@@ -26,7 +26,7 @@ static kvmem_layout *describe(char *cache, kvmem_error **error)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = BLOCKS, .num_layers = LAYERS,
         .outer_dim = 2, .page_size = TOKENS, .inner_dim = HEADS * DIM, .dtype_width = WIDTH,
-        .num_heads = HEADS, .order = "LBHNOC", .block_stride = PAGE};
+        .order = "LBHNOC", .num_heads = HEADS, .block_stride = PAGE};
     kvmem_adopt_options memory = {.struct_size = sizeof memory, .address = cache,
         .size = (size_t)LAYERS * BLOCKS * PAGE};
     kvmem_region *region;

@@ -19,7 +19,7 @@ static kvmem_layout *build(const char *order, uint64_t page_size, uint64_t num_h
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 32, .num_layers = LAYERS,
         .outer_dim = 2, .page_size = page_size, .inner_dim = num_heads * DIM, .dtype_width = 2,
-        .num_heads = num_heads, .order = order};
+        .order = order, .num_heads = num_heads};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
         .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};

@@ -20,7 +20,7 @@ static kvmem_layout *rows(char *first, char *end, size_t bytes, size_t stride, k
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = BLOCKS, .num_layers = LAYERS,
         .outer_dim = 1, .page_size = TOKENS, .inner_dim = HEADS * bytes, .dtype_width = 1,
-        .num_heads = HEADS, .order = "LBNHC", .block_stride = TOKENS * HEADS * stride,
+        .order = "LBNHC", .num_heads = HEADS, .block_stride = TOKENS * HEADS * stride,
         .layer_stride = BLOCKS * TOKENS * HEADS * stride, .token_stride = HEADS * stride,
         .head_stride = stride};
     kvmem_adopt_options memory = {.struct_size = sizeof memory, .address = first,

@@ -60,7 +60,7 @@ static kvmem_layout *build_cache(kvmem_agent *agent, const char *order, kvmem_er
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory, .agent = agent};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;

@@ -43,8 +43,8 @@ static kvmem_layout *build_cache(kvmem_agent *agent, const char *order, const kv
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = gpu != NULL ? NULL : &memory,
-        .device = gpu};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = gpu != NULL ? NULL : &memory, .device = gpu,
+        .agent = agent};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;

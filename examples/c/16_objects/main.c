@@ -54,7 +54,7 @@ static kvmem_layout *describe_objects(kvmem_layout_config config, kvmem_agent *a
     kvmem_layout *objects;
     check(kvmem_region_create_object(&names, &region, error), error);
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_REGIONS, .agent = agent, .regions = &region, .count = 1};
+        .source = KVMEM_LAYOUT_REGIONS, .regions = &region, .count = 1, .agent = agent};
     check(kvmem_layout_build(&options, &objects, error), error);
     kvmem_region_destroy(region);
     return objects;
@@ -65,7 +65,7 @@ static kvmem_layout *allocate_cache(const kvmem_layout_config *config, kvmem_age
 {
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory, .agent = agent};
     kvmem_layout *cache;
     check(kvmem_layout_build(&options, &cache, error), error);
     return cache;
@@ -76,7 +76,7 @@ static void move(kvmem_layout *from, kvmem_layout *to, const kvmem_block_pair *p
     const uint32_t *checksums, kvmem_error **error)
 {
     kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = NUM_MOVED,
-        .checksums = checksums, .run_timeout_ns = 10000000000};
+        .run_timeout_ns = 10000000000, .checksums = checksums};
     kvmem_transfer *transfer;
     check(kvmem_transfer_start(from, to, NULL, &blocks, &transfer, error), error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error), error);

@@ -56,7 +56,7 @@ static kvmem_layout *describe_storage(const kvmem_layout_config *config, kvmem_a
     kvmem_layout *storage;
     check(kvmem_region_create_block(&part, &region, error), error);
     kvmem_layout_options options = {.struct_size = sizeof options, .config = config,
-        .source = KVMEM_LAYOUT_REGIONS, .agent = agent, .regions = &region, .count = 1};
+        .source = KVMEM_LAYOUT_REGIONS, .regions = &region, .count = 1, .agent = agent};
     check(kvmem_layout_build(&options, &storage, error), error);
     kvmem_region_destroy(region);
     return storage;
@@ -68,7 +68,7 @@ static kvmem_layout *allocate_cache(const kvmem_layout_config *config, kvmem_age
 {
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory, .agent = agent};
     kvmem_layout *cache;
     check(kvmem_layout_build(&options, &cache, error), error);
     return cache;
@@ -79,7 +79,7 @@ static void move(kvmem_layout *from, kvmem_layout *to, const kvmem_block_pair *p
     const uint32_t *checksums, kvmem_error **error)
 {
     kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = NUM_MOVED,
-        .checksums = checksums, .run_timeout_ns = 10000000000};
+        .run_timeout_ns = 10000000000, .checksums = checksums};
     kvmem_transfer *transfer;
     check(kvmem_transfer_start(from, to, NULL, &blocks, &transfer, error), error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error), error);
@@ -101,8 +101,8 @@ int main(int argc, char **argv)
     }
     /* Pieces of 32 KiB: I/O of the device is aligned to 4096 bytes. */
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 32, .num_layers = 4,
-        .outer_dim = 2, .page_size = 16, .inner_dim = 1024, .dtype_width = 2, .alignment = 4096,
-        .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
+        .outer_dim = 2, .page_size = 16, .inner_dim = 1024, .dtype_width = 2, .order = KVMEM_ORDER_FULLY_CONTIGUOUS,
+        .alignment = 4096};
     kvmem_error *error = NULL;
     create_device(argv[1]);
     kvmem_agent *agent = open_device(argv[1], &error);

@@ -34,7 +34,7 @@ static kvmem_layout *build_cache(kvmem_agent *agent, kvmem_error **error)
         .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory, .flags = KVMEM_SYSTEM_SHAREABLE};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .agent = agent, .system = &memory};
+        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory, .agent = agent};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;
