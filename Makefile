@@ -76,7 +76,7 @@ help:
 	@echo "make engine-bundle"
 	@echo "              fill build/engine-bundle, to build llama.cpp on a GPU host and to move its sessions there"
 	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
-	@echo "make kernels  compile src/cuda/kernels/*.cu to the committed *.ptx"
+	@echo "make kernels  compile src/cuda/kernels/*.cu to the committed *.packed"
 	@echo "make header   generate the headers in include/ from src/ffi; from the headers docs/reference.md and the constants"
 	@echo "              of the bindings"
 	@echo "make clean    remove build/"

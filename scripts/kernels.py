@@ -2,12 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the kernels to PTX, which is part of the library, so that no machine that runs it needs a compiler.
 
-scripts/kernels.py          writes src/cuda/kernels/*.ptx
-scripts/kernels.py --check  fails if a committed file differs from the output of its source
+scripts/kernels.py               writes src/cuda/kernels/*.packed
+scripts/kernels.py --check       fails if a committed file differs from the output of its source
+scripts/kernels.py --print FILE  prints the PTX of a packed file
 
 The compiler is a fixed version of NVRTC, from the wheel that scripts/setup.sh installs in build/nvrtc: the same source
 compiles to the same bytes on every machine, and to PTX that drivers since 525 accept.
+
+PTX repeats itself, and would be 7% of the library. A packed file is a third of it: the number of pairs, the pairs, and a text whose
+bytes from 128 on each stand for a pair of bytes, which may stand for pairs. src/cuda/ptx.rs unpacks it.
 """
+import collections
 import ctypes
 import glob
 import os
@@ -55,6 +60,36 @@ def strip(ptx):
     return "".join(line + "\n" for line in lines if line)
 
 
+def replaced(text, pair, code):
+    """A text with a code in place of each occurrence of a pair."""
+    packed = []
+    at = 0
+    while at < len(text):
+        is_pair = tuple(text[at : at + 2]) == pair
+        packed.append(code if is_pair else text[at])
+        at += 2 if is_pair else 1
+    return packed
+
+
+def pack(ptx):
+    """The packed form: the most frequent pair of bytes becomes one byte, 128 times."""
+    text, pairs = list(ptx.encode("ascii")), []
+    for code in range(128, 256):
+        pair, count = max(collections.Counter(zip(text, text[1:])).items(), key=lambda item: (item[1], item[0]))
+        if count < 8:
+            break
+        pairs.append(pair)
+        text = replaced(text, pair, code)
+    return bytes([len(pairs)] + [byte for pair in pairs for byte in pair] + text)
+
+
+def unpack(packed):
+    def expand(byte):
+        return bytes([byte]) if byte < 128 else b"".join(map(expand, packed[2 * (byte - 128) + 1 :][:2]))
+
+    return b"".join(map(expand, packed[2 * packed[0] + 1 :])).decode("ascii")
+
+
 def compile_kernel(nvrtc, path):
     with open(path, "rb") as file:
         source = file.read()
@@ -73,15 +108,19 @@ def compile_kernel(nvrtc, path):
 
 
 def main():
+    if sys.argv[1:2] == ["--print"]:
+        with open(sys.argv[2], "rb") as file:
+            sys.stdout.write(unpack(file.read()))
+        return
     check = sys.argv[1:] == ["--check"]
     nvrtc = load()
     for path in sorted(glob.glob(os.path.join(KERNELS, "*.cu"))):
-        compiled = compile_kernel(nvrtc, path)
-        target = path[: -len("cu")] + "ptx"
+        compiled = pack(compile_kernel(nvrtc, path))
+        target = path[: -len("cu")] + "packed"
         if not check:
-            with open(target, "w") as file:
+            with open(target, "wb") as file:
                 file.write(compiled)
-        elif not os.path.exists(target) or open(target).read() != compiled:
+        elif not os.path.exists(target) or open(target, "rb").read() != compiled:
             sys.exit(f"{os.path.relpath(target, ROOT)} differs from the output of its source; run `make kernels`")
 
 

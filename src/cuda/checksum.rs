@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::module::LazyFunction;
+use super::ptx::Ptx;
 use super::quiet::PATIENCE;
 use super::stream::Active;
 use crate::base::Result;
@@ -19,7 +20,7 @@ pub const MAX_LAYERS: usize = 240;
 /// Words of a row: the words that the threads of a warp read at a time.
 pub const ROW: usize = 32;
 
-const PTX: &str = concat!(include_str!("kernels/checksum.ptx"), "\0");
+const PTX: Ptx = Ptx::packed(include_bytes!("kernels/checksum.packed"));
 
 /// The tiles that one launch processes: those of every block, in every layer and outer slot.
 #[derive(Clone, Copy)]

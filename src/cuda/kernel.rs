@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::module::{Function, LazyFunction};
+use super::ptx::Ptx;
 use super::quiet::PATIENCE;
 use super::stream::Active;
 use crate::base::{Result, Status, ensure};
@@ -18,10 +19,10 @@ pub const MAX_LAYERS: usize = 240;
 /// The maximum number of tiles of one launch: the kernels number them with 32-bit integers.
 const MAX_TILES: u64 = 1 << 31;
 
-const BLOCKS: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
-const ROWS: &str = concat!(include_str!("kernels/rows.ptx"), "\0");
-const TRANSPOSE: &str = concat!(include_str!("kernels/transpose.ptx"), "\0");
-const VECTORS: &str = concat!(include_str!("kernels/vectors.ptx"), "\0");
+const BLOCKS: Ptx = Ptx::packed(include_bytes!("kernels/copy.packed"));
+const ROWS: Ptx = Ptx::packed(include_bytes!("kernels/rows.packed"));
+const TRANSPOSE: Ptx = Ptx::packed(include_bytes!("kernels/transpose.packed"));
+const VECTORS: Ptx = Ptx::packed(include_bytes!("kernels/vectors.packed"));
 
 /// Blocks with consecutive ids on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

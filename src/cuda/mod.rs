@@ -20,6 +20,7 @@ pub mod memory;
 pub mod module;
 pub mod page_lock;
 pub mod peer;
+mod ptx;
 pub mod quiet;
 mod driver_structs;
 pub mod stream;

@@ -15,9 +15,10 @@ use super::codes::{
 use super::context::Context;
 use super::deferred::Deferred;
 use super::ending::released;
+use super::ptx::Ptx;
 use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
-use crate::base::{Condvar, Error, Mutex, Result, Status, error, fail, guarded, thread};
+use crate::base::{Condvar, Error, Mutex, Result, Status, fail, guarded, thread};
 
 /// Code in a context. It is unloaded after its last function was dropped.
 struct Module {
@@ -84,7 +85,7 @@ const COMPILATION: Duration = Duration::from_secs(10);
 /// A kernel that is loaded when it is first needed, on a thread of its own: the driver compiles each in about 100 ms, and any of the
 /// calls may wait for the device.
 pub struct LazyFunction {
-    ptx: &'static str,
+    ptx: Ptx,
     name: &'static CStr,
     context: Arc<Context>,
     work: Arc<ContextWork>,
@@ -140,7 +141,7 @@ impl Attempt {
 
 impl LazyFunction {
     /// A kernel of a text that ends with a NUL, for a context.
-    pub fn new(context: &Arc<Context>, ptx: &'static str, name: &'static CStr) -> Self {
+    pub fn new(context: &Arc<Context>, ptx: Ptx, name: &'static CStr) -> Self {
         let (context, work) = (context.clone(), ContextWork::shared(context));
         Self { ptx, name, context, work, loaded: OnceCell::new(), exchange: Arc::default() }
     }
@@ -220,7 +221,7 @@ fn explained(error: Error) -> Error {
 }
 
 impl Exchange {
-    fn attempt(&self, ptx: &str, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
+    fn attempt(&self, ptx: Ptx, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
         let outcome = guarded(|| self.load(ptx, name, &context, &work)).and_then(|loaded| loaded);
         // Before the caller continues, who may be about to release the context.
         drop((context, work));
@@ -240,9 +241,8 @@ impl Exchange {
         self.changed.notify_all();
     }
 
-    fn load(&self, ptx: &str, name: &CStr, context: &Arc<Context>, work: &ContextWork) -> Result<Function> {
-        let broken = |_| error!(Unsupported, "the kernels hold a NUL");
-        let ptx = CStr::from_bytes_with_nul(ptx.as_bytes()).map_err(broken)?;
+    fn load(&self, ptx: Ptx, name: &CStr, context: &Arc<Context>, work: &ContextWork) -> Result<Function> {
+        let ptx = ptx.unpack()?;
         let asked = self.enter(Phase::Asking);
         // Other callers may have more patience. A thread that began late has its time, too.
         let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
@@ -251,7 +251,7 @@ impl Exchange {
             Waited::Busy | Waited::Captured => return Err(busy(context)),
         }
         self.enter(Phase::Compiling);
-        Module::load(context, ptx).map_err(explained)?.function(name)
+        Module::load(context, &ptx).map_err(explained)?.function(name)
     }
 
     fn enter(&self, phase: fn(Instant) -> Phase) -> Instant {
