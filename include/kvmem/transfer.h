@@ -474,7 +474,7 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_trans
 /// method that was compared, as docs/transfers.md explains. Moves nothing.
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
-/// the copy rate of the machine, which takes 20 to 50 ms on an idle one.
+/// the copy rate of the machine, which takes 25 to 70 ms on an idle one.
 kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer, kvmem_blob **text, kvmem_error **error);
 
 #define KVMEM_CHOICE_USED 1  ///< The transfer takes the method. The reason is a remark, or empty.

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
 /// method that was compared, as docs/transfers.md explains. Moves nothing.
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
-/// the copy rate of the machine, which takes 20 to 50 ms on an idle one.
+/// the copy rate of the machine, which takes 25 to 70 ms on an idle one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_explain(
     transfer: *const kvmem_transfer,
