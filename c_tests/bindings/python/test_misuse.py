@@ -203,3 +203,44 @@ def test_a_fork_leaves_the_child_nothing_but_messages():
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
         "transfer.submit([(0, 1)]).wait()\n"
     ) == "9 4096\n"
+
+
+def test_arguments_of_another_type_are_named(cache, copy):
+    layout = cache[1]
+    for wrong, name in ((None, "None"), (np.zeros(4), "a ndarray"), (kvmem, "a module")):
+        with pytest.raises(TypeError, match=f"source is {name}; expected kvmem.Layout"):
+            kvmem.move(wrong, copy, PAIRS)
+        with pytest.raises(TypeError, match=f"destination is {name}; expected kvmem.Layout"):
+            kvmem.Transfer(layout, wrong)
+        with pytest.raises(TypeError, match=f"shared is {name}; expected kvmem.Region or kvmem.Layout"):
+            kvmem.Share(wrong)
+        with pytest.raises(TypeError, match=f"a part is {name}; expected kvmem.Layout"):
+            kvmem.Layout.combine({"keys": wrong})
+    with pytest.raises(TypeError, match="shape is a dict; expected kvmem.Shape"):
+        kvmem.Layout.allocate(shape("BLHNOC")._asdict(), "system")
+    with pytest.raises(TypeError, match="agent is a str; expected an object of kvmem"):
+        kvmem.Layout.allocate(shape("BLHNOC"), "system", agent="prefill")
+    with pytest.raises(TypeError, match="an element of regions is a ndarray; expected kvmem.Handle"):
+        kvmem.Layout.of_regions(shape("BLHNOC"), [np.zeros(4)])
+    with pytest.raises(TypeError, match="parts is one text; give a list of texts"):
+        kvmem.Transfer(layout, copy, parts="keys")
+    with pytest.raises(TypeError, match="endpoints is one text; give a list of texts"):
+        kvmem.Directory(endpoints="http://localhost:2379")
+    with pytest.raises(kvmem.InvalidArgument, match="method is 'NIXL': give one of kvmem.Method.MEMCPY, "):
+        kvmem.Transfer(layout, copy, method="NIXL")
+
+
+def test_a_block_id_is_no_fraction(cache, copy):
+    """A fraction is not rounded to another block."""
+    for pairs in ([(1.5, 2)], np.array([(1.0, 2.0)])):
+        with pytest.raises(kvmem.InvalidArgument, match="pairs are not pairs of block ids"):
+            kvmem.move(cache[1], copy, pairs)
+    with pytest.raises(kvmem.InvalidArgument, match="blocks are no list of block ids"):
+        copy.checksums([0.5])
+    with pytest.raises(kvmem.InvalidArgument, match="blocks are no list of block ids"):
+        copy.checksums(3)
+
+
+def test_an_order_that_names_other_axes_is_named():
+    with pytest.raises(kvmem.InvalidArgument, match=r"axis O \(outer slots: keys and values\) of the order 'BHNOC' has 8 indices"):
+        kvmem.Layout.from_tensors([np.zeros((4, 2, 16, 8, 64), np.float16)], "L/BHNOC")

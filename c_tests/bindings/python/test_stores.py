@@ -52,17 +52,34 @@ def test_misuse_is_named(tmp_path: pathlib.Path) -> None:
             store.contains([b"x" * 16, b"x" * 17])
         with pytest.raises(kvmem.InvalidArgument, match="num_blocks is 2"):
             store.put(source, KEYS[:1], [0, 1])
+        with pytest.raises(kvmem.InvalidArgument, match="blocks are no list of block ids"):
+            store.put(source, KEYS[:1], [0.5])
+        with pytest.raises(TypeError, match="layout is a bytes; expected kvmem.Layout"):
+            store.put(b"bytes", KEYS[:1], [0])
+        with pytest.raises(TypeError, match="keys are one key; give a list"):
+            store.put(source, KEYS[0], [0])
+        with pytest.raises(TypeError, match="a key is a str; give bytes"):
+            store.contains(["x" * 16])
+        with pytest.raises(kvmem.InvalidArgument, match="flags is 'unrelated'"):
+            store.put(source, KEYS[:1], [0], flags="unrelated")
     with pytest.raises(kvmem.InvalidArgument, match="model is 'llama' in the store and 'qwen' here"):
         kvmem.Store(path, SHAPE, identity=IDENTITY | {"model": "qwen"})
+    with pytest.raises(TypeError, match="the value of 'layers' in identity is a int; give text or bytes"):
+        kvmem.Store(path, SHAPE, identity=IDENTITY | {"layers": 32})
+    with pytest.raises(TypeError, match="identity is a str; give names with values"):
+        kvmem.Store(path, SHAPE, identity="llama")
+    with pytest.raises(TypeError, match="shape is a dict; expected kvmem.Shape"):
+        kvmem.Store(path, SHAPE._asdict(), identity=IDENTITY)
+    with pytest.raises(kvmem.InvalidArgument, match="durability is 'relaxed': give one of kvmem.Durability.STRICT, "):
+        kvmem.Store(path, SHAPE, identity=IDENTITY, durability="relaxed")
 
 
 def test_a_put_can_be_awaited(tmp_path: pathlib.Path) -> None:
     async def put() -> None:
         with kvmem.Store(tmp_path / "store", SHAPE, identity=IDENTITY) as store, filled(1) as source:
-            transfer = store.put(source, KEYS[:1], [0]).transfer
-            assert transfer is not None
-            with transfer:
-                await transfer
+            assert await store.put(source, KEYS[:1], [0]) == 1
             assert store.contains(KEYS[:1]) == [True]
+            assert await store.put(source, KEYS[:1], [0]) == 0
+            assert await store.get(source, KEYS[:2], [1, 2]) == 1
 
     asyncio.run(put())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from kvmem import _errors
@@ -21,9 +22,11 @@ def block_ids(blocks: Any) -> Any:
             raise _errors.InvalidArgument(f"blocks have the shape {blocks.shape}; expected one axis")
         return ffi.from_buffer("uint32_t[]", blocks if blocks.flags.c_contiguous else blocks.copy())
     try:
-        return ffi.new("uint32_t[]", [int(each) for each in blocks])
+        return ffi.new("uint32_t[]", [index(each) for each in blocks])
     except OverflowError as error:
         raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+    except TypeError as error:
+        raise _errors.InvalidArgument(f"blocks are no list of block ids: {error}") from None
 
 
 def results(out: Any, item: str) -> Any:
@@ -48,7 +51,7 @@ def block_pairs(pairs: Pairs) -> tuple[Any, int]:
                 return ffi.from_buffer(_PAIRS, pairs.copy()), shape[0]
         pairs = pairs.tolist()
     try:
-        made = [(int(source), int(destination)) for source, destination in pairs]
+        made = [(index(source), index(destination)) for source, destination in pairs]
         return ffi.new("kvmem_block_pair[]", made), len(made)
     except OverflowError as error:
         raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None

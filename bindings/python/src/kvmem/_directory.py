@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, c_string, create, read, take
+from kvmem._handle import Handle, Options, c_string, create, handle_of, read, take
 from kvmem._layout import Layout
 from kvmem._library import ffi, lib, text
 from kvmem._nixl import Agent
@@ -139,12 +139,11 @@ class Directory(Handle):
         names = [c_string(name) for name in layouts or {}]
         array = ffi.new("kvmem_named_layout[]", len(names))
         for row, name, layout in zip(array, names, (layouts or {}).values()):
-            row.name, row.layout = name, layout._handle
+            row.name, row.layout = name, handle_of(layout, Layout, "a layout")
             if broker is not None:
                 row.broker, row.share = broker._handle, share.c
-        _errors.call(
-            lib.kvmem_directory_publish, self._handle, agent._handle, array if names else ffi.NULL, len(names), nanoseconds(timeout)
-        )
+        given = array if names else ffi.NULL
+        _errors.call(lib.kvmem_directory_publish, self._handle, handle_of(agent, Agent, "agent"), given, len(names), nanoseconds(timeout))
 
     def withdraw(self, agent: str, timeout: float | None = 10.0) -> None:
         """Removes an entry that this directory has published."""

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kvmem import _errors, _release
+from kvmem import _constants, _errors, _release
 from kvmem._constants import Status
 from kvmem._library import ffi, lib
 from kvmem._time import interruptible
@@ -118,21 +119,25 @@ class Options:
 
     def set(self, field: str, kind: Any, value: Any) -> None:
         if kind.kind == "pointer" and not isinstance(value, ffi.CData):
-            value = self.pointer(kind, value)
+            value = self.pointer(field, kind, value)
         elif kind.kind == "pointer":
             self.kept.append(value)
         try:
             setattr(self.c, field, value)
         except (OverflowError, TypeError) as error:
-            raise _errors.InvalidArgument(f"{field} is {value!r}: {error}") from error
+            raise _errors.InvalidArgument(f"{field} is {value!r}: {_known_values(field) or error}") from error
 
-    def pointer(self, kind: Any, value: Any) -> Any:
+    def pointer(self, field: str, kind: Any, value: Any) -> Any:
         item = kind.item
         if isinstance(value, Handle):
             made = value._handle
         elif isinstance(value, Options):
             self.kept.append(value)
             made = value.c
+        elif hasattr(lib, f"{item.cname.removeprefix('struct ')}_destroy"):
+            raise TypeError(f"{field} is {_article(value)}; expected an object of kvmem")
+        elif isinstance(value, (str, os.PathLike)) and item.kind == "pointer":
+            raise TypeError(f"{field} is one text; give a list of texts: [{value!r}]")
         elif isinstance(value, (str, os.PathLike)):
             made = c_string(value)
         elif item.kind == "void":
@@ -142,13 +147,33 @@ class Options:
             self.kept.append(strings)
             made = ffi.new("char *[]", strings)
         elif item.kind == "pointer":
-            handles = [each._handle for each in value]
+            handles = [handle_of(each, Handle, f"an element of {field}") for each in value]
             self.kept.append(handles)
             made = ffi.new(f"{item.cname}[]", handles)
         else:
             made = ffi.new(f"{item.cname}[]", list(value))
         self.kept.append(made)
         return made
+
+
+def _known_values(field: str) -> str:
+    """What a field accepts, if its values are an enumeration."""
+    known = getattr(_constants, field.capitalize(), None)
+    if not (isinstance(known, type) and issubclass(known, enum.IntEnum)):
+        return ""
+    return f"give one of {', '.join(f'kvmem.{known.__name__}.{each.name}' for each in known)}"
+
+
+def _article(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def handle_of(value: Any, kind: type[Handle] | tuple[type[Handle], ...], name: str) -> Any:
+    """The handle of an argument, which must be an object of a type."""
+    if isinstance(value, kind):
+        return value._handle
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    raise TypeError(f"{name} is {_article(value)}; expected {' or '.join(f'kvmem.{each.__name__}' for each in kinds)}")
 
 
 _structs: dict[str, tuple[Any, int, dict[str, Any]]] = {}

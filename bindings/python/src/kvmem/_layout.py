@@ -11,11 +11,11 @@ from typing import Any, TypeVar, overload
 from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import block_ids, results
-from kvmem._handle import Handle, Options, c_string, create, read
+from kvmem._handle import Handle, Options, c_string, create, handle_of, read
 from kvmem._library import blob_bytes, ffi, lib, text
 from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
-from kvmem._shape import LayoutInfo, Shape, Strides
+from kvmem._shape import LayoutInfo, Shape, Strides, config_of
 from kvmem._tensor import Tensor, unsigned, width_of
 from kvmem._time import nanoseconds
 
@@ -91,7 +91,7 @@ class Layout(Handle):
 
     @classmethod
     def _built(cls, shape: Shape, source: int, agent: Handle | None, **fields: Any) -> Layout:
-        options = Options("layout_options", config=shape._config(), source=source, agent=agent, **fields)
+        options = Options("layout_options", config=config_of(shape), source=source, agent=agent, **fields)
         return cls._owning(create(lib.kvmem_layout_build, "layout", options.c), shape.dtype)
 
     @classmethod
@@ -141,7 +141,7 @@ class Layout(Handle):
         """Combines layouts that share block ids to one, such as data and scales. Exporting, sharing, checksums and transfers then
         work on all parts at once."""
         names = [c_string(name) for name in parts]
-        array = ffi.new("kvmem_layout_part[]", [(name, part._handle) for name, part in zip(names, parts.values())])
+        array = ffi.new("kvmem_layout_part[]", [(name, handle_of(part, Layout, "a part")) for name, part in zip(names, parts.values())])
         return cls._owning(create(lib.kvmem_layout_combine, "layout", array, len(names)))
 
     # ---- information ----
@@ -346,6 +346,11 @@ def _shape_of(memory: Memory, separate: str, inner: str, axes: str, count: int, 
         if axis in "BC":
             raise _errors.InvalidArgument(f"the axis {axis} cannot have separate regions")
     lengths |= _separate_lengths(separate, lengths, count)
+    if lengths.get("O", 1) > 2:
+        raise _errors.InvalidArgument(
+            f"axis O (outer slots: keys and values) of the order {inner!r} has {lengths['O']} indices, and there are 1 or 2; the tensors have the "
+            f"shape {memory.shape} with the axes {axes!r}: correct the order"
+        )
     width = memory.itemsize
     shape: dict[str, Any] = {_AXES[axis]: lengths.get(axis, 1) for axis in "BLON"}
     heads = lengths.get("H", 0)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, blob, c_string, create, items_of, read, take
+from kvmem._handle import Handle, Options, blob, c_string, create, handle_of, items_of, read, take
 from kvmem._layout import Layout
 from kvmem._library import blob_bytes, blob_text, ffi, lib, text
 from kvmem._queue import Queue
@@ -165,7 +165,7 @@ class Agent(Handle):
 
     def register(self, region: Region) -> Registration:
         """Registers a region, so that peers can access it."""
-        return Registration._owning(create(lib.kvmem_region_register, "registration", region._handle, self._handle))
+        return Registration._owning(create(lib.kvmem_region_register, "registration", handle_of(region, Region, "region"), self._handle))
 
     # ---- peers ----
 

@@ -37,8 +37,8 @@ class Shape(NamedTuple):
     alignment: int = 0
     """Bytes; 0 for 1."""
     identity: bytes = b""
-    """Names the model, its revision, data type, tensor parallelism and the like: a file can be opened only with the identity that it
-    was created with, and layouts of two identities cannot be moved between."""
+    """What the blocks contain: the model, its revision, the data type. It is the same on all ranks. A file can be opened only with
+    the identity that it was created with, and blocks move only between layouts of one identity."""
     block_stride: int = 0
     layer_stride: int = 0
     outer_stride: int = 0
@@ -63,6 +63,13 @@ class Shape(NamedTuple):
         config = self._config()
         c = read(lib.kvmem_layout_get_requirements, "layout_requirements", config.c)
         return Requirements(c.num_regions, c.region_size, c.total_size, c.allocation_size)
+
+
+def config_of(shape: Shape) -> Options:
+    """The configuration of an argument, which must be a shape."""
+    if isinstance(shape, Shape):
+        return shape._config()
+    raise TypeError(f"shape is a {type(shape).__name__}; expected kvmem.Shape")
 
 
 class Requirements(NamedTuple):

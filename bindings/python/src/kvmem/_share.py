@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, c_string, create, read
+from kvmem._handle import Handle, Options, c_string, create, handle_of, read
 from kvmem._layout import Layout
 from kvmem._library import ffi, lib
 from kvmem._region import Region
@@ -56,7 +56,7 @@ class Share(Handle):
     ) -> None:
         options = Options("share_options", flags=flags, transport=transport)
         function = lib.kvmem_share_create_layout if isinstance(shared, Layout) else lib.kvmem_share_create_region
-        self._own(create(function, "share", shared._handle, options.c))
+        self._own(create(function, "share", handle_of(shared, (Region, Layout), "shared"), options.c))
 
     def send(self, to: socket.socket | int, timeout: float | None = 10.0) -> None:
         """Sends the share over a connected Unix socket. May be sent to any number of processes."""

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import block_ids
-from kvmem._handle import Handle, Options, blob, c_string, create, read
+from kvmem._handle import Handle, Options, blob, c_string, create, handle_of, read
 from kvmem._layout import Layout
 from kvmem._library import blob_text, ffi, lib
 from kvmem._queue import Queue, queue_of_loop
-from kvmem._shape import Shape
+from kvmem._shape import Shape, config_of
 from kvmem._time import nanoseconds
 from kvmem._transfer import Transfer
 
@@ -59,6 +59,16 @@ class StoreRun(NamedTuple):
                 self.transfer.wait(timeout)
         return self.num_moved
 
+    def __await__(self) -> Generator[Any, None, int]:
+        """As `wait`, in asyncio."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> int:
+        if self.transfer is not None:
+            with self.transfer:
+                await self.transfer
+        return self.num_moved
+
 
 class Store(Handle):
     """Blocks under keys in a folder, open for writing. Runs of puts and gets keep the store open.
@@ -89,13 +99,12 @@ class Store(Handle):
         interval    seconds after which blocks become durable, with Durability.RELAXED; one by default
         timeout     seconds that the call may take"""
         self._path = os.fspath(path)
-        values = [value.encode() if isinstance(value, str) else bytes(value) for value in identity.values()]
-        kept = [(c_string(name), ffi.from_buffer(value)) for name, value in zip(identity, values)]
+        kept = [(c_string(name), ffi.from_buffer(value)) for name, value in _values(identity)]
         made = ffi.new("kvmem_store_value[]", [(name, value, len(value)) for name, value in kept])
         options = Options(
             "store_options",
             path=path,
-            config=shape._config(),
+            config=config_of(shape),
             identity=made,
             num_values=len(kept),
             max_size=max_size,
@@ -129,19 +138,19 @@ class Store(Handle):
         run_timeout: float | None = None,
         user_data: Any = None,
     ) -> StoreRun:
-        """Stores blocks of a layout under their keys: `store.put(layout, keys, blocks).wait()`. Those that are stored are not moved.
+        """Stores blocks of a layout under their keys: `store.put(layout, keys, blocks).wait()`, or `await store.put(...)`. Those that are
+        stored are not moved.
 
         parent      key of the block before the first one. Each key is the parent of the next one, unless flags say UNRELATED
         queue       receives a completion; within an event loop of asyncio, the default is the queue of the loop
         run_timeout seconds that the run may take
         user_data   any object, for the completion"""
-        options = _blocks(keys, blocks, run_timeout)
+        options = _blocks(keys, blocks, run_timeout, flags=flags)
         if parent is not None:
             if len(parent) != options.c.key_size:
                 raise _errors.InvalidArgument(f"parent has {len(parent)} bytes, and the keys have {options.c.key_size}")
             options.kept.append(parent)
             options.c.parent = ffi.from_buffer(parent)
-        options.c.flags = flags
         return self._start(lib.kvmem_store_put, source, options, queue, user_data)
 
     def get(
@@ -171,7 +180,7 @@ class Store(Handle):
         made, moved = ffi.new("kvmem_transfer **"), ffi.new("size_t *")
         try:
             how = Options("transfer_options", queue=queue)
-            _errors.call(start, self._handle, layout._handle, how.c, options.c, made, moved)
+            _errors.call(start, self._handle, handle_of(layout, Layout, "layout"), how.c, options.c, made, moved)
         except BaseException:
             if queue is not None:
                 queue._forget(transfer._token)
@@ -249,17 +258,32 @@ def _joined(keys: Any) -> tuple[Any, int, int]:
             raise _errors.InvalidArgument(f"keys have the shape {keys.shape} and the type {keys.dtype}; expected (n, size) of uint8")
         count, size = keys.shape
         return ffi.from_buffer(keys if keys.flags.c_contiguous else keys.copy()), size, count
+    if isinstance(keys, (str, bytes)):
+        raise TypeError("keys are one key; give a list of keys, or an array of uint8 of the shape (n, size)")
     keys = list(keys)
+    for key in keys:
+        if not isinstance(key, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a key is a {type(key).__name__}; give bytes, such as those of a hash")
     sizes = {len(key) for key in keys}
     if len(sizes) > 1:
         raise _errors.InvalidArgument(f"keys have {sorted(sizes)} bytes; those of one call have one size")
     return ffi.from_buffer(b"".join(keys)), sizes.pop() if sizes else 16, len(keys)
 
 
-def _blocks(keys: Any, blocks: Any, run_timeout: float | None) -> Options:
+def _values(identity: Mapping[str, str | bytes]) -> list[tuple[str, bytes]]:
+    """The names and values of an identity. A number is not taken for bytes: bytes(7) are seven zeros."""
+    if not isinstance(identity, Mapping):
+        raise TypeError(f'identity is a {type(identity).__name__}; give names with values, such as {{"model": "...", "dtype": "..."}}')
+    for name, value in identity.items():
+        if not isinstance(value, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"the value of {name!r} in identity is a {type(value).__name__}; give text or bytes")
+    return [(name, value.encode() if isinstance(value, str) else bytes(value)) for name, value in identity.items()]
+
+
+def _blocks(keys: Any, blocks: Any, run_timeout: float | None, **more: Any) -> Options:
     joined, size, count = _joined(keys)
     ids = block_ids(blocks)
-    options = Options("store_blocks", keys=joined, key_size=size, num_keys=count, num_blocks=len(ids))
+    options = Options("store_blocks", keys=joined, key_size=size, num_keys=count, num_blocks=len(ids), **more)
     options.kept.append(ids)
     options.c.blocks = ids
     if run_timeout is not None:

@@ -10,7 +10,7 @@ from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import Pairs, block_ids, block_pairs, results
 from kvmem._explanation import ComparedMethod, Explanation
-from kvmem._handle import Handle, Options, blob, create, read
+from kvmem._handle import Handle, Options, blob, create, handle_of, read
 from kvmem._layout import Layout
 from kvmem._library import blob_text, ffi, lib
 from kvmem._queue import Queue, queue_of_loop
@@ -117,7 +117,11 @@ class Transfer(Handle):
                 setattr(options.c, f"destination_{name}", part.destination)
                 setattr(options.c, f"num_{name}s", part.length)
         self._submit = Options("submit_options")
-        self._own(create(lib.kvmem_transfer_create, "transfer", source._handle, destination._handle, options.c))
+        # Handles are in no variable: an error that is kept has this frame in its traceback.
+        made = create(
+            lib.kvmem_transfer_create, "transfer", handle_of(source, Layout, "source"), handle_of(destination, Layout, "destination"), options.c
+        )
+        self._own(made)
 
     # ---- runs ----
 

@@ -16,7 +16,7 @@ from kvmem._library import blob_bytes, blob_text, ffi, lib, text
 from kvmem._nixl import Agent, parameters_of
 from kvmem._queue import Queue
 from kvmem._region import Region
-from kvmem._shape import Shape
+from kvmem._shape import Shape, config_of
 from kvmem._time import nanoseconds, run_ends
 
 __all__ = [
@@ -352,6 +352,6 @@ def invalidate_metadata(agent: Agent, address: str, port: int) -> None:
 
 def remote_layout(agent: Agent, owner: str, shape: Shape, listed: Sequence[Descriptor]) -> Layout:
     """A layout over descriptors of a peer that does not use kvmem."""
-    config, given = shape._config(), _Given(listed)
+    config, given = config_of(shape), _Given(listed)
     made = create(lib.kvmem_layout_create_remote, "layout", agent._handle, c_string(owner), config.c, given.c, given.count)
     return Layout._owning(made, shape.dtype)
