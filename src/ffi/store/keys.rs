@@ -79,9 +79,7 @@ pub unsafe extern "C" fn kvmem_store_pin(
     num_found: *mut u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call_out(error, (num_found, "num_found"), |scope| {
-        Ok(borrow(scope, store)?.pin(self::keys(keys, key_size, num_keys)?, true))
-    })
+    pin(store, (keys, key_size, num_keys), num_found, error, true)
 }
 
 /// Ends the protection of blocks from eviction, however often they were pinned.
@@ -99,8 +97,22 @@ pub unsafe extern "C" fn kvmem_store_unpin(
     num_found: *mut u64,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
+    pin(store, (keys, key_size, num_keys), num_found, error, false)
+}
+
+/// Protects blocks from eviction, or no longer.
+///
+/// # Safety
+/// As for kvmem_store_pin.
+unsafe fn pin(
+    store: *mut kvmem_store,
+    (keys, key_size, num_keys): (*const c_void, usize, usize),
+    num_found: *mut u64,
+    error: *mut *mut kvmem_error,
+    is_pinned: bool,
+) -> kvmem_status {
     call_out(error, (num_found, "num_found"), |scope| {
-        Ok(borrow(scope, store)?.pin(self::keys(keys, key_size, num_keys)?, false))
+        Ok(borrow(scope, store)?.pin(self::keys(keys, key_size, num_keys)?, is_pinned))
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::OpenStore;
-use super::run_ends::{GetEnd, Held, PutEnd, Slots};
+use super::run_ends::{Held, RunEnd, Slots, Uses};
 use crate::base::{Result, by_deadline, ensure, lists};
 use crate::layout::Layout;
 use crate::plan::{BlockPair, Wanted};
@@ -57,7 +57,7 @@ impl OpenStore {
             return Ok(Moved { transfer: None, count });
         }
         let step = Step { returns_checksums: true, ..what.step(&pairs, deadline) };
-        let followed = |checks| Arc::new(PutEnd::new(reserved, checks)) as _;
+        let followed = |checks| Arc::new(RunEnd::new(Uses::Put(reserved), checks)) as _;
         let transfer = Transfer::start_single([source, &self.layout], request, step, followed)?;
         Ok(Moved { transfer: Some(transfer), count })
     }
@@ -94,7 +94,7 @@ impl OpenStore {
             (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(|held| held.checksum()))?);
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
-        let followed = |checks| Arc::new(GetEnd::new(held, checks)) as _;
+        let followed = |checks| Arc::new(RunEnd::new(Uses::Get(held), checks)) as _;
         let transfer = Transfer::start_single([&self.layout, destination], request, step, followed)?;
         Ok(Moved { transfer: Some(transfer), count })
     }

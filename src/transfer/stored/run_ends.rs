@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::OpenStore;
-use crate::base::{Error, Mutex, Status, error, log};
+use crate::base::{Error, Mutex, Status, ensure, error, lists, log};
 use crate::layout::Layout;
-use crate::run::{Findings, Outcome, Stop, Verify};
+use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
 use crate::store::{Located, Reserved};
 use crate::transfer::verify::Verification;
 use crate::transfer::verify::checksum;
@@ -25,6 +25,20 @@ impl Slots {
 
     pub fn take(&mut self) -> Vec<Option<Reserved>> {
         std::mem::take(&mut self.slots)
+    }
+
+    /// Makes their blocks visible, each with its checksum. All slots become free if there are not as many checksums.
+    pub fn commit(mut self, checksums: &[u32]) -> Outcome {
+        let (slots, count) = (self.slots.iter().flatten().count(), checksums.len());
+        ensure!(
+            slots == count,
+            Panic,
+            "a put into {slots} slots has {count} checksums; none of its blocks is stored"
+        );
+        let mut written = Vec::new();
+        lists::reserve(&mut written, count)?;
+        written.extend(self.take().into_iter().flatten().zip(checksums.iter().copied()));
+        self.store.store.commit(written)
     }
 }
 
@@ -54,69 +68,10 @@ impl Held {
     pub fn into_run(mut self) -> Vec<Located> {
         std::mem::take(&mut self.run)
     }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.store.store.release(std::mem::take(&mut self.run));
-    }
-}
-
-/// Makes the blocks of a put visible.
-pub struct PutEnd {
-    slots: Mutex<Slots>,
-    checks: Option<Arc<Verification>>,
-}
-
-impl PutEnd {
-    pub fn new(slots: Slots, checks: Option<Arc<Verification>>) -> Self {
-        Self { slots: Mutex::new(slots), checks }
-    }
-}
-
-impl Verify for PutEnd {
-    fn follows(&self, _moved: &Outcome, _is_reported: bool) -> bool {
-        true
-    }
-
-    fn outcome(
-        &self,
-        moved: Outcome,
-        layouts: &[Arc<Layout>; 2],
-        stop: Stop,
-        findings: &mut Findings,
-    ) -> Outcome {
-        moved?;
-        if let Some(checks) = &self.checks {
-            checks.outcome(Ok(()), layouts, stop, findings)?;
-        }
-        let checksums = findings.checksums.iter().flatten().copied();
-        let mut slots = self.slots.lock();
-        let written = slots.take().into_iter().flatten().zip(checksums).collect();
-        slots.store.store.commit(written)
-    }
-
-    fn notify(&self) -> Outcome {
-        Ok(())
-    }
-}
-
-/// Ends the use of the slots of a get. Blocks that have not arrived as they were stored are removed from the store.
-pub struct GetEnd {
-    held: Mutex<Held>,
-    checks: Option<Arc<Verification>>,
-}
-
-impl GetEnd {
-    pub fn new(held: Held, checks: Option<Arc<Verification>>) -> Self {
-        Self { held: Mutex::new(held), checks }
-    }
 
     /// Removes blocks from the store, and retires the slots of those that are damaged there, too.
-    fn remove(&self, wrong: &[u64], moved: Outcome) -> Error {
-        let mut held = self.held.lock();
-        let (store, run) = (held.store.clone(), std::mem::take(&mut held.run));
-        drop(held);
+    fn remove(self, wrong: &[u64], moved: Outcome) -> Error {
+        let (store, run) = (self.store.clone(), self.into_run());
         let located = |at: &&u64| run.get(**at as usize).is_some_and(|block| store.is_damaged(block));
         let damaged: Vec<u64> = wrong.iter().filter(located).copied().collect();
         let (count, all) = (wrong.len(), run.len());
@@ -135,7 +90,31 @@ impl GetEnd {
     }
 }
 
-impl Verify for GetEnd {
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.store.store.release(std::mem::take(&mut self.run));
+    }
+}
+
+/// What the run of a put or a get has of its store until its end.
+pub enum Uses {
+    Put(Slots),
+    Get(Held),
+}
+
+/// Makes the blocks of a put visible, or ends the use of the slots of a get. Drops what the run has of the store when it is dropped.
+pub struct RunEnd {
+    uses: Mutex<Option<Uses>>,
+    checks: Option<Arc<Verification>>,
+}
+
+impl RunEnd {
+    pub fn new(uses: Uses, checks: Option<Arc<Verification>>) -> Self {
+        Self { uses: Mutex::new(Some(uses)), checks }
+    }
+}
+
+impl Verify for RunEnd {
     fn follows(&self, _moved: &Outcome, _is_reported: bool) -> bool {
         true
     }
@@ -147,12 +126,35 @@ impl Verify for GetEnd {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome {
-        let is_readable = moved.as_ref().err().is_none_or(|error| error.status() == Status::Io);
-        let Some(checks) = self.checks.as_ref().filter(|_| is_readable) else { return moved };
-        // After a read that failed, too: this finds the blocks that have not arrived.
-        match checks.outcome(Ok(()), layouts, stop, findings) {
-            Err(error) if error.status() == Status::Corrupt => Err(self.remove(&findings.mismatches, moved)),
-            checked => moved.and(checked),
+        // The lock is not held during calls of the file system.
+        let uses = self.uses.lock().take();
+        let check = |findings: &mut Findings| {
+            self.checks.as_ref().map(|checks| checks.outcome(Ok(()), layouts, stop.clone(), findings))
+        };
+        match uses {
+            Some(Uses::Put(slots)) => {
+                moved?;
+                check(findings).unwrap_or(Ok(()))?;
+                // What the caller has cancelled, or waits for no longer, does not become visible.
+                if stop.is_asked() {
+                    return Err(cancelled());
+                }
+                slots.commit(findings.checksums.as_deref().unwrap_or_default())
+            }
+            Some(Uses::Get(held)) => {
+                let is_readable = moved.as_ref().err().is_none_or(|error| error.status() == Status::Io);
+                if !is_readable {
+                    return moved;
+                }
+                // After a read that failed, too: this finds the blocks that have not arrived.
+                match check(findings) {
+                    Some(Err(error)) if error.status() == Status::Corrupt => {
+                        Err(held.remove(&findings.mismatches, moved))
+                    }
+                    checked => moved.and(checked.unwrap_or(Ok(()))),
+                }
+            }
+            None => moved,
         }
     }
 

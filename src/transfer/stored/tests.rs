@@ -10,7 +10,7 @@ use crate::base::{Status, random};
 use crate::layout::{Arrangement, Dimensions};
 use crate::plan::Slots;
 use crate::region::DirectIo;
-use crate::store::StoreFile;
+use crate::store::{NewBlock, StoreFile};
 use crate::transfer::TransferRequest;
 use crate::transfer::verify::host::HostBlocks;
 
@@ -173,4 +173,20 @@ fn a_run_of_a_put_is_not_repeated() {
         store.put(&source, TransferRequest::default(), &stored(&all, &[0])).unwrap().transfer.unwrap();
     transfer.wait(None).unwrap();
     assert_eq!(transfer.submit(None).unwrap_err().status(), Status::InvalidState);
+}
+
+#[test]
+fn a_put_without_all_checksums_stores_nothing_and_loses_no_slot() {
+    let scratch = Scratch::new();
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let all = keys(0..8);
+    let blocks: Vec<_> =
+        Keys::new(&all, 32).unwrap().iter().map(|key| NewBlock { key, parent: None }).collect();
+    for checksums in 0..8 {
+        let slots = run_ends::Slots::new(&store, store.store.reserve_free(&blocks).unwrap());
+        let error = slots.commit(&vec![0; checksums]).unwrap_err();
+        assert_eq!(error.status(), Status::Panic, "{error}");
+        assert_eq!(store.counts().stored, 0);
+    }
+    assert_eq!(put(&store, &filled(), 0..8), 8, "all slots are free");
 }
