@@ -56,6 +56,52 @@ def test_blocks_move_to_a_gpu_and_back():
             assert (moved[source].transpose(0, 3, 2, 1, 4) == memory[source]).all()
 
 
+class Torch(types.ModuleType):
+    """What a pool needs of PyTorch, whose allocator is not called."""
+
+    def __init__(self):
+        super().__init__("torch")
+        self.cuda = types.SimpleNamespace(
+            MemPool=lambda allocator: object(), synchronize=lambda device: None, use_mem_pool=lambda pool, device: contextlib.nullcontext(),
+            memory=types.SimpleNamespace(CUDAPluggableAllocator=lambda *_: types.SimpleNamespace(allocator=lambda: None)),
+        )  # fmt: skip
+
+    def empty_like(self, tensor, **_):
+        return tensor
+
+
+class Kept:
+    """A tensor that a pool saves."""
+
+    def __init__(self):
+        self.copies = 0
+
+    def copy_(self, source, **_):
+        self.copies += 1
+
+
+def test_a_pool_that_sleeps_gives_out_and_copies_no_memory(monkeypatch):
+    """Its memory is released: a copy from it, or a new tensor of PyTorch in it, would end the context of the GPU."""
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    import kvmem.torch
+
+    kept = Kept()
+    with kvmem.torch.mem_pool(1 << 28) as pool:
+        with pool.use(), pytest.raises(kvmem.Busy, match="in use"):
+            pool.sleep()
+        pool.sleep()
+        for use in (lambda: pool.sleep(keep=[kept]), pool.trim, lambda: pool.use().__enter__()):
+            with pytest.raises(kvmem.InvalidState, match="sleeps"):
+                use()
+        assert not kept.copies
+        pool.wake()
+        pool.sleep(keep=[kept])
+        pool.wake()
+        with pool.use():
+            pool.trim()
+        assert kept.copies == 2
+
+
 def test_tensors_of_a_gpu_are_adopted_and_given_out():
     with kvmem.Region.device(3 * 16 * 64 * 2) as region:
         tensor = OnGpu(region, (3, 16, 2, 4, 2, 4))

@@ -2,6 +2,8 @@
 """Objects that are closed, freed, shared by threads, inherited by a fork, or alive when the interpreter ends."""
 
 import gc
+import pathlib
+import re
 import signal
 import threading
 
@@ -162,6 +164,14 @@ def test_an_error_that_is_kept_keeps_no_object(tmp_path):
                 kept.append(error)
         assert len(kept) == len(uses) and all(error.__traceback__ for error in kept)
     kvmem.Region.disk(path=path, flags=kvmem.DiskFlags.OPEN_EXISTING).close()
+
+
+def test_no_struct_is_taken_from_options_that_nothing_keeps():
+    """`options(...).c` frees what the fields of the struct point to before the call reads them."""
+    files = list(pathlib.Path(kvmem.__file__).parent.rglob("*.py"))
+    assert len(files) > 20
+    for file in files:
+        assert not re.search(r"\)\.c\b", file.read_text()), file
 
 
 def test_tensors_that_are_freed_during_a_run_are_held(copy):

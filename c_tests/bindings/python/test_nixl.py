@@ -2,12 +2,13 @@
 """NIXL as it is: raw requests, prepared lists, queries, plugins, metadata by address."""
 
 import contextlib
+import gc
 
 import numpy as np
 import pytest
 
 import kvmem
-from kvmem import nixl
+from kvmem import _release, nixl
 
 
 @pytest.fixture
@@ -55,6 +56,24 @@ def test_a_request_is_posted_repeatedly(agents):
         with pytest.raises(kvmem.Error):
             nixl.Request(near, nixl.Operation.READ, local, "nowhere", remote, queue=queue)
         assert not queue._runs
+
+
+def test_options_and_handles_live_as_long_as_the_call(agents):
+    """What a struct points to is not freed before the call reads it, also if another thread closes the region."""
+    near, far = agents
+    with memory(near, far) as (arrays, (local, _)):
+        for _ in range(8):
+            nixl.connect(near, "far", backends=["UCX"], timeout=60)
+            assert nixl.partial_metadata(near, local, backends=["UCX"])
+        with kvmem.Region.adopt(np.zeros(64, np.uint8)) as region:
+            given = nixl._Given([nixl.Descriptor(region.info.address, 64, region=region)])
+            held = _release.held()
+        gc.collect()
+        assert _release.held() == held
+        del given
+        while _release.held() == held:  # until the deadline of the case
+            gc.collect(0)
+        assert len(arrays) == 2
 
 
 def test_prepared_lists_are_chosen_from_by_index(agents):

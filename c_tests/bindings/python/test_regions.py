@@ -125,6 +125,39 @@ def test_capsules_that_are_not_used_hold_nothing(version):
     assert address
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2"])
+def test_a_consumer_that_refuses_a_tensor_says_so_and_holds_nothing(dtype):
+    """It drops the capsule while its exception is set."""
+    from kvmem._dlpack import capsules
+
+    with kvmem.Region.system(4096) as region:
+        with pytest.raises(Exception, match="nsupported dtype"):
+            np.from_dlpack(region.tensor(dtype))
+    gc.collect()
+    assert not capsules.alive
+
+
+def test_a_tensor_that_is_freed_while_an_exception_passes_does_not_replace_it():
+    assert run(
+        "import kvmem, ctypes, numpy as np\n"
+        "from kvmem import _dlpack\n"
+        "class Consumer:\n"
+        "    def __init__(self, tensor):\n"
+        "        capsule = tensor.__dlpack__()\n"
+        "        self.managed = ctypes.cast(_dlpack._capsule_pointer(capsule, b'dltensor'), ctypes.POINTER(_dlpack.Managed))\n"
+        "        _dlpack._capsule_rename(capsule, _dlpack.NAMES['used_dltensor'])\n"
+        "def use(*_): pass\n"
+        "region = kvmem.Region.system(4096)\n"
+        "for make in (lambda: region.tensor().__dlpack__(), lambda: np.from_dlpack(region.tensor()), lambda: region.tensor()):\n"
+        "    try: use(make(), 1 / 0)\n"
+        "    except ZeroDivisionError: print('passed')\n"
+        "consumer = Consumer(region.tensor())\n"
+        "consumer.managed.contents.deleter(ctypes.addressof(consumer.managed.contents))\n"
+        "region.close()\n"
+        "print(len(_dlpack.capsules.alive))\n"
+    ) == "passed\n" * 3 + "0\n"
+
+
 def test_tensors_that_live_longer_than_the_interpreter_do_no_harm():
     assert "done" in run(
         "import kvmem, numpy as np, sys\n"

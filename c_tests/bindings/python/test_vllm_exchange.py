@@ -10,7 +10,7 @@ import kvmem
 from kvmem.vllm import _cache, _groups, _ranks
 from kvmem.vllm._exchange import Exchange, Settings
 from kvmem.vllm._held import HeldRequests
-from kvmem.vllm._offer import HandoverStep, Hold, Offer, Pull, agent_name
+from kvmem.vllm._offer import HandoverStep, Hold, Offer, Pull, agent_name, message
 from kvmem.vllm._peers import join
 
 LAYERS, ELEMENTS, HEADS = 2, 8, 4
@@ -42,7 +42,8 @@ class Worker:
     """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
 
     def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
-                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m"):  # fmt: skip
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1):  # fmt: skip
+        """`groups` is the number of cache groups, which have the same memory."""
         self.agent = kvmem.Agent(agent_name(engine, rank))
         self.directory = kvmem.Directory(folder / "agents")
         heads = HEADS // ranks
@@ -63,11 +64,12 @@ class Worker:
         opened = []
         if produces:
             opened.append(kvmem.Broker(folder / f"{engine}-{rank}"))
-            self.directory.publish(self.agent, self.layouts.published(0), WAIT, broker=opened[0])
+            published = {name: layout for number in range(groups) for name, layout in self.layouts.published(number).items()}
+            self.directory.publish(self.agent, published, WAIT, broker=opened[0])
         else:
             self.directory.publish(self.agent, {}, WAIT)
         self.exchange = Exchange(
-            self.agent, self.directory, [self.layouts], [block_size], lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
+            self.agent, self.directory, [self.layouts] * groups, [block_size] * groups, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
             Settings(lease, timeout, verify, access), opened,
         )  # fmt: skip
 
@@ -286,15 +288,79 @@ def test_the_packing_of_the_cpu_is_divided_by_tokens_and_heads(start):
             assert (keys[:, :, token % 8] == values(token)[:, head, :half]).all() and (value[:, token % 8] == values(token)[:, head, half:]).all()
 
 
-def test_messages_of_others_are_ignored(start):
+@pytest.mark.parametrize("block_size", [8, 3, 1])
+def test_block_sizes_that_prefill_does_not_have_fail_their_request_only(start, caplog, block_size):
+    prefill, decode = start("p"), start("d", produces=False, block_size=8 if block_size == 3 else 4)
+    fill(prefill, (3, 1), 8)
+    prefill.hold(3, 1)
+    decode.pull(offer((3, 1), 4, block_size=block_size), [5])
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"} and "has failed" not in caplog.text
+
+
+def test_a_message_that_is_right_for_one_group_only_leaves_no_group_unread(start, caplog):
+    """The blocks of the first group arrive, and those of the second are never asked for: the request has failed."""
+    prefill, decode = start("p", groups=2), start("d", produces=False, groups=2)
+    fill(prefill, (3,), 4)
+    sums = prefill.exchange._held._checksums
+    prefill.exchange._held._checksums = lambda blocks: [sums(blocks)[0], 5]
+    prefill.exchange.give(HandoverStep(holds=[Hold("p", ((3,), (3,)))]))
+    both = Offer("p", "p", 4, 1, (4, 4), ((3,), (3,)), "")
+    decode.exchange.give(HandoverStep(pulls=[Pull("d", both, ((5,), (6,)), 0, 4)]))
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"} and "has failed" not in caplog.text
+
+
+def test_a_failure_loses_only_its_own_request(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    prefill.hold(3)
+    legs = decode.exchange._pulls._legs
+    decode.exchange._pulls._legs = lambda sources: legs(sources) if sources == 1 else 1 / 0
+    wrong, right = Pull("wrong", offer((3,), 4, ranks=2), ((6,),), 0, 4), Pull("d", offer((3,), 4), ((5,),), 0, 4)
+    decode.exchange.give(HandoverStep(pulls=[wrong, right]))
+    received = set()
+    while received < {"wrong", "d"}:
+        received |= decode.wait(1)
+    assert decode.exchange.failed_requests == {"wrong"} and "cannot be divided" in caplog.text and "has failed" not in caplog.text
+    check(decode, [5], 4)
+
+
+def test_a_peer_does_not_take_the_place_of_the_questions_of_others(start, caplog):
+    prefill, loud, decode = start("p"), start("l", produces=False), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    name = agent_name("p", 0)
+    loud.exchange._peers.get(name)
+    for number in range(5000):
+        loud.agent.notify(name, message("ask", request=str(number), tag=0))
+    loud.agent.notify(name, message("done", request="l", tag=0, takers=1, compare=False))
+    while "too many others" not in caplog.text:
+        time.sleep(0.002)
+    decode.pull(offer((3,), 4), [5])
+    while not any(each.sender == agent_name("d", 0) for each in prefill.exchange._early):
+        time.sleep(0.002)
+    prefill.hold(3)
+    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
+    check(decode, [5], 4)
+
+
+def test_a_tensor_parallelism_that_no_engine_has_is_refused():
+    params = offer((3,), 4).params()
+    assert Offer.of(params).ranks == 1
+    with pytest.raises(ValueError, match="tp_size is 4294967295, and must be at most"):
+        Offer.of(params | {"tp_size": 2**32 - 1})
+
+
+def test_messages_of_others_are_ignored(start, caplog):
     prefill, decode = start("p"), start("d", produces=False)
     decode.exchange._peers.get(agent_name("p", 0))
-    for data in (b"\xff", b"[]", b'{"kvmem.vllm": "ask"}', b'{"kvmem.vllm": "done", "tag": 1}', b'{"kvmem.vllm": "grant", "tag": 1}', b'{"kvmem.vllm": "kept", "tag": "1"}'):
+    for data in (b"\xff", b"[]", b'{"kvmem.vllm": "ask"}', b'{"kvmem.vllm": "done", "tag": 1}', b'{"kvmem.vllm": "grant", "tag": 1}', b'{"kvmem.vllm": "kept", "tag": "1"}',
+                 b"[" * 20000, b'{"kvmem.vllm": "done", "tag": 1, "request": "p", "takers": 1e999, "compare": 0}',
+                 b'{"kvmem.vllm": "done", "tag": 1, "request": "p"}', b'{"kvmem.vllm": "kept", "tag": 1, "changed": 5}'):  # fmt: skip
         decode.agent.notify(agent_name("p", 0), data)
     fill(prefill, (3,), 4)
     prefill.hold(3)
     decode.pull(offer((3,), 4), [5])
     assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
+    assert "the handover has failed" not in caplog.text
 
 
 def test_each_rank_renews_the_lease_once():

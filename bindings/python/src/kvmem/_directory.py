@@ -137,11 +137,13 @@ class Directory(Handle):
         `share_flags=ShareFlags(0)` also for writing. `transport` is that of the shares."""
         share = Options("share_options", flags=share_flags, transport=transport)
         names = [c_string(name) for name in layouts or {}]
+        handles = [handle_of(layout, Layout, "a layout") for layout in (layouts or {}).values()]
+        broker_handle = None if broker is None else broker._handle
         array = ffi.new("kvmem_named_layout[]", len(names))
-        for row, name, layout in zip(array, names, (layouts or {}).values()):
-            row.name, row.layout = name, handle_of(layout, Layout, "a layout")
-            if broker is not None:
-                row.broker, row.share = broker._handle, share.c
+        for row, name, handle in zip(array, names, handles):
+            row.name, row.layout = name, handle
+            if broker_handle is not None:
+                row.broker, row.share = broker_handle, share.c
         given = array if names else ffi.NULL
         _errors.call(lib.kvmem_directory_publish, self._handle, handle_of(agent, Agent, "agent"), given, len(names), nanoseconds(timeout))
 

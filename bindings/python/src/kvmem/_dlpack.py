@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
+import gc
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kvmem import _release
 from kvmem._errors import InvalidArgument, Unsupported
 from kvmem._memory import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Memory, tight
 from kvmem._tensor import DTYPES, width_of
@@ -112,23 +113,61 @@ def taken(source: Any, stream: int | None) -> Memory:
     return Memory((tensor.data or 0) + tensor.byte_offset, shape, strides, itemsize, device, read_only, owner)
 
 
+_Struct = ctypes.c_char * 128
+"""Memory of a struct: as large as a sigset_t, which is more than each struct needs."""
+
+
+class _Given:
+    """A tensor that was given out: the struct that its consumer has, and what that points to."""
+
+    __slots__ = ("_capsule", "_kept", "_name", "_struct")
+
+    def __init__(self, struct: Any, capsule: Any, name: bytes, kept: tuple[Any, ...]) -> None:
+        self._struct, self._capsule, self._name, self._kept = struct, capsule, name, kept
+
+    def is_over(self, deleted: bytes, alone: int) -> bool:
+        """Whether its consumer has deleted it, or its capsule was dropped without use. `alone` is the number of references that are
+        counted of an object that only an attribute has."""
+        if self._capsule is not None:
+            if not _capsule_is_valid(self._capsule, self._name):
+                self._capsule = None  # a consumer has it
+            elif sys.getrefcount(self._capsule) <= alone:
+                return True
+        return bytes(self._struct).startswith(deleted)
+
+
 class _Capsules:
-    """The capsules that exist. Their deleter is Python code, so that it must not run after the interpreter: at exit no tensor has
-    one any more, and the memory stays until the process ends."""
+    """The tensors that were given out.
+
+    A consumer may delete its tensor on any thread, after the interpreter, and while an exception of Python passes. Code of Python as
+    the deleter would lose that exception. So the deleter is sigfillset of libc, which fills the struct and does nothing else, and
+    Python looks for such structs later. For the same reason a capsule has no destructor: the table has the last reference to it."""
 
     def __init__(self) -> None:
-        self.alive: dict[int, tuple[Any, ...]] = {}
-        self.deleter = _DELETER(self._delete)
-        self.destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self._destroy)
-        self.valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
-        self.pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+        self.alive: dict[int, _Given] = {}
+        # What consumers have stays when the interpreter ends: they may delete it later.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.alive))
+        self.deleter = ctypes.cast(ctypes.CDLL(None).sigfillset, _DELETER)
+        # The bytes that it writes, one word or all of them, do not depend on those before.
+        one, other = self._filled(b"\x00"), self._filled(b"\x55")
+        self._deleted = one[: next((at for at in range(len(one)) if one[at] != other[at]), len(one))]
         self.new: Callable[..., Any] = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
             ("PyCapsule_New", ctypes.pythonapi)
         )
-        atexit.register(self._end)
+        self._skipped = 0
+        self._capsule = object()
+        self._alone = sys.getrefcount(self._capsule)
+        _release.looks.append(self.look_sometimes)
+        gc.callbacks.append(self._collected)
+
+    def _filled(self, byte: bytes) -> bytes:
+        struct = _Struct.from_buffer_copy(byte * ctypes.sizeof(_Struct))
+        self.deleter(ctypes.addressof(struct))
+        return bytes(struct)
 
     def make(self, source: Tensor, versioned: bool) -> Any:
-        managed = ManagedVersioned() if versioned else Managed()
+        struct = _Struct()
+        managed = ManagedVersioned.from_buffer(struct) if versioned else Managed.from_buffer(struct)
         count = len(source.shape)
         shape = (ctypes.c_int64 * count)(*source.shape)
         width = width_of(source.dtype)
@@ -144,27 +183,26 @@ class _Capsules:
         if isinstance(managed, ManagedVersioned):
             managed.major, managed.minor = 1, 0
             managed.flags = _FLAG_READ_ONLY if source.read_only else 0
-        address = ctypes.addressof(managed)
-        self.alive[address] = (managed, shape, strides, source)
+        address = ctypes.addressof(struct)
         name = NAMES["dltensor_versioned" if versioned else "dltensor"]
-        return self.new(address, name, ctypes.cast(self.destructor, ctypes.c_void_p))
+        capsule = self.new(address, name, None)
+        self.look_sometimes()
+        self.alive[address] = _Given(struct, capsule, name.value or b"", (shape, strides, source))
+        return capsule
 
-    def _delete(self, address: int) -> None:
-        self.alive.pop(address, None)
+    def look_sometimes(self) -> None:
+        """Drops what consumers have deleted. With many tensors not at each call, because a look takes as long as there are tensors."""
+        self._skipped += _LOOKED_AT
+        if self._skipped >= len(self.alive):
+            self._skipped = 0
+            for address, given in list(self.alive.items()):
+                if given.is_over(self._deleted, self._alone):
+                    self.alive.pop(address, None)
 
-    def _destroy(self, capsule: int) -> None:
-        """A capsule is freed. If it was not used, its tensor is too."""
-        for name in (b"dltensor", b"dltensor_versioned"):
-            if self.valid(capsule, name):
-                self._delete(self.pointer(capsule, name))
-
-    def _end(self) -> None:
-        for managed, *_ in self.alive.values():
-            managed.deleter = _DELETER(0)
-        # Nothing frees the memory of the structs any more.
-        _kept_at_exit.append(ctypes.py_object(self.alive))
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.alive))
+    def _collected(self, phase: str, _info: object) -> None:
+        if phase == "stop" and self.alive and not sys.is_finalizing():
+            self.look_sometimes()
 
 
-_kept_at_exit: list[Any] = []
+_LOOKED_AT = 64
 capsules = _Capsules()

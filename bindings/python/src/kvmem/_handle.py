@@ -58,6 +58,7 @@ class Handle:
     def close(self) -> None:
         """Gives the object back. Closing it again does nothing."""
         self._c = None
+        _release.closed()
 
     def __enter__(self) -> Self:
         self._handle  # noqa: B018 - fails if it is closed

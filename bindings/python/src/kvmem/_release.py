@@ -10,6 +10,7 @@ import _thread
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kvmem._library import ffi
@@ -23,6 +24,9 @@ class _Process:
 
 _SEMAPHORE_SIZE = 64  # at least sizeof(sem_t) of each libc
 _LOOKING = 1.0  # seconds after the last close in which a thread looks
+
+looks: list[Callable[[], None]] = []
+"""Called when handles are closed: what other objects have may be released by then."""
 
 _lock = _thread.allocate_lock()
 _held: dict[int, tuple[Any, object]] = {}
@@ -53,6 +57,7 @@ def unhold(user_data: Any) -> None:
 
 def held() -> int:
     """The number of kept objects."""
+    closed()
     _drop_released()
     return len(_held)
 
@@ -66,6 +71,12 @@ def _drop_released() -> bool:
     # Outside of the lock: freeing an object may close handles.
     del dropped
     return left
+
+
+def closed() -> None:
+    """A handle is closed."""
+    for each in looks:
+        each()
 
 
 def look() -> None:

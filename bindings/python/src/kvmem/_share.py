@@ -104,11 +104,13 @@ class Share(Handle):
 
     def open_region(self, *, agent: Handle | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0)) -> Region:
         """Maps the memory of a share of a region."""
-        return Region._owning(create(lib.kvmem_share_open_region, "region", self._handle, open_options(agent, device, flags).c))
+        options = open_options(agent, device, flags)
+        return Region._owning(create(lib.kvmem_share_open_region, "region", self._handle, options.c))
 
     def open_layout(self, *, agent: Handle | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0)) -> Layout:
         """Maps the memory of a share of a layout. It is used like a layout of this process."""
-        return Layout._owning(create(lib.kvmem_share_open_layout, "layout", self._handle, open_options(agent, device, flags).c))
+        options = open_options(agent, device, flags)
+        return Layout._owning(create(lib.kvmem_share_open_layout, "layout", self._handle, options.c))
 
     @property
     def info(self) -> ShareInfo:

@@ -122,8 +122,9 @@ class _Given:
                 self.kept.append(data)
                 row.metadata, row.metadata_size = data, len(data)
             if one.region is not None:
-                row.region = one.region._handle
-                self.kept.append(row.region)
+                handle = one.region._handle  # what `row.region` returns keeps nothing
+                row.region = handle
+                self.kept.append(handle)
 
 
 def _options(
@@ -237,7 +238,7 @@ class Request(Handle):
         self._queue, self._token = queue, 0
         if queue is not None:
             self._token = options.c.user_data = queue._expect(self, user_data, None)
-            options.c.queue = queue._handle
+            options.set("queue", ffi.typeof(options.c.queue), queue._handle)
         try:
             self._own(create(function, "request", *arguments, options.c))
         except BaseException:
@@ -322,13 +323,14 @@ def telemetry(agent: Agent) -> AgentTelemetry:
 
 def connect(agent: Agent, peer: str, *, backends: Sequence[str] = (), timeout: float | None = None) -> None:
     """Connects to a peer before the first request."""
-    _errors.call(lib.kvmem_agent_connect, agent._handle, c_string(peer), _options(backends).c, nanoseconds(timeout))
+    options = _options(backends)
+    _errors.call(lib.kvmem_agent_connect, agent._handle, c_string(peer), options.c, nanoseconds(timeout))
 
 
 def partial_metadata(agent: Agent, listed: Sequence[Descriptor], *, backends: Sequence[str] = ()) -> bytes:
     """Metadata of some registered memory, which a peer loads with `Agent.load` after all of the agent's metadata."""
-    given = _Given(listed)
-    return blob_bytes(blob(lib.kvmem_agent_get_partial_metadata, agent._handle, given.c, given.count, _options(backends).c))
+    given, options = _Given(listed), _options(backends)
+    return blob_bytes(blob(lib.kvmem_agent_get_partial_metadata, agent._handle, given.c, given.count, options.c))
 
 
 def send_metadata(agent: Agent, address: str, port: int, listed: Sequence[Descriptor] | None = None) -> None:

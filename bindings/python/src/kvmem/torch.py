@@ -54,6 +54,7 @@ class MemPool:
         torch = importlib.import_module("torch")
         self.device = device
         self._region = region
+        self._sleeps = False
         self._saved: list[tuple[Any, Any]] = []
         info = region.info
         self._address, self._size = info.address, info.size
@@ -66,8 +67,10 @@ class MemPool:
     @contextlib.contextmanager
     def use(self) -> Iterator[MemPool]:
         """Tensors that this thread creates on the GPU are in the pool. A GPU has one pool in use at a time, by one thread, because
-        PyTorch passes no pool to an allocator: another `use` raises Busy."""
+        PyTorch passes no pool to an allocator: another `use` raises Busy. A pool that sleeps raises InvalidState: PyTorch would give new
+        tensors the memory that it keeps, which is released."""
         with _lock:
+            self._ensure_awake()
             if self.device in _in_use:
                 raise _errors.Busy(f"a pool of cuda:{self.device} is in use; a GPU has one in use at a time, by one thread")
             # It stays current afterwards, for graphs that are captured with it.
@@ -120,14 +123,21 @@ class MemPool:
 
         Raises Busy, and releases nothing, while a transfer or a share uses a region of the pool."""
         region, torch = self._open, self._torch
-        if self._saved:
-            raise _errors.InvalidState("the pool sleeps already")
+        self._ensure_awake()
         saved = [(tensor, torch.empty_like(tensor, device="cpu", pin_memory=True)) for tensor in keep]
         for tensor, host in saved:
             host.copy_(tensor, non_blocking=True)
         torch.cuda.synchronize(self.device)
-        _errors.call(lib.kvmem_pool_commit, region._handle, k.POOL_NOTHING)
-        self._saved = saved
+        with _lock:
+            if _in_use.get(self.device) is self:
+                raise _errors.Busy("the pool is in use: leave pool.use() first")
+            # Before the content is lost: a signal may interrupt this thread after it.
+            self._sleeps, self._saved = True, saved
+            try:
+                _errors.call(lib.kvmem_pool_commit, region._handle, k.POOL_NOTHING)
+            except _errors.Error:
+                self._sleeps, self._saved = False, []
+                raise
 
     def wake(self) -> None:
         """Gives memory to the tensors again, and restores what `sleep` has saved. Raises OutOfMemory, and can be called again, while others
@@ -136,10 +146,11 @@ class MemPool:
         for tensor, host in self._saved:
             tensor.copy_(host, non_blocking=True)
         self._torch.cuda.synchronize(self.device)
-        self._saved = []
+        self._sleeps, self._saved = False, []
 
     def trim(self) -> None:
         """Releases the memory that PyTorch has returned. What it keeps for later tensors is released by `sleep`."""
+        self._ensure_awake()
         _errors.call(lib.kvmem_pool_commit, self._open._handle, k.POOL_BLOCKS)
 
     # ---- the end ----
@@ -154,6 +165,10 @@ class MemPool:
         if self._region.closed:
             raise _errors.InvalidState("this MemPool is closed")
         return self._region
+
+    def _ensure_awake(self) -> None:
+        if self._sleeps:
+            raise _errors.InvalidState("the pool sleeps: call wake() first")
 
     def close(self) -> None:
         """Ends the pool. Tensors keep their memory. Closing it again does nothing."""

@@ -111,9 +111,10 @@ class Mover:
 
     def take(self, stores: bool) -> kvmem.Transfer:
         """A transfer that no run uses."""
-        if self._idle[stores]:
-            return self._idle[stores].pop()
-        return kvmem.Transfer(self.cache, self._store) if stores else kvmem.Transfer(self._store, self.cache)
+        try:
+            return self._idle[stores].pop()  # another thread may take the last one
+        except IndexError:
+            return kvmem.Transfer(self.cache, self._store) if stores else kvmem.Transfer(self._store, self.cache)
 
     def give_back(self, stores: bool, transfer: kvmem.Transfer) -> None:
         """Keeps a transfer for the next run."""

@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import kvmem
 from kvmem._blocks._counters import add
 from kvmem.vllm._cache import GroupLayouts
 from kvmem.vllm._held import HeldRequests
-from kvmem.vllm._offer import HandoverStep, message, read_message
+from kvmem.vllm._offer import HandoverStep, Offer, message, read_message
 from kvmem.vllm._peers import Peers
 from kvmem.vllm._pulls import Pulls
 from kvmem.vllm._ranks import Leg
@@ -29,6 +30,8 @@ _RETRY = 1.0
 """Seconds after a failure until the thread goes on, or until there is new work."""
 _MAX_EARLY = 4096
 """Questions that are kept because they came before their request."""
+_MAX_EARLY_OF_PEER = 512
+"""Those of one peer, so that it does not take the place of all others."""
 
 
 @dataclass
@@ -42,12 +45,22 @@ class Settings:
 
 
 @dataclass
-class _Early:
-    """A question for a request that this worker does not have yet: the scheduler tells decode earlier than this worker."""
+class _Question:
+    """A message of decode that gets a reply. Its request may be unknown here, because the scheduler tells decode earlier than this worker:
+    then it is kept until its deadline."""
 
     sender: str
-    fields: Mapping[str, Any]
+    tag: int
+    request: str
+    takers: int
+    """0 if decode asks for the blocks; otherwise it has them."""
+    compare: bool
     deadline: float
+
+    @classmethod
+    def read(cls, sender: str, fields: Mapping[str, Any], deadline: float) -> _Question:
+        takers = max(int(fields["takers"]), 1) if fields["kvmem.vllm"] == "done" else 0
+        return cls(sender, fields["tag"], str(fields["request"]), takers, bool(takers and fields["compare"]), deadline)
 
 
 class Exchange:
@@ -65,9 +78,10 @@ class Exchange:
         self._pulls = Pulls(
             groups, block_sizes, legs, self._peers, agent, self._queue, verify=settings.verify, access=settings.access, timeout=settings.timeout
         )
-        self._early: list[_Early] = []
+        self._early: list[_Question] = []
         self._lock = threading.Lock()
-        self._given: collections.deque[HandoverStep] = collections.deque()
+        self._work: collections.deque[Callable[[float], None]] = collections.deque()
+        """What the thread does next, with the present time. A failure loses only the part that has failed."""
         self._sent: set[str] = set()
         self._received: set[str] = set()
         self.failed_blocks: set[int] = set()
@@ -89,7 +103,10 @@ class Exchange:
     def give(self, step: HandoverStep) -> None:
         """Begins what the scheduler asks for."""
         if step.holds or step.pulls or step.drops:
-            self._given.append(step)
+            self._work.extend(partial(self._held.hold, hold) for hold in step.holds)
+            self._work.extend(partial(self._pulls.begin, pull) for pull in step.pulls)
+            self._work.extend(partial(self._drop, offer) for offer in step.drops)
+            self._work.append(self._reply_early)
             os.eventfd_write(self._wake, 1)
 
     def poll(self) -> tuple[set[str], set[str]]:
@@ -139,30 +156,29 @@ class Exchange:
 
     def _round(self) -> None:
         self._wait()
+        self._work.extend(partial(self._completed, completion) for completion in self._queue.poll())
+        self._work.extend(partial(self._read, each.agent, each.data) for each in self._agent.take_notifications())
+        self._work.extend(partial(self._lost, name) for name in self._peers.lost())
         now = time.monotonic()
-        while self._given:
-            step = self._given.popleft()
-            for hold in step.holds:
-                self._held.hold(hold, now)
-            for pull in step.pulls:
-                self._pulls.begin(pull, now)
-            for offer in step.drops:
-                self._pulls.drop(offer)
-            self._reply_early(now)
-        for completion in self._queue.poll():
-            if completion.kind in (kvmem.CompletionKind.RUN_ENDED, kvmem.CompletionKind.MEMORY_RELEASED):
-                self._pulls.completed(completion)
-        for each in self._agent.take_notifications():
-            fields = read_message(each.data)
-            if fields is not None:
-                self._read(each.agent, fields, now)
-        for name in self._peers.lost():
-            self._pulls.lost(name)
+        while self._work:
+            self._work.popleft()(now)
         self._held.expire(now)
         self._pulls.expire(now)
         self._early = [early for early in self._early if early.deadline > now]
 
+    def _completed(self, completion: kvmem.Completion, _now: float) -> None:
+        if completion.kind in (kvmem.CompletionKind.RUN_ENDED, kvmem.CompletionKind.MEMORY_RELEASED):
+            self._pulls.completed(completion)
+
+    def _lost(self, name: str, _now: float) -> None:
+        self._pulls.lost(name)
+
+    def _drop(self, offer: Offer, _now: float) -> None:
+        self._pulls.drop(offer)
+
     def _wait(self) -> None:
+        if self._work:  # left by a failure
+            return
         deadlines = [each for each in (self._held.next_deadline, self._pulls.next_deadline) if each is not None]
         self._wait_for(max(min(deadlines) - time.monotonic(), 0) if deadlines else None, self._wake, self._queue.fileno())
 
@@ -176,11 +192,12 @@ class Exchange:
         except BlockingIOError:
             pass
 
-    def _read(self, sender: str, fields: Mapping[str, Any], now: float) -> None:
+    def _read(self, sender: str, data: bytes, now: float) -> None:
         """Handles a message. Fields that are missing or of another type are those of another program: the message is ignored."""
-        what, tag = fields["kvmem.vllm"], fields.get("tag")
-        if type(tag) is not int:
+        fields = read_message(data)
+        if fields is None or type(fields.get("tag")) is not int:
             return
+        what, tag = fields["kvmem.vllm"], fields["tag"]
         try:
             if what == "grant":
                 self._pulls.granted(sender, tag, fields["sums"])
@@ -188,34 +205,37 @@ class Exchange:
                 self._pulls.kept(sender, tag, fields["changed"])
             elif what == "gone":
                 self._pulls.gone(sender, tag)
-            elif what in ("ask", "done") and self._held.is_known(str(fields["request"])):
-                self._reply(sender, fields, now)
-            elif what in ("ask", "done") and len(self._early) < _MAX_EARLY:
-                self._early.append(_Early(sender, fields, now + self._settings.lease))
-        except (KeyError, TypeError, ValueError) as error:
+            elif what in ("ask", "done"):
+                self._asked(_Question.read(sender, fields, now + self._settings.lease), now)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             logger.warning("kvmem: a message of %s cannot be read: %r", sender, error)
 
-    def _reply_early(self, now: float) -> None:
-        early, self._early = self._early, []
-        for each in early:
-            if self._held.is_known(str(each.fields["request"])):
-                self._reply(each.sender, each.fields, now)
-            else:
-                self._early.append(each)
-
-    def _reply(self, sender: str, fields: Mapping[str, Any], now: float) -> None:
-        request, tag = str(fields["request"]), fields["tag"]
-        if fields["kvmem.vllm"] == "ask":
-            sums = self._held.asked(request, sender, now)
-            reply = message("gone", tag=tag) if sums is None else message("grant", tag=tag, sums=sums)
+    def _asked(self, question: _Question, now: float) -> None:
+        if self._held.is_known(question.request):
+            self._reply(question, now)
+        elif len(self._early) < _MAX_EARLY and sum(each.sender == question.sender for each in self._early) < _MAX_EARLY_OF_PEER:
+            self._early.append(question)
         else:
-            changed = self._held.done(request, sender, int(fields["takers"]), bool(fields["compare"]))
-            reply = message("gone", tag=tag) if changed is None else message("kept", tag=tag, changed=changed)
+            logger.warning("kvmem: a question of %s is not kept, because too many others wait for their requests", question.sender)
+
+    def _reply_early(self, now: float) -> None:
+        known = [each for each in self._early if self._held.is_known(each.request)]
+        self._early = [each for each in self._early if not self._held.is_known(each.request)]
+        self._work.extend(partial(self._reply, each) for each in known)
+
+    def _reply(self, question: _Question, now: float) -> None:
+        tag, found = question.tag, None
+        if question.takers:
+            found = self._held.done(question.request, question.sender, question.takers, question.compare)
+            reply = message("kept", tag=tag, changed=found)
+        else:
+            found = self._held.asked(question.request, question.sender, now)
+            reply = message("grant", tag=tag, sums=found)
         if tag:  # without it, decode does not wait
             try:
-                self._peers.send(sender, reply)
+                self._peers.send(question.sender, message("gone", tag=tag) if found is None else reply)
             except kvmem.Error as error:
-                logger.info("kvmem: %s is not reached: %s", sender, error)
+                logger.info("kvmem: %s is not reached: %s", question.sender, error)
 
     def _publish(self) -> None:
         """Gives what has ended to vLLM's thread."""

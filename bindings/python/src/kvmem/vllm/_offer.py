@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _MAX_ID = 2**32 - 1
+_MAX_RANKS = 4096
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Offer:
         if len(sizes) != len(blocks):
             raise ValueError(f"remote_block_sizes has {len(sizes)} groups, and remote_block_ids {len(blocks)}")
         (num_tokens, ranks) = _numbers(params, "remote_num_tokens and tp_size", [params.get("remote_num_tokens"), params.get("tp_size")], 1)
+        if ranks > _MAX_RANKS:  # the thread that serves all requests goes through them
+            raise ValueError(f"tp_size is {ranks}, and must be at most {_MAX_RANKS}")
         return cls(
             _text(params, "remote_engine_id"), _text(params, "remote_request_id"), num_tokens, ranks, sizes,
             tuple(_numbers(params, "remote_block_ids", ids, 0) for ids in blocks), str(params.get("remote_prompt") or ""),
@@ -101,7 +104,7 @@ def read_message(data: bytes) -> dict[str, Any] | None:
     """The fields of a message; None if it is none of these."""
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("kvmem.vllm"), str) else None
 

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import kvmem
+
+logger = logging.getLogger("vllm.kvmem")
 
 _MAX_WAIT = 5.0
 """Seconds for the directory, or for the process that offers mapped memory. Other requests wait meanwhile."""
@@ -111,7 +114,10 @@ class Peers:
                 continue
             found.append(event.agent)
             self._peers.pop(event.agent).close()
-            self._directory.unwatch(event.agent, _MAX_WAIT)
+            try:
+                self._directory.unwatch(event.agent, _MAX_WAIT)
+            except kvmem.Error as error:  # the pulls of all that have ended fail nevertheless
+                logger.info("kvmem: %s is watched further: %s", event.agent, error)
         return found
 
     def close(self) -> None:

@@ -79,8 +79,14 @@ class Pulls:
     def begin(self, pull: Pull, now: float) -> None:
         """Asks each rank of prefill that has blocks of the request."""
         state = _PullState(pull, next(self._tags), now)
+        # First of all: from now on it ends, whatever fails.
         self._pulls[state.tag] = state
-        for leg in self._legs(pull.offer.ranks):
+        try:
+            legs = self._legs(pull.offer.ranks)
+        except Exception as error:  # the offer has passed through a router: other requests go on
+            legs = []
+            self._fail(state, f"its blocks cannot be divided: {error!r}")
+        for leg in legs:
             name = agent_name(pull.offer.engine, leg.rank)
             state.legs[name] = _LegState(name, leg)
         for each in state.legs.values():
@@ -116,8 +122,8 @@ class Pulls:
         try:
             for number in range(len(self._groups)):
                 self._start(state, each, number, sums[number] if number < len(sums) else None)
-        except kvmem.Error as error:
-            self._fail(state, f"blocks of {name} cannot be read: {error}")
+        except Exception as error:  # also of another type: a part of the groups moves, and this request fails, and no other one
+            self._fail(state, f"blocks of {name} cannot be read: {error!s} ({type(error).__name__})")
         if not each.runs and not state.reason:
             self._confirm(state, each, False)
         self._end_if_done(state)
@@ -135,9 +141,10 @@ class Pulls:
         state, each = self._find(name, tag)
         if state is None or each is None:
             return
+        count = len(changed)  # not a list of another program: nothing has changed here yet
         each.ended = True
-        if changed:
-            self._damaged(state, len(changed), None)
+        if count:
+            self._damaged(state, count, None)
         self._end_if_done(state)
 
     def _find(self, name: str, tag: int) -> tuple[_PullState | None, _LegState | None]:
@@ -165,6 +172,8 @@ class Pulls:
         )  # fmt: skip
         run = _Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
         if whole:
+            if remote_size != size:
+                raise kvmem.InvalidArgument(f"prefill offers blocks of {remote_size} tokens of cache group {number}, and has published blocks of {size}")
             blocks = range(first // size, -(-pull.num_tokens // size))
             run.pairs = [(source[at], destination[at]) for at in blocks]
             checked = self._verify and heads is None and sums is not None and len(sums) >= len(source)
@@ -314,7 +323,9 @@ class Pulls:
 
 def _table(blocks: Sequence[int], block_size: int, page_size: int, first_token: int) -> kvmem.Table:
     """The table of a side from a token on. vLLM's kernels may see a block as several pages."""
-    pages = block_size // page_size
+    pages, rest = divmod(block_size, page_size)
+    if rest or not pages:
+        raise kvmem.InvalidArgument(f"blocks of {block_size} tokens are offered, and pages of {page_size} published")
     begin = first_token // page_size
     ids = [block * pages + at for block in blocks[begin // pages :] for at in range(pages)]
     return kvmem.Table(ids[begin % pages :], first_token % page_size)
