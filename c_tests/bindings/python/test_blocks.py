@@ -3,25 +3,29 @@
 
 import os
 import select
-import threading
 
 import numpy as np
 import pytest
 
 import kvmem
-from kvmem._blocks._files import shape_of, store_layout
-from kvmem._blocks._run import Mover
+from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
-from kvmem.lmcache._objects import ObjectStore, form_of, key_of, parse
+from kvmem.lmcache._objects import Objects, form_of, key_of, parse
 from kvmem.lmcache._tasks import Copy, Lane
 
 SIZE, BLOCKS = 512, 8
+KEY = bytes(32)
+
+
+def opened(path, capacity=BLOCKS, timeout=30.0):
+    return BlockStore(str(path / "store"), capacity, 1, SIZE, {"engine": "none"}, timeout)
 
 
 @pytest.fixture
-def slots():
-    with store_layout(BLOCKS, 1, SIZE, b"", None, False) as layout:
-        yield layout
+def store(tmp_path):
+    made = opened(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -36,36 +40,39 @@ def readable(lane):
     return bool(select.select([lane.fd], [], [], 10)[0])
 
 
-def moved(lane, memory, slots, slot, stores, checksum=None):
+def moved(lane, memory, put_or_get, key=KEY):
     """Copies one object as LMCache sees it: it polls the fd, reads it, and then asks."""
     ended = []
-    copy = Copy(memory, slots, b"", lane.queue, stores)
-    lane.start(copy, slot, stores, checksum, 10.0, ended.append)
+    copy = Copy(memory)
+    if not lane.start(copy, put_or_get, key, 10.0, ended.append):
+        return None
     while not ended:
         assert readable(lane)
         os.eventfd_read(lane.fd)
         lane.collect()
     assert ended == [copy]
+    copy.close()
     return copy
 
 
-def test_objects_move_to_slots_and_back_although_the_engine_reads_the_fd(slots, lane):
+def test_objects_move_to_a_store_and_back_although_the_engine_reads_the_fd(tmp_path, store, lane):
     source, destination = np.arange(SIZE, dtype=np.uint16).view(np.uint8)[:SIZE].copy(), np.zeros(SIZE, np.uint8)
-    copy = moved(lane, source, slots, 3, True)
-    checksum = copy.checksum()
+    assert moved(lane, destination, store.get) is None
+    copy = moved(lane, source, store.put)
     assert copy.error is None and copy.size == SIZE
-    copy.close()
-    copy = moved(lane, destination, slots, 3, False, checksum)
+    assert moved(lane, source, store.put) is None
+    copy = moved(lane, destination, store.get)
     assert copy.error is None and (source == destination).all()
-    copy.close()
-    copy = moved(lane, destination, slots, 3, False, checksum ^ 1)
+    with open(tmp_path / "store/blocks.0", "r+b") as file:
+        file.write(b"?")
+    copy = moved(lane, destination, store.get)
     assert isinstance(copy.error, kvmem.Corrupt)
-    copy.close()
+    assert moved(lane, destination, store.get) is None and not lane._copies
 
 
-def test_a_late_copy_ends_when_it_no_longer_uses_the_memory(slots, lane):
+def test_a_late_copy_ends_when_it_no_longer_uses_the_memory():
     ended = []
-    copy = Copy(np.zeros(SIZE, np.uint8), slots, b"", lane.queue, True)
+    copy = Copy(np.zeros(SIZE, np.uint8))
     kind = kvmem.CompletionKind
     late = kvmem.Completion(kind.RUN_ENDED, None, None, kvmem.Status.TIMED_OUT, 0, 0, False)
     copy._report(late, ended.append)
@@ -84,86 +91,112 @@ def test_a_result_that_is_found_while_another_one_is_asked_for_makes_the_fd_read
     assert readable(lane) and lane.take_all() == {9: "nine"} and not lane.take_all()
 
 
-def test_a_lane_that_is_closed_ends_its_copies(slots, lane):
+def test_a_lane_that_is_closed_ends_its_copies(store, lane):
     ended = []
-    copies = [Copy(np.zeros(SIZE, np.uint8), slots, b"", lane.queue, True) for _ in range(4)]
-    for slot, copy in enumerate(copies):
-        lane.start(copy, slot, True, None, 10.0, ended.append)
+    copies = [Copy(np.zeros(SIZE, np.uint8)) for _ in range(4)]
+    for at, copy in enumerate(copies):
+        assert lane.start(copy, store.put, bytes([at]) * 32, 10.0, ended.append)
     lane.close(10)
     assert set(ended) == set(copies) and lane.queue.closed
     for copy in copies:
         copy.close()
 
 
-class Memory:
-    """An object of LMCache as far as its form is concerned."""
+def test_a_copy_that_cannot_start_leaves_nothing(store, lane):
+    copy = Copy(np.zeros(SIZE, np.uint8))
+    with pytest.raises(kvmem.InvalidArgument):
+        lane.start(copy, store.put, b"short", 10.0, lambda copy: None)
+    assert not lane._copies and copy._layout.closed
 
-    def __init__(self, size, shapes, dtypes):
-        self.get_size, self.get_shapes, self.get_dtypes = lambda: size, lambda: shapes, lambda: dtypes
 
-
-def test_the_form_of_an_object_is_its_size_shape_and_type():
-    forms = {
-        form_of(Memory(*each))
-        for each in [(64, [(2, 16)], ["bf16"]), (64, [(16, 2)], ["bf16"]), (64, [(2, 16)], ["f16"]), (32, [(2, 16)], ["bf16"])]
-    }
+def test_the_form_of_an_object_is_its_shapes_and_types():
+    forms = {form_of(*each) for each in [([(2, 16)], ["bf16"]), ([(16, 2)], ["bf16"]), ([(2, 16)], ["f16"]), ([(2, 16)] * 2, ["bf16"] * 2)]}
     assert len(forms) == 4
 
 
-def test_the_first_object_decides_the_size_of_slots_and_the_next_process_knows_it(tmp_path):
+def test_objects_of_each_size_and_form_have_a_store_which_the_next_process_finds(tmp_path):
     config = parse({"path": str(tmp_path), "capacity_gib": 2**-14})
-    objects = ObjectStore(config)
-    assert objects.index is None
-    assert objects.prepare(5000) is objects.prepare(100) and objects.block_bytes == 8192
-    with pytest.raises(ValueError, match="an object has 9,000 bytes, and slots have 8,192: set block_bytes to at least 9,000"):
-        objects.prepare(9000)
+    objects = Objects(config)
+    assert not objects.of() and objects.found(5000, "a") is None
+    store = objects.prepare(5000, "a")
+    assert objects.prepare(5000, "a") is store and store.capacity == 8
+    assert len({store, objects.prepare(5000, "b"), objects.prepare(100, "a")}) == 3
+    with pytest.raises(ValueError, match="capacity_gib has 65,536 bytes, and an object needs 69,632: set more"):
+        objects.prepare(66000, "a")
     objects.close()
-    objects = ObjectStore(config)
-    assert objects.block_bytes == 8192 and objects.index is not None
-    assert objects.slots(100).info.block_stride == objects.slots(8192).info.block_stride == 8192
+    objects = Objects(config)
+    assert len(objects.of()) == 3 and len(objects.of("a")) == 2 and objects.found(5000, "b") is not None
+    assert objects.status() == {"blocks": 0, "capacity_blocks": 8 + 8 + 16}
     objects.close()
 
 
-def test_threads_that_store_the_same_blocks_get_each_slot_once():
-    store = BlockStore(64, None, reports_removed=True)
-    keys = [bytes([at]) for at in range(100)]
-    taken = []
-
-    def work():
-        slots, _ = store.reserve(keys)
-        taken.append(list(slots.values()))
-        store.commit({slot: (1,) for slot in slots.values()})
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    status = store.status()
-    assert status["blocks"] == status["capacity_blocks"] == 64
-    assert sum(store.has(keys)) == 64 and len(taken) == 4
-    assert all(len(set(slots)) == len(slots) for slots in taken)
-    store.delete(keys)
-    assert store.status()["blocks"] == 0 and store.take_removed() and not store.take_removed()
-
-
-def test_a_run_reports_the_damaged_blocks_only(slots):
-    memory = np.random.default_rng(1).integers(0, 256, (BLOCKS, SIZE), dtype=np.uint8)
+def layout(count=BLOCKS):
+    memory = np.random.default_rng(1).integers(0, 256, (count, SIZE), dtype=np.uint8)
     with kvmem.Region.adopt(memory) as region:
-        cache = kvmem.Layout.of_regions(shape_of(BLOCKS, 1, SIZE, "L/BC", b""), [region])
-    mover = Mover(cache, slots, 30.0)
-    run = mover.store([(block, block) for block in range(4)])
+        return memory, kvmem.Layout.of_regions(shape_of(count, 1, SIZE, "L/BC"), [region])
+
+
+def keys(*numbers):
+    return [number.to_bytes(4, "big") * 8 for number in numbers]
+
+
+def test_a_run_reports_the_damaged_blocks_only(tmp_path, store):
+    memory, cache = layout()
+    run = store.run(store.put(cache, keys(0, 1, 2, 3), [0, 1, 2, 3]))
     run.wait()
-    sums = run.checksums()
     assert run.ended() and run.error is None and not run.lost() and run.bytes == 4 * SIZE
     run.close()
-    sums[2] ^= 1
-    run = mover.load([(slot, slot + 4) for slot in range(4)], sums)
+    slot = next(entry.slot for entry in store._store if entry.key == keys(2)[0])
+    with open(tmp_path / "store/blocks.0", "r+b") as file:
+        file.seek(slot * 4096)
+        file.write(bytes([memory[2][0] ^ 1]))
+    run = store.run(store.get(cache, keys(0, 1, 2, 3), [4, 5, 6, 7]))
     run.wait()
     assert run.is_damaged and run.lost() == [2]
     assert (memory[4] == memory[0]).all() and (memory[7] == memory[3]).all()
     run.close()
-    mover.close()
+    cache.close()
+
+
+def test_what_a_store_evicts_vanishes_for_its_owner(store):
+    memory, cache = layout(12)
+    for at in range(12):
+        store.put(cache, keys(at), [at]).wait()
+        store.note(keys(at))
+    assert len(store) == store.capacity == BLOCKS
+    assert sorted(store.vanished()) == keys(0, 1, 2, 3) and not store.vanished()
+    assert store.remove(keys(4, 5)) == [] and len(store) == 6 and not store.vanished()
+    cache.close()
+
+
+def test_an_owner_of_many_blocks_looks_at_them_after_many_evictions(tmp_path):
+    store = opened(tmp_path, 256)
+    memory, cache = layout(256)
+    store.put(cache, keys(*range(256)), list(range(256))).wait()
+    store.note(keys(*range(256)))
+    found, number = [], 256
+    while not found:
+        store.put(cache, keys(number), [0]).wait()
+        number += 1
+        evicted = store._store.info.num_evicted
+        found = store.vanished()
+        assert bool(found) == (evicted > 256 // 64)
+    assert set(found) == set(keys(*range(256))) - set(store.keys()) and len(found) == evicted
+    store.close()
+    cache.close()
+
+
+def test_a_pinned_block_stays(store):
+    memory, cache = layout(12)
+    store.put(cache, keys(0), [0]).wait()
+    store.pin(keys(0))
+    store.put(cache, keys(*range(1, 8)), list(range(1, 8))).wait()
+    store.put(cache, keys(9), [9]).wait()
+    assert store.has(keys(0, 1, 9)) == [True, False, True]
+    store.unpin(keys(0))
+    store.put(cache, keys(10), [10]).wait()
+    assert store.has(keys(0)) == [False]
+    cache.close()
 
 
 def test_the_key_of_an_object_has_all_that_names_it():

@@ -5,7 +5,6 @@ import contextlib
 import os
 import resource
 import select
-import sqlite3
 import threading
 
 import pytest
@@ -15,6 +14,8 @@ from lmcache.v1.distributed.config import EvictionConfig, L1ManagerConfig, L1Mem
 from lmcache.v1.distributed.l2_adapters.config import L2AdaptersConfig
 from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2AdapterConfig
 from lmcache.v1.distributed.storage_manager import StorageManager
+
+from kvmem.lmcache._objects import key_of
 
 SHAPE = MemoryLayoutDesc([torch.Size([2, 4, 16, 32])], [torch.bfloat16])
 SIZE = 2 * 4 * 16 * 32 * 2
@@ -104,22 +105,21 @@ def test_keys_differ_by_model_group_and_salt(tmp_path):
         assert load(manager, key(1)) == 1
 
 
-def test_an_object_of_another_type_is_a_miss_and_is_forgotten(tmp_path):
+def test_an_object_of_another_type_is_a_miss(tmp_path):
     with server(tmp_path) as manager:
         store(manager, key(1))
     with server(tmp_path) as manager:
         assert load(manager, key(1), desc=MemoryLayoutDesc(SHAPE.shapes, [torch.float16])) == 0
-        assert manager.adapter.report_status()["failed_loads"] == 1
-    with server(tmp_path) as manager:
-        assert load(manager, key(1)) == 0
+        assert load(manager, key(1)) == 1
 
 
 def test_a_damaged_object_is_a_miss_and_the_ones_before_it_are_loaded(tmp_path):
     keys = [key(number) for number in range(4)]
     with server(tmp_path) as manager:
         store(manager, *keys)
-        slot = manager.adapter._objects.index.pin([manager_key(keys[2])])[0].slot
-    (file,) = tmp_path.glob("objects-*.kvmem")
+        (opened,) = manager.adapter._objects.of()
+        slot = next(entry.slot for entry in opened._store if entry.key == key_of(keys[2]))
+    (file,) = tmp_path.glob("objects-*/blocks.0")
     with file.open("r+b") as stream:
         stream.seek(slot * 8192 + 100)
         byte = stream.read(1)
@@ -128,14 +128,8 @@ def test_a_damaged_object_is_a_miss_and_the_ones_before_it_are_loaded(tmp_path):
     with server(tmp_path) as manager:
         assert load(manager, *keys) == 2
         assert manager.adapter.report_status()["damaged_blocks"] == 1
-        assert not manager.adapter._objects.index.has([manager_key(keys[2])])[0]
-        assert manager.adapter._objects.index.has([manager_key(keys[3])])[0]
-
-
-def manager_key(object_key):
-    from kvmem.lmcache._objects import key_of
-
-    return key_of(object_key)
+        (opened,) = manager.adapter._objects.of()
+        assert opened.has([key_of(each) for each in keys]) == [True, True, False, True]
 
 
 def test_a_full_store_evicts_what_was_used_least_recently(tmp_path):
@@ -149,21 +143,23 @@ def test_a_full_store_evicts_what_was_used_least_recently(tmp_path):
         assert load(manager, key(0)) == 0 and load(manager, key(9)) == 1
 
 
-def test_smaller_objects_share_the_slots_and_larger_ones_are_not_stored(tmp_path, monkeypatch):
+def test_objects_of_other_sizes_have_stores_of_their_own(tmp_path, monkeypatch):
     small = MemoryLayoutDesc([torch.Size([SIZE // 4])], [torch.bfloat16])
-    large = MemoryLayoutDesc([torch.Size([3 * SIZE // 2])], [torch.bfloat16])
+    large = MemoryLayoutDesc([torch.Size([10 * SIZE // 2])], [torch.bfloat16])
     with server(tmp_path) as manager:
         assert store(manager, key(1)).is_successful()
         assert store(manager, key(2, group=1), desc=small).is_successful()
         said = []
         monkeypatch.setattr(manager.adapter, "_say", said.append)
         assert not store(manager, key(3, group=2), desc=large).is_successful()
-        assert f"set block_bytes to at least {3 * SIZE:,}" in said[0]
+        assert "capacity_gib has 65,536 bytes, and an object needs 81,920: set more" in said[0]
+        assert manager.adapter.report_status()["failed_stores"] == 1
+    assert len(list(tmp_path.glob("objects-*"))) == 2
     with server(tmp_path) as manager:
         assert load(manager, key(1)) == 1
 
 
-def test_memory_that_is_not_of_the_host_takes_no_slot(tmp_path):
+def test_memory_that_is_not_of_the_host_starts_nothing(tmp_path):
     class OnGpu:
         @property
         def byte_array(self):
@@ -176,8 +172,7 @@ def test_memory_that_is_not_of_the_host_takes_no_slot(tmp_path):
                 submit([key(1)], [OnGpu()])
             with pytest.raises(NotImplementedError):
                 submit([key(2)], [OnGpu()])
-        index = manager.adapter._objects.index._index
-        assert not index._writing and not index._pins
+        assert not manager.adapter._locked and not manager.adapter._stores._copies and not manager.adapter._loads._copies
 
 
 def test_deleted_objects_are_gone(tmp_path):
@@ -189,9 +184,21 @@ def test_deleted_objects_are_gone(tmp_path):
         assert load(manager, key(1)) == 0 and load(manager, key(2)) == 1
 
 
-def test_objects_in_host_memory_end_with_the_server():
-    with server("", path=None) as manager:
-        assert store(manager, key(1)).is_successful()
+def test_an_object_stays_until_each_lock_of_it_has_ended(tmp_path):
+    with server(tmp_path) as manager:
+        store(manager, key(0))
+        adapter = manager.adapter
+        for _ in range(2):
+            adapter.submit_lookup_and_lock_task([key(0)], {0: SHAPE})
+        adapter.submit_unlock([key(0)])
+        for number in range(1, 10):
+            store(manager, key(number))
+        (opened,) = adapter._objects.of()
+        assert opened.has([key_of(key(0)), key_of(key(1))]) == [True, False]
+        adapter.submit_unlock([key(0)])
+        for number in range(10, 20):
+            store(manager, key(number))
+        assert opened.has([key_of(key(0))]) == [False] and not adapter._locked
 
 
 def test_two_servers_cannot_use_one_folder(tmp_path):
@@ -206,8 +213,7 @@ def test_two_servers_cannot_use_one_folder(tmp_path):
     [
         ({"capacity_gib": None}, "capacity_gib is not set"),
         ({"capacity": 3}, "adapter_params has 'capacity', which is no setting; known are path, capacity_gib"),
-        ({"block_bytes": -1}, "block_bytes is -1: set the bytes of the largest object"),
-        ({"block_bytes": 1 << 20}, "capacity_gib has 65,536 bytes, and an object needs 1,048,576: set more"),
+        ({"path": None}, "path is not set: set it to the folder"),
         ({"path": 7}, "path is 7: set a text"),
     ],
 )
@@ -218,42 +224,29 @@ def test_a_wrong_setting_is_one_sentence(tmp_path, params, message):
     assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_another_identity_or_slot_size_is_refused(tmp_path):
+def test_another_identity_or_capacity_is_refused(tmp_path):
     with server(tmp_path, identity="weights 1") as manager:
         store(manager, key(1))
-    with pytest.raises(ValueError, match="of an engine with identity weights 1, not weights 2: set another path"):
+    with pytest.raises(ValueError, match="identity is 'weights 1' in the store and 'weights 2' here.*: set another path"):
         with server(tmp_path, identity="weights 2"):
             pass
-    with pytest.raises(ValueError, match="have slots of 4,096 bytes, and block_bytes asks for 8,192|have slots of 8,192 bytes"):
-        with server(tmp_path, identity="weights 1", block_bytes=16384):
+    with pytest.raises(ValueError, match="capacity is .6.10352e-05 GiB. in the store and .0.00012207 GiB. here.*: set another path, or remove the folder"):
+        with server(tmp_path, identity="weights 1", capacity_gib=2**-13):
             pass
 
 
-def test_a_file_for_which_there_is_no_space_is_one_sentence(tmp_path):
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
-    try:
-        with pytest.raises(ValueError, match="kvmem: the file .*/objects-8192.kvmem cannot be used: .*RLIMIT_FSIZE") as raised:
-            with server(tmp_path, block_bytes=8192, capacity_gib=2**-9):
-                pass
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert "\n" not in str(raised.value)
-
-
-def test_an_index_on_a_full_disk_stores_nothing_and_keeps_its_promises(tmp_path):
-    with server(tmp_path) as manager:
-        for number in range(8):
-            store(manager, key(number))
-        file = manager.adapter._objects._folder.file
-        file.execute("PRAGMA query_only = 1")  # each write fails, as on a full disk
-        with pytest.raises(sqlite3.OperationalError):
-            file.execute("DELETE FROM blocks")
-        assert not store(manager, key(20)).is_successful()  # no slot: the file still has the evicted one
-        assert manager.adapter.report_status()["blocks"] == 8
-        file.execute("PRAGMA query_only = 0")
-    with server(tmp_path) as manager:
-        assert load(manager, key(1)) == 1
+def test_a_store_for_which_there_is_no_space_is_said_once_and_stores_nothing(tmp_path, monkeypatch):
+    with server(tmp_path, capacity_gib=2**-9) as manager:
+        said = []
+        monkeypatch.setattr(manager.adapter, "_say", said.append)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
+        try:
+            assert not store(manager, key(1)).is_successful()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert "cannot be used" in said[0] and "RLIMIT_FSIZE" in said[0] and "\n" not in said[0]
+        assert store(manager, key(2)).is_successful()
 
 
 def test_the_event_fds_are_those_of_queues(tmp_path):

@@ -3,6 +3,7 @@
 
 import contextlib
 import queue
+import socket
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from sglang.srt.mem_cache.pool_host.base import host_memory_budget_scope
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 from sglang.srt.mem_cache.storage import StorageBackendFactory
+
+from kvmem.sglang._pages import name_of
+from kvmem.sglang._shared import HEADER, _address
 
 LAYERS, HEADS, DIM, PAGE, TOKENS = 3, 2, 16, 4, 64
 SIZE = 2 * LAYERS * HEADS * DIM * PAGE * 2
@@ -116,6 +120,19 @@ def page(pool, number):
     return pool.get_data_page(number * PAGE).clone().view(torch.int16)
 
 
+def damage(path, made, key):
+    """Inverts a bit of a page in the file of its pieces."""
+    (opened,) = made.storage_backend._store("kv")._stores
+    slot = next(entry.slot for entry in opened._store if entry.key == name_of(key))
+    stride = opened._store.info.slot_size
+    (file,) = path.glob("*/pieces-*/blocks.0")
+    with file.open("r+b") as stream:
+        stream.seek(slot * stride + 7)
+        byte = stream.read(1)
+        stream.seek(slot * stride + 7)
+        stream.write(bytes([byte[0] ^ 1]))
+
+
 TOKEN_IDS = list(range(100, 100 + 5 * PAGE))
 POOLS = [(mha, "layer_first"), (mha, "page_first"), (mha, "page_first_direct"), (mha, "page_head"), (mla, "layer_first"), (mla, "page_first"), (mla, "page_first_direct")]
 
@@ -144,31 +161,13 @@ def test_a_damaged_page_is_a_miss_and_the_ones_before_it_are_loaded(tmp_path):
     pool = mha("page_first")
     with controller(tmp_path, pool) as made:
         hashes, _ = backup(made, TOKEN_IDS, [0, 1, 2, 3, 4])
-        slot = made.storage_backend._store("kv")._index.pin([hashes[2].encode()])[0].slot
-    (file,) = tmp_path.glob("*/pages-*.kvmem")
-    with file.open("r+b") as stream:
-        stream.seek(slot * SIZE + SIZE - 1)
-        byte = stream.read(1)
-        stream.seek(slot * SIZE + SIZE - 1)
-        stream.write(bytes([byte[0] ^ 1]))
+        damage(tmp_path, made, hashes[2])
     with controller(tmp_path, pool) as made:
         assert prefetch(made, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 2 * PAGE)
         assert made.storage_backend.counters()["kv"]["damaged_blocks"] == 1
         assert prefetch(made, TOKEN_IDS, [10, 11, 12, 13, 14]) == (2 * PAGE, 2 * PAGE)  # not tried for ever
         assert backup(made, TOKEN_IDS, [0, 1, 2, 3, 4])[1] == 5 * PAGE
         assert prefetch(made, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
-
-
-def test_without_verify_a_damaged_page_is_loaded(tmp_path):
-    pool = mha("page_first")
-    with controller(tmp_path, pool) as made:
-        backup(made, TOKEN_IDS, [0, 1, 2, 3, 4])
-    (file,) = tmp_path.glob("*/pages-*.kvmem")
-    with file.open("r+b") as stream:
-        stream.write(bytes(5 * SIZE))
-    with controller(tmp_path, pool, verify=False) as made:
-        assert prefetch(made, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
-        assert not torch.equal(page(pool, 10), page(pool, 0))
 
 
 def test_a_full_store_evicts_what_was_used_least_recently(tmp_path):
@@ -210,7 +209,7 @@ def test_several_pools_share_the_capacity_and_are_found_together(tmp_path):
         ({"capacity_gib": None}, "capacity_gib is not set"),
         ({"pth": "x"}, "kvmem in --hicache-storage-backend-extra-config has 'pth', which is no setting; known are path"),
         ({"capacity_gib": 1e-9}, f"capacity_gib has 1 bytes, and a page needs {SIZE:,}: set more"),
-        ({"verify": 1}, "verify is 1: set true or false"),
+        ({"timeout_seconds": 0}, "timeout_seconds is 0.0: set a number of seconds above 0"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(tmp_path, settings, message):
@@ -224,7 +223,7 @@ def test_a_wrong_setting_is_one_sentence(tmp_path, settings, message):
     ("changed", "more", "message"),
     [
         ({"model_name": None}, {}, "gives no name of the model"),
-        ({"is_mla_model": True, "tp_size": 2}, {"kvmem": {"capacity_gib": 1}}, "with MLA and tensor parallelism 2, one rank stores"),
+        ({}, {"kvmem": {"capacity_gib": 1}}, "path is not set: set it to the folder"),
         ({}, {"interface_v1": 0}, "interface_v1 is not set: set it to 1"),
         ({}, {"kvmem": None}, 'has no settings of kvmem: set "kvmem"'),
     ],
@@ -255,30 +254,57 @@ def test_ranks_of_mla_load_what_the_first_one_stores(tmp_path):
             hashes, _ = backup(writer, TOKEN_IDS, [0, 1, 2, 3, 4])
             assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
             assert all(torch.equal(page(second, 10 + at), each) for at, each in enumerate(kept))
-            # A slot that the first rank writes again while this one reads it is a miss.
-            slot = writer.storage_backend._store("kv")._index.pin([hashes[1].encode()])[0].slot
-            with next(tmp_path.glob("*/pages-*.kvmem")).open("r+b") as stream:
-                stream.seek(slot * PAGE * LAYERS * 24 * 2)
-                stream.write(b"another page")
+            damage(tmp_path, writer, hashes[1])
             assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, PAGE)
+            assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (PAGE, PAGE)
             writer.storage_backend.clear()
             assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (0, 0)
+            backup(writer, TOKEN_IDS, [0, 1, 2, 3, 4])
+        assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (0, 0)  # the first rank has ended
+        with controller(tmp_path, first, config(is_mla_model=True, tp_size=2)) as writer:
+            assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
+            assert reader.storage_backend.counters()["kv"]["loaded_blocks"] == 15
+
+
+def test_more_pages_than_are_on_their_way_at_once_arrive(tmp_path):
+    first, second = mla("layer_first"), mla("layer_first")
+    tokens = list(range(20 * PAGE))
+    kept = [page(first, number) for number in range(20)]
+    with controller(tmp_path, first, config(is_mla_model=True, tp_size=2)) as writer:
+        backup(writer, tokens, list(range(20)))
+        with controller(tmp_path, second, config(is_mla_model=True, tp_size=2, tp_rank=1)) as reader:
+            assert prefetch(reader, tokens, list(range(31, 11, -1))) == (20 * PAGE, 20 * PAGE)
+            assert all(torch.equal(page(second, 31 - at), each) for at, each in enumerate(kept))
+
+
+def test_what_is_no_request_ends_its_connection_only(tmp_path):
+    with controller(tmp_path, mla(), config(is_mla_model=True, tp_size=2)) as writer:
+        backup(writer, TOKEN_IDS, [0, 1, 2, 3, 4])
+        for request in (HEADER.pack(9, 0), HEADER.pack(1, 1 << 31), HEADER.pack(1, 2) + b"\xff\xff", HEADER.pack(1, 5) + b"cut"):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger, _address(str(next(tmp_path.glob("*")))) as address:
+                stranger.settimeout(30)
+                stranger.connect(address)
+                stranger.sendall(request)
+                stranger.shutdown(socket.SHUT_WR)
+                assert stranger.recv(1) == b""
+        with controller(tmp_path, mla(), config(is_mla_model=True, tp_size=2, tp_rank=1)) as reader:
+            assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
 
 
 @pytest.mark.parametrize(
     ("pool", "changed", "settings", "message"),
     [
-        (lambda: mha(dtype=torch.float16), {}, {}, "dtype torch.bfloat16, not torch.float16"),
-        (lambda: mha("page_first"), {}, {}, "layout layer_first, not page_first"),
-        (mha, {"model_name": "b/model"}, {}, "model a/model, not b/model"),
-        (mha, {}, {"identity": "weights 2"}, "identity none, not weights 2"),
-        (mha, {}, {"capacity_gib": 2**-13}, "capacity"),
+        (lambda: mha(dtype=torch.float16), {}, {}, "dtype is 'torch.bfloat16' in the store and 'torch.float16' here"),
+        (lambda: mha("page_first"), {}, {}, "layout is 'layer_first' in the store and 'page_first' here"),
+        (mha, {"model_name": "b/model"}, {}, "model is 'a/model' in the store and 'b/model' here"),
+        (mha, {}, {"identity": "weights 2"}, "identity is 'none' in the store and 'weights 2' here"),
+        (mha, {}, {"capacity_gib": 2**-13}, "capacity is '42 pages'"),
     ],
 )
 def test_another_identity_is_refused(tmp_path, pool, changed, settings, message):
     with controller(tmp_path, mha()) as made:
         backup(made, TOKEN_IDS, [0, 1, 2, 3, 4])
-    with pytest.raises(ValueError, match="kvmem: the blocks in .* are of an engine with ") as raised:
+    with pytest.raises(ValueError, match="kvmem: the folder of blocks cannot be used ") as raised:
         with controller(tmp_path, pool(), config(**changed), **settings):
             pass
     assert message in str(raised.value) and "set another path, or remove the folder" in str(raised.value)

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvmem.vllm without vLLM: its settings, its index, and both sides of the offload over real layouts. The demo runs it in vLLM."""
+"""kvmem.vllm without vLLM: its settings, and both sides of the offload over a real store. The demo runs it in vLLM."""
 
+import os
+import subprocess
+import sys
 import types
 
 import numpy as np
 import pytest
 
 import kvmem
-from kvmem._blocks._files import store_layout
-from kvmem._blocks._index import Folder, Index, check_identity
+from kvmem._blocks._store import BlockStore
 from kvmem.vllm import _config, _groups
 from kvmem.vllm._metadata import ReportData
 from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._worker import OffloadWorker
 
 IDENTITY = {"model": "a", "block size": "32"}
-BLOCKS, PAGE = 12, 64
+BLOCKS, PAGE, STRIDE = 12, 64, 4096
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,14 @@ BLOCKS, PAGE = 12, 64
     [
         ({"pth": "x", "capacity_gib": 1}, "'pth', which is no setting; known are path, capacity_gib"),
         ({"path": "x"}, "capacity_gib is not set"),
+        ({"path": "x", "capacity_gib": 0}, "capacity_gib is not set"),
+        ({"capacity_gib": 1}, "path is not set: set it to the folder of the blocks, or to one in /dev/shm"),
         ({"capacity_gib": "1"}, "capacity_gib is '1': set a number"),
+        ({"capacity_gib": float("inf")}, "capacity_gib is inf: set a number"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds is nan: set a number"),
+        ({"capacity_gib": 1, "path": ""}, "path is '': set a text"),
+        ({"capacity_gib": 1, "path": "x", "verify": True}, "verify is for engines that hand requests over"),
+        ({"capacity_gib": 1, "identity": 7}, "identity is 7: set a text"),
         ({"capacity_gib": True}, "capacity_gib is True: set a number"),
         ({"capacity_gib": 1, "verify": "no"}, "verify is 'no': set true or false"),
         ({"capacity_gib": 1, "path": 7}, "path is 7: set a text"),
@@ -36,98 +45,31 @@ def test_a_wrong_setting_is_one_sentence(extra, message):
     assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
-def stored(index, *keys):
-    for key in keys:
-        slot = index.reserve(key)
-        index.commit(slot, (7, 8))
+def opened(path, capacity=8, identity=IDENTITY):
+    return BlockStore(os.path.join(path, "engine-0/group-0-rank-0"), capacity, 2, PAGE, identity, 30.0)
 
 
-def test_the_least_recently_used_block_is_evicted_unless_it_is_pinned():
-    index = Index(2)
-    stored(index, b"a", b"b")
-    pinned = index.pin(b"a")
-    index.pin(b"b")
-    assert index.reserve(b"c") is None  # all are pinned
-    index.unpin(index.pin(b"b").slot)
-    index.unpin(1)
-    stored(index, b"c")
-    assert b"a" in index and b"c" in index and b"b" not in index
-    index.unpin(pinned.slot)
+def test_a_folder_is_that_of_one_engine_with_one_identity_and_size(tmp_path):
+    store = opened(tmp_path)
+    with pytest.raises(ValueError, match="^kvmem: another engine uses the folder .*: set another path"):
+        opened(tmp_path)
+    store.close()
+    with pytest.raises(ValueError, match="^kvmem: .* block size is '32' in the store and '64' here.*: set another path"):
+        opened(tmp_path, identity=IDENTITY | {"block size": "64"})
+    with pytest.raises(ValueError, match="^kvmem: .*8.*9.*: set another path, or remove the folder") as raised:
+        opened(tmp_path, capacity=9)
+    assert "\n" not in str(raised.value)
+    opened(tmp_path).close()
 
 
-def test_a_forgotten_block_keeps_its_slot_while_it_is_read():
-    index = Index(1)
-    stored(index, b"a")
-    slot = index.pin(b"a").slot
-    index.forget(slot)
-    assert b"a" not in index and index.reserve(b"b") is None
-    index.unpin(slot)
-    assert index.reserve(b"b") == slot
-
-
-def test_a_slot_that_was_not_written_is_free_again():
-    index = Index(1)
-    slot = index.reserve(b"a")
-    assert index.knows(b"a") and b"a" not in index
-    index.abandon(slot)
-    assert not index.knows(b"a") and index.reserve(b"b") == slot
-
-
-def test_an_index_is_read_by_the_next_engine_of_the_same_identity_only(tmp_path):
-    folder = Folder(str(tmp_path), IDENTITY)
-    with pytest.raises(ValueError, match="another engine uses the folder"):
-        Folder(str(tmp_path), IDENTITY)
-    index = Index(3, folder.file)
-    stored(index, b"a", b"b", b"c")
-    index.forget(index.pin(b"b").slot)
-    folder.commit()
-    folder.close()
-    with pytest.raises(ValueError, match="of an engine with block size 32, not 64: set another path"):
-        Folder(str(tmp_path), IDENTITY | {"block size": "64"})
-    with pytest.raises(ValueError, match="of an engine with block size 32, not 64: set another path"):
-        check_identity(str(tmp_path), IDENTITY | {"block size": "64"})
-    check_identity(str(tmp_path), IDENTITY)
-    check_identity(str(tmp_path / "none"), IDENTITY)
-    folder = Folder(str(tmp_path), IDENTITY)
-    again = Index(3, folder.file)
-    assert len(again) == 2 and again.pin(b"a").checksums == (7, 8) and b"b" not in again
-    folder.close()
-
-
-def test_an_index_that_cannot_be_written_raises_nothing_and_does_not_use_a_slot_twice(tmp_path):
-    folder = Folder(str(tmp_path), IDENTITY)
-    index = Index(2, folder.file)
-    stored(index, b"a", b"b")
-    folder.commit()
-    folder.file.execute("PRAGMA query_only = 1")  # each write fails, as on a full disk
-    assert index.reserve(b"c") is None and b"a" in index  # the file still says that its slot has it
-    slot = index.pin(b"b").slot
-    index.forget(slot)
-    index.unpin(slot)
-    assert b"b" not in index and index.reserve(b"c") is None
-    folder.commit()
-    folder.file.execute("PRAGMA query_only = 0")
-    folder.close()
-    folder = Folder(str(tmp_path), IDENTITY)
-    assert len(Index(2, folder.file)) == 2
-    folder.close()
-
-
-def test_a_block_that_the_index_file_does_not_take_is_known_to_this_process(tmp_path):
-    folder = Folder(str(tmp_path), IDENTITY)
-    index = Index(2, folder.file)
-    folder.file.execute("PRAGMA query_only = 1")
-    stored(index, b"a")
-    folder.commit()
-    assert b"a" in index
-    folder.file.execute("PRAGMA query_only = 0")
-    folder.close()
-
-
-def test_a_damaged_index_is_one_sentence(tmp_path):
-    (tmp_path / "index.sqlite").write_bytes(b"nothing that sqlite knows" * 100)
-    with pytest.raises(ValueError, match="cannot be read .*: remove the folder, or set another path"):
-        Folder(str(tmp_path), IDENTITY)
+def test_a_folder_that_cannot_be_made_or_is_damaged_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="^kvmem: the folder .* cannot be used .*: set another path"):
+        opened(tmp_path / "file")
+    opened(tmp_path).close()
+    (tmp_path / "engine-0/group-0-rank-0/store").write_bytes(b"nothing that a store knows" * 100)
+    with pytest.raises(ValueError, match="^kvmem: the folder .* cannot be used .*: set another path, or remove the folder"):
+        opened(tmp_path)
 
 
 class Pool:
@@ -150,41 +92,60 @@ class Pool:
 class Engine:
     """Both sides, and a cache of bytes."""
 
-    def __init__(self, kind="full", window=0, capacity=8, verify=True, timeout=30.0):
+    def __init__(self, path, kind="full", window=0, capacity=8, timeout=30.0):
         self.group = _groups.Group(0, ("0", "1"), PAGE, 4, kind, window, capacity)
         self.hashes = [bytes([at]) * 32 for at in range(8)]
-        self.scheduler = OffloadScheduler([self.group], None, 1)
-        self.pool = Pool({at + 1: self.group.key(self.hashes[at]) for at in range(6)})
-        self.scheduler.bind(self.pool)
+        self.keys = [self.group.key(each) for each in self.hashes]
+        self.pool = Pool({at + 1: self.keys[at] for at in range(6)})
         random = np.random.default_rng(1)
         self.memory = [random.integers(0, 256, (BLOCKS, PAGE), dtype=np.uint8) for _ in range(2)]
         shape = kvmem.Shape(num_blocks=BLOCKS, num_layers=2, page_size=1, inner_dim=PAGE, dtype="uint8", outer_dim=1, order="L/BC")
         regions = [kvmem.Region.adopt(layer) for layer in self.memory]
-        self.cache = kvmem.Layout.of_regions(shape, regions)
+        cache = kvmem.Layout.of_regions(shape, regions)
         for region in regions:
             region.close()
-        self.store = store_layout(capacity, 2, PAGE, b"", None, False)
-        self.worker = OffloadWorker([self.cache], [self.store], 0, verify, timeout)
+        self.folder = os.path.join(path, "engine-0/group-0-rank-0")
+        self.store = BlockStore(self.folder, capacity, 2, PAGE, IDENTITY, timeout)
+        self.worker = OffloadWorker([cache], [self.store], 0)
+        self.scheduler = OffloadScheduler([self.group], 1)
+        self.scheduler.opened(0, self.store.keys())
+        self.scheduler.bind(self.pool)
 
     def step(self, *scheduled):
         """A step in which one request has these blocks, and ends."""
         made = self.scheduler.step({"s": scheduled} if scheduled else {})
         self.scheduler.finished("s")
+        if made.clears:
+            self.worker.clear()
         for load in made.loads:
             self.worker.load(load)
-        self.worker.store(made.stores, None)
-        done = set()
+        self.worker.store(made.puts, None)
         while self.worker._runs or self.worker._waiting:
             for moving in self.worker._runs:
-                try:
-                    moving.run._transfer.wait(30)
-                except kvmem.Error:
-                    pass  # poll reports it
-            done |= self.worker.poll()[1]
+                moving.run.wait()
+            self.worker.poll()
         self.scheduler.report(self.worker.take_report())
-        for request in done:
-            self.scheduler.received(request)
         return made
+
+    def matched(self, num_tokens=30, num_computed=0):
+        return self.scheduler.matched("r", self.hashes, num_tokens, num_computed)
+
+    def load(self, blocks, num_tokens, num_computed=0):
+        """Loads these blocks, of which vLLM has the first ones already."""
+        assert self.matched(num_computed=num_computed) >= num_tokens
+        self.scheduler.allocated("r", self.hashes, (blocks,), num_tokens)
+        return self.step()
+
+    def slot(self, number):
+        return next(entry.slot for entry in self.store._store if entry.key == self.keys[number])
+
+    def damage(self, number):
+        """Inverts a bit of a block in the file."""
+        with open(os.path.join(self.folder, "blocks.0"), "r+b") as file:
+            file.seek(self.slot(number) * STRIDE + PAGE + 5)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
 
     def close(self):
         self.worker.close()
@@ -192,135 +153,193 @@ class Engine:
 
 
 @pytest.fixture
-def engine():
-    made = Engine()
+def engine(tmp_path):
+    made = Engine(tmp_path)
     yield made
     made.close()
 
 
 def test_blocks_are_stored_once_and_come_back(engine):
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 0
-    assert len(engine.step([1, 2, 3, 4]).stores) == 4
-    assert not engine.step([1, 2, 3, 4]).stores and not engine.scheduler.stores_in_flight
+    assert engine.matched() == 0
+    assert [put.blocks for put in engine.step([1, 2, 3, 4]).puts] == [[1, 2, 3, 4]]
+    assert not engine.step([1, 2, 3, 4]).puts and not engine.scheduler.stores_in_flight
     assert all(not block.references for block in engine.pool.blocks)
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 16
-    assert engine.scheduler.matched("r", engine.hashes, 16, 0) == 12  # the last token is computed
-    assert engine.scheduler.matched("r", engine.hashes, 30, 8) == 8
-    engine.scheduler.allocated("r", engine.hashes, ([1, 2, 9, 10],), 8)
-    assert [copy.block for copy in engine.step().loads[0].copies] == [9, 10]
+    assert engine.matched() == 16
+    assert engine.matched(num_tokens=16) == 12  # the last token is computed
+    made = engine.load([1, 2, 9, 10], 8, num_computed=8)
+    assert [part.blocks for part in made.loads[0].parts] == [[9, 10]]
     for layer in engine.memory:
         assert (layer[9] == layer[3]).all() and (layer[10] == layer[4]).all()
     assert not engine.worker.failed_blocks
+    assert engine.worker.counters["loaded_bytes"] == 2 * 2 * PAGE and engine.worker.counters["stored_bytes"] == 4 * 2 * PAGE
+
+
+def test_the_blocks_of_a_sequence_are_stored_as_one(engine):
+    engine.step([1, 2])
+    put = engine.step([1, 2, 3, 4]).puts[0]
+    assert put.blocks == [3, 4] and put.parent == engine.keys[1]
+    assert {entry.key: entry.parent for entry in engine.store._store} == dict(zip(engine.keys[:4], [None, *engine.keys[:3]]))
+
+
+def test_the_next_engine_loads_what_the_last_one_has_stored(tmp_path):
+    engine = Engine(tmp_path)
+    engine.step([1, 2, 3, 4])
+    engine.close()
+    engine = Engine(tmp_path)
+    engine.load([7, 8, 9, 10], 16)
+    for layer in engine.memory:
+        assert (layer[7:11] == layer[1:5]).all()
+    engine.close()
+
+
+def test_an_engine_that_is_killed_leaves_its_blocks(tmp_path):
+    script = (
+        "import sys, os, signal; sys.path[:0] = sys.argv[2:]\n"
+        "from test_vllm import Engine\n"
+        "engine = Engine(sys.argv[1]); engine.step([1, 2, 3, 4]); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path, os.path.dirname(__file__)], timeout=60, env=os.environ, stderr=subprocess.PIPE)
+    assert done.returncode == -9, done.stderr
+    engine = Engine(tmp_path)
+    engine.load([7, 8, 9, 10], 16)
+    for layer in engine.memory:
+        assert (layer[7:11] == layer[1:5]).all()
+    engine.close()
 
 
 def test_a_damaged_block_is_reported_and_not_loaded_again(engine):
     engine.step([1, 2, 3, 4])
-    slot = engine.scheduler._indexes[0].pin(engine.group.key(engine.hashes[2]))
-    engine.scheduler._indexes[0].unpin(slot.slot)
-    np.from_dlpack(engine.store.tensor())[slot.slot, 1, 5] ^= 1
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 16
-    engine.scheduler.allocated("r", engine.hashes, ([7, 8, 9, 10],), 16)
-    engine.step()
+    engine.damage(2)
+    engine.load([7, 8, 9, 10], 16)
     assert engine.worker.failed_blocks == {9} and engine.worker.failed_requests == {"r"}
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 8  # not 16 again, for ever
-    assert engine.worker.counters["damaged_blocks"] == 1
-    assert [copy.block for copy in engine.step([1, 2, 3, 4]).stores] == [3]  # it is computed again, and stored again
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 16
+    assert engine.matched() == 8  # not 16 again, for ever
+    assert engine.worker.counters["damaged_blocks"] == 1 and engine.worker.counters["loaded_blocks"] == 3
+    assert [put.blocks for put in engine.step([1, 2, 3, 4]).puts] == [[3]]  # it is computed again, and stored again
+    assert engine.matched() == 16
 
 
-def test_a_block_that_is_evicted_between_the_question_and_the_load_fails_the_load(engine):
+def test_blocks_that_the_store_has_evicted_are_no_longer_asked_for(tmp_path):
+    engine = Engine(tmp_path, capacity=2)
     engine.step([1, 2])
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 8
+    assert engine.matched() == 8
+    engine.step([0, 0, 3, 4])
+    assert engine.matched() == 0 and len(engine.store) == 2
+    engine.close()
+
+
+def test_a_block_that_is_gone_when_it_is_loaded_fails_the_load(engine):
+    engine.step([1, 2, 3])
+    assert engine.matched() == 12
+    engine.store._store.remove([engine.keys[1]])
+    engine.load([7, 8, 9], 12)
+    assert engine.worker.failed_blocks == {8, 9} and engine.worker.failed_requests == {"r"}
+    assert engine.matched() == 4
+
+
+def test_after_a_reset_nothing_is_loaded_and_blocks_with_the_same_keys_are_stored_anew(engine):
+    engine.step([1, 2])
     engine.scheduler.clear()
-    engine.scheduler.allocated("r", engine.hashes, ([7, 8],), 8)
+    assert engine.matched() == 0
     engine.step()
-    assert engine.worker.failed_blocks == {7, 8} and engine.worker.failed_requests == {"r"}
-
-
-def test_a_load_that_takes_too_long_is_cancelled_and_its_blocks_are_reported_when_it_has_ended():
-    class Late:
-        """A run that only a cancel ends."""
-
-        cancelled = closed = False
-
-        def submit(self, pairs, **options):
-            return self
-
-        def poll(self):
-            if self.cancelled:
-                raise kvmem.Cancelled("cancelled")
-            return False
-
-        def cancel(self):
-            self.cancelled = True
-
-        def close(self):
-            self.closed = True
-
-    engine = Engine(timeout=1e-9)
+    assert len(engine.store) == 0
+    engine.memory[0][1] += 1  # the weights have changed
     engine.step([1, 2])
-    late = Late()
-    engine.worker._movers[0]._idle[False] = [late]
-    engine.scheduler.matched("r", engine.hashes, 30, 0)
+    engine.load([7, 8], 8)
+    assert (engine.memory[0][7] == engine.memory[0][1]).all()
+
+
+def test_what_moves_during_a_reset_is_not_stored_after_it(engine):
+    engine.step([1, 2])
+    engine.scheduler.allocated("r", engine.hashes, ([7, 8],), 8 * bool(engine.matched()))
+    engine.worker.load(engine.scheduler.step({}).loads[0])
+    engine.scheduler.clear()
+    engine.worker.clear()
+    engine.scheduler._clears = False
+    put = engine.scheduler.step({"s": ([3],)})
+    engine.worker.store(put.puts, None)  # the store still has what must go
+    for moving in engine.worker._runs:
+        moving.run.wait()
+    engine.worker.poll()
+    engine.scheduler.report(engine.worker.take_report())
+    assert len(engine.store) == 0 and engine.matched() == 0 and not engine.scheduler.stores_in_flight
+    assert engine.worker.counters["failed_stores"] == 1
+
+
+class Late:
+    """A run that only a cancel ends."""
+
+    cancelled = closed = False
+
+    def poll(self):
+        if self.cancelled:
+            raise kvmem.Cancelled("cancelled")
+        return False
+
+    def cancel(self):
+        self.cancelled = True
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_load_that_takes_too_long_is_cancelled_and_its_blocks_are_reported_when_it_has_ended(tmp_path):
+    engine, late = Engine(tmp_path), Late()
+    engine.step([1, 2])
+    engine.store._timeout = 1e-9
+    engine.store.get = lambda *arguments: kvmem.StoreRun(late, 2)
+    assert engine.matched() == 8
     engine.scheduler.allocated("r", engine.hashes, ([7, 8],), 8)
     engine.worker.load(engine.scheduler.step({}).loads[0])
     assert not engine.worker.poll()[1] and late.cancelled and not engine.worker.failed_blocks
     assert engine.worker.poll()[1] == {"r"} and engine.worker.failed_blocks == {7, 8} and late.closed
     engine.scheduler.report(engine.worker.take_report())
-    engine.scheduler.received("r")
-    assert not engine.scheduler.matched("r", engine.hashes, 30, 0)
+    assert not engine.matched()
     engine.close()
 
 
-def test_a_store_of_two_ranks_is_complete_when_both_have_reported():
+def two_ranks():
     group = _groups.Group(0, ("0",), PAGE, 4, "full", 0, 8)
-    scheduler = OffloadScheduler([group], None, 2)
-    key = bytes(32)
-    scheduler.bind(Pool({1: group.key(key)}))
-    copy = scheduler.step({"s": ([1],)}).stores[0]
-    scheduler.report(ReportData(stored={(0, copy.slot): {1: 11}}))
-    assert scheduler.stores_in_flight and not scheduler.matched("r", [key], 30, 0)
-    scheduler.report(ReportData(stored={(0, copy.slot): {0: 10}}))
-    assert not scheduler.stores_in_flight and scheduler.matched("r", [key], 30, 0) == 4
-    scheduler.allocated("r", [key], ([3],), 4)
-    assert scheduler.step({}).loads[0].copies[0].checksums == (10, 11)
+    scheduler, key = OffloadScheduler([group], 2), group.key(bytes(32))
+    pool = Pool({1: key})
+    scheduler.bind(pool)
+    return scheduler, pool, key, scheduler.step({"s": ([1],)}).puts[0].number
+
+
+def test_a_put_of_two_ranks_is_complete_when_both_have_reported():
+    scheduler, pool, key, number = two_ranks()
+    report = ReportData({number: {1}}, {1: {key}})
+    scheduler.report(report)
+    assert scheduler.stores_in_flight and not scheduler.matched("r", [bytes(32)], 30, 0) and pool.blocks[1].references == 1
+    report = ReportData({number: {0}}, {0: {key}})
+    scheduler.report(report)
+    assert not scheduler.stores_in_flight and scheduler.matched("r", [bytes(32)], 30, 0) == 4 and not pool.blocks[1].references
+    scheduler.report(ReportData(removed={1: {key}}))
+    assert not scheduler.matched("r", [bytes(32)], 30, 0)
+    assert scheduler.step({"t": ([1],)}).puts[0].keys == [key]
 
 
 def test_a_block_is_kept_until_the_rank_that_has_not_failed_has_read_it():
-    group = _groups.Group(0, ("0",), PAGE, 4, "full", 0, 8)
-    scheduler = OffloadScheduler([group], None, 2)
-    pool = Pool({1: group.key(bytes(32))})
-    scheduler.bind(pool)
-    copy = scheduler.step({"s": ([1],)}).stores[0]
-    scheduler.report(ReportData(failed={(0, copy.slot): {0}}))
+    scheduler, pool, key, number = two_ranks()
+    merged = ReportData({number: {0}})
+    scheduler.report(merged)
     assert pool.blocks[1].references == 1 and scheduler.stores_in_flight
-    scheduler.report(ReportData(stored={(0, copy.slot): {1: 11}}))
+    other = ReportData(stored={1: {key}})
+    other.merge(ReportData({number: {1}}))
+    scheduler.report(other)
     assert not pool.blocks[1].references and not scheduler.matched("r", [bytes(32)], 30, 0)
 
 
-def test_blocks_for_which_there_was_no_slot_are_stored_later():
-    engine = Engine(capacity=2)
+def test_more_blocks_than_the_store_has_are_stored_step_by_step(tmp_path):
+    engine = Engine(tmp_path, capacity=2)
     made = engine.scheduler.step({"s": ([1, 2, 3],)})
-    assert [copy.block for copy in made.stores] == [1, 2]  # the first ones, because a prefix needs them
-    for copy in made.stores:
-        engine.scheduler.report(ReportData(stored={(0, copy.slot): {0: 1}}))
-    assert [copy.block for copy in engine.scheduler.step({"s": ([1, 2, 3],)}).stores] == [3]
+    assert [put.blocks for put in made.puts] == [[1, 2]]
+    assert [put.blocks for put in engine.scheduler.step({"s": ([1, 2, 3],)}).puts] == [[3]]
     engine.close()
 
 
-def test_a_sliding_window_needs_its_last_blocks_only():
-    engine = Engine("window", 6)
+def test_a_sliding_window_needs_its_last_blocks_only(tmp_path):
+    engine = Engine(tmp_path, "window", 6)
     engine.step([0, 0, 3, 4])  # the first two are out of the window, and freed
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 16
-    engine.scheduler.allocated("r", engine.hashes, ([0, 0, 9, 10],), 16)
-    assert [copy.block for copy in engine.step().loads[0].copies] == [9, 10]
-    engine.close()
-
-
-def test_when_the_store_is_full_of_blocks_in_use_nothing_is_stored():
-    engine = Engine(capacity=2)
-    engine.step([1, 2])
-    assert engine.scheduler.matched("r", engine.hashes, 30, 0) == 8
-    engine.scheduler.allocated("r", engine.hashes, ([7, 8],), 8)
-    assert not engine.scheduler.step({"s": ([3, 4],)}).stores
+    made = engine.load([0, 0, 9, 10], 16)
+    assert [part.blocks for part in made.loads[0].parts] == [[9, 10]]
     engine.close()

@@ -84,8 +84,8 @@ class Server:
 
 def damage(folder):
     """Inverts a byte of every second object."""
-    (path,) = glob.glob(f"{folder}/objects-*.kvmem")
-    size = int(pathlib.Path(path).stem.removeprefix("objects-"))
+    (path,) = glob.glob(f"{folder}/objects-*/blocks.0")
+    size = -(-int(pathlib.Path(path).parent.name.split("-")[1]) // 4096) * 4096
     with open(path, "r+b") as file:
         for slot in range(1, 64, 2):
             file.seek(slot * size + 100)

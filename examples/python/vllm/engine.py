@@ -2,16 +2,14 @@
 """engine.py RUN: one engine of the demo. It generates tokens, and prints what it did as JSON.
 
 RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), windows (see
-make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (a folder of
-kvmem), role (of the connector), transfer (another connector than kvmem's), serve (the prompts come later: each line of stdin is a call of
+make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (blocks in
+the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), serve (the prompts come later: each line of stdin is a call of
 `serve`)."""
 
-import glob
 import json
 import os
 import select
 import shutil
-import sqlite3
 import sys
 import time
 
@@ -40,22 +38,26 @@ def make_model(folder, windows):
     model.save_pretrained(folder)
 
 
-def damage(folder):
-    """Inverts the bytes of every third block of a store, in the file of each rank."""
-    folder = os.path.join(folder, "engine-0")
-    index = sqlite3.connect(os.path.join(folder, "index.sqlite"))
-    pages = json.loads(index.execute("SELECT text FROM identity").fetchone()[0])["pages"].split(", ")
-    for group, text in enumerate(pages):
-        layers, page = map(int, text.split(" ")[0].split("x"))
-        slots = [row[0] for row in index.execute("SELECT slot FROM blocks WHERE store = ? ORDER BY slot", (group,))]
-        for path in glob.glob(os.path.join(folder, f"group-{group}-rank-*.kvmem")):
-            with open(path, "r+b") as file:
-                for slot in slots[1::3]:
-                    file.seek(slot * layers * page)
-                    old = file.read(layers * page)
-                    file.seek(slot * layers * page)
-                    file.write(bytes(byte ^ 0x80 for byte in old))
-    index.close()
+def damage(worker, forge):
+    """Inverts the bytes of every third block of each store of a worker, in its file. With `forge`, inverted blocks are put into the store
+    instead: it cannot find them damaged. The cache is not in use yet."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    offload = get_kv_transfer_group()._worker
+    for cache, blocks in zip(offload._caches, offload.stores):
+        store = blocks._store
+        for entry in list(store)[1::3]:
+            if forge:
+                store.get(cache, [entry.key], [1]).wait()
+                invert(worker, [1])
+                store.remove([entry.key])
+                store.put(cache, [entry.key], [1], parent=entry.parent).wait()
+                continue
+            with open(os.path.join(store._path, "blocks.0"), "r+b") as file:
+                file.seek(entry.slot * store.info.slot_size)
+                old = file.read(store.info.slot_size)
+                file.seek(-len(old), os.SEEK_CUR)
+                file.write(bytes(byte ^ 0x80 for byte in old))
 
 
 def start(options):
@@ -97,12 +99,12 @@ def generate(engine, prompts, max_tokens=48, params=None):
 def run(options):
     if "copy" in options:
         shutil.copytree(*options["copy"])
-    if "damage" in options:
-        damage(options["damage"])
     try:
         engine = start(options)
     except ValueError as error:
         return {"error": str(error)}
+    if "damage" in options:
+        engine.collective_rpc(damage, args=(options["damage"] == "forge",))
     if options.get("serve"):
         print("RESULT {}", flush=True)
         serve(engine)

@@ -135,6 +135,7 @@ class Store(Handle):
         parent: bytes | None = None,
         flags: k.StoreFlags = k.StoreFlags(0),
         queue: Queue | None = None,
+        transfer_flags: k.TransferFlags = k.TransferFlags(0),
         run_timeout: float | None = None,
         user_data: Any = None,
     ) -> StoreRun:
@@ -144,6 +145,7 @@ class Store(Handle):
         parent      key of the block before the first one. Each key is the parent of the next one, unless flags say UNRELATED
         queue       receives a completion; within an event loop of asyncio, the default is the queue of the loop
         run_timeout seconds that the run may take
+        transfer_flags  of the transfer, such as REPORT_RELEASE
         user_data   any object, for the completion"""
         options = _blocks(keys, blocks, run_timeout, flags=flags)
         if parent is not None:
@@ -151,7 +153,7 @@ class Store(Handle):
                 raise _errors.InvalidArgument(f"parent has {len(parent)} bytes, and the keys have {options.c.key_size}")
             options.kept.append(parent)
             options.c.parent = ffi.from_buffer(parent)
-        return self._start(lib.kvmem_store_put, source, options, queue, user_data)
+        return self._start(lib.kvmem_store_put, source, options, queue, transfer_flags, user_data)
 
     def get(
         self,
@@ -160,6 +162,7 @@ class Store(Handle):
         blocks: Any,
         *,
         queue: Queue | None = None,
+        transfer_flags: k.TransferFlags = k.TransferFlags(0),
         run_timeout: float | None = None,
         user_data: Any = None,
     ) -> StoreRun:
@@ -167,19 +170,23 @@ class Store(Handle):
 
         Each block is compared with its checksum. Damaged ones raise Corrupt, `transfer.mismatches()` has their indices, and they are no
         longer stored."""
-        return self._start(lib.kvmem_store_get, destination, _blocks(keys, blocks, run_timeout), queue, user_data)
+        return self._start(lib.kvmem_store_get, destination, _blocks(keys, blocks, run_timeout), queue, transfer_flags, user_data)
 
-    def _start(self, start: Any, layout: Layout, options: Options, queue: Queue | None, user_data: Any) -> StoreRun:
+    def _start(
+        self, start: Any, layout: Layout, options: Options, queue: Queue | None, flags: k.TransferFlags, user_data: Any
+    ) -> StoreRun:
         queue = queue if queue is not None else queue_of_loop()
         transfer = Transfer.__new__(Transfer)
         transfer._c = None
-        transfer._queue, transfer._token, transfer._last = queue, 0, k.CompletionKind.RUN_ENDED
+        releases = k.TransferFlags.REPORT_RELEASE in flags
+        transfer._queue, transfer._token = queue, 0
+        transfer._last = k.CompletionKind.MEMORY_RELEASED if releases else k.CompletionKind.RUN_ENDED
         transfer._submit = Options("submit_options")
         if queue is not None:
             transfer._token = options.c.user_data = queue._expect(transfer, user_data, transfer._last)
         made, moved = ffi.new("kvmem_transfer **"), ffi.new("size_t *")
         try:
-            how = Options("transfer_options", queue=queue)
+            how = Options("transfer_options", queue=queue, flags=flags)
             _errors.call(start, self._handle, handle_of(layout, Layout, "layout"), how.c, options.c, made, moved)
         except BaseException:
             if queue is not None:
@@ -200,6 +207,18 @@ class Store(Handle):
         found = ffi.new("uint8_t[]", count)
         _errors.call(lib.kvmem_store_contains, self._handle, joined, size, count, found)
         return [each != 0 for each in found]
+
+    def keys(self) -> list[bytes]:
+        """The keys of all stored blocks, in the order of their slots."""
+        entries, count, slot = ffi.new("kvmem_store_entry[]", 1024), ffi.new("size_t *"), 0
+        found: list[bytes] = []
+        raw, size = ffi.buffer(entries), ffi.sizeof("kvmem_store_entry")
+        while True:
+            _errors.call(lib.kvmem_store_list, self._handle, slot, entries, 1024, count)
+            found += [raw[at * size : at * size + entries[at].key_size] for at in range(count[0])]
+            if count[0] < 1024:
+                return found
+            slot = entries[1023].slot + 1
 
     def remove(self, keys: Any, timeout: float | None = None) -> int:
         """Removes blocks. Returns how many were stored."""

@@ -1,113 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks under keys of one process, whose threads may share it. vLLM's scheduler and workers are processes of their own, and use the
-index and the files without it."""
+"""The store of blocks of one size, and what has left it."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvmem._blocks._counters import add
-from kvmem._blocks._index import Folder, Index, Stored
+import kvmem
+from kvmem._blocks._run import Run
+from kvmem._blocks._shape import shape_of
+
+
+def longest(run: Iterable[bool]) -> int:
+    """How many of the first are true."""
+    return sum(1 for _ in itertools.takewhile(bool, run))
 
 
 class BlockStore:
-    """The index of a store, with its folder, and counters. It moves no bytes.
+    """Blocks under keys in a folder. Threads may share it.
 
-    With `reports_removed`, the caller calls `take_removed` from time to time."""
+    The store evicts by itself, and counts what it evicts. So `vanished` compares its keys with those that the owner knows, which
+    `note` and `forget` keep. It does so after each 64th part of the blocks was evicted, because it looks at all of them."""
 
-    def __init__(self, capacity: int, folder: Folder | None, *, reports_removed: bool = False) -> None:
-        self._folder, self._lock = folder, threading.Lock()
-        self._removed: list[bytes] = []
-        self._index = Index(capacity, folder.file if folder else None, 0, self._removed.append if reports_removed else None)
-        self._capacity = capacity
-        self._counters: dict[str, Any] = {}
+    def __init__(self, path: str, capacity: int, num_pieces: int, piece: int, identity: Mapping[str, str], timeout: float) -> None:
+        shape = shape_of(capacity, num_pieces, piece, "BLC")
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            # Each get compares checksums, so what a loss of power takes is a miss, and no put waits for the disk. Memory of an engine is
+            # not aligned for direct I/O.
+            self._store = kvmem.Store(
+                path, shape, identity=identity, durability=kvmem.Durability.NONE, flags=kvmem.DiskFlags.BUFFERED, timeout=timeout
+            )
+        except kvmem.Busy as error:
+            raise ValueError(f"kvmem: another engine uses the folder ({error}): set another path, or end that engine") from error
+        except (OSError, kvmem.Error) as error:
+            raise ValueError(f"kvmem: the folder of blocks cannot be used ({error}): set another path, or remove the folder") from error
+        self._timeout, self._lock = timeout, threading.Lock()
+        self._known = set(self._store.keys())
+        self._gone = 0
 
-    def has(self, keys: Iterable[bytes]) -> list[bool]:
+    @property
+    def capacity(self) -> int:
+        """Slots."""
+        return self._store.info.num_slots
+
+    def __len__(self) -> int:
+        return self._store.info.num_stored
+
+    def keys(self) -> list[bytes]:
+        """Of all blocks."""
+        return self._store.keys()
+
+    def has(self, keys: Sequence[bytes]) -> list[bool]:
         """Whether each block is stored."""
-        with self._lock:
-            return [key in self._index for key in keys]
+        return self._store.contains(keys) if keys else []
 
-    def pin(self, keys: Iterable[bytes]) -> list[Stored | None]:
-        """The blocks that are stored, which are not evicted until `unpin`."""
-        with self._lock:
-            return [self._index.pin(key) for key in keys]
+    def put(
+        self, source: kvmem.Layout, keys: Sequence[bytes], blocks: Sequence[int], *, parent: bytes | None = None, related: bool = False, **how: Any
+    ) -> kvmem.StoreRun:
+        """Starts to store blocks that are not stored. With `related`, each key continues the one before it."""
+        flags = kvmem.StoreFlags(0) if related else kvmem.StoreFlags.UNRELATED
+        return self._store.put(source, keys, blocks, parent=parent, flags=flags, **how)
 
-    def unpin(self, slots: Iterable[int]) -> None:
-        """Ends one `pin` of each slot."""
-        with self._lock:
-            for slot in slots:
-                self._index.unpin(slot)
+    def get(self, destination: kvmem.Layout, keys: Sequence[bytes], blocks: Sequence[int], **how: Any) -> kvmem.StoreRun:
+        """Starts to load the blocks of the first keys, up to the first that is not stored."""
+        return self._store.get(destination, keys, blocks, **how)
 
-    def reserve(self, keys: Sequence[bytes]) -> tuple[dict[int, int], list[int]]:
-        """Slots for blocks to write, by the position of their key. Also the positions for which there is none. The others are stored
-        already, or are being written."""
-        slots: dict[int, int] = {}
-        without: list[int] = []
-        with self._lock:
-            for at, key in enumerate(keys):
-                if not self._index.knows(key):
-                    slot = self._index.reserve(key)
-                    if slot is None:
-                        without.append(at)
-                    else:
-                        slots[at] = slot
-        return slots, without
+    def run(self, started: kvmem.StoreRun) -> Run:
+        """A put or get that the caller polls."""
+        return Run(started, self._timeout)
 
-    def commit(self, written: Mapping[int, tuple[int, ...]]) -> None:
-        """Slots that have been written, with their checksums."""
-        with self._lock:
-            for slot, sums in written.items():
-                self._index.commit(slot, sums)
-            if self._folder is not None:
-                self._folder.commit()
+    def pin(self, keys: Sequence[bytes]) -> None:
+        """Blocks are not evicted until `unpin`."""
+        if keys:
+            self._store.pin(keys)
 
-    def abandon(self, slots: Iterable[int]) -> None:
-        """Slots that could not be written."""
-        with self._lock:
-            for slot in slots:
-                self._index.abandon(slot)
+    def unpin(self, keys: Sequence[bytes]) -> None:
+        """Ends each `pin` of the blocks."""
+        if keys:
+            self._store.unpin(keys)
 
-    def forget(self, slots: Iterable[int]) -> None:
-        """Removes blocks, such as damaged ones."""
-        with self._lock:
-            for slot in slots:
-                self._index.forget(slot)
+    def remove(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Removes blocks. Returns those that cannot be removed yet, because a get reads them."""
+        if not keys:
+            return []
+        try:
+            self._store.remove(keys, self._timeout)
+        except kvmem.Busy:
+            return list(keys) if len(keys) == 1 else [left for key in keys for left in self.remove([key])]
+        except kvmem.Error:
+            pass  # the index cannot be written: the blocks are removed in this process
+        self.forget(keys)
+        return []
 
-    def delete(self, keys: Iterable[bytes]) -> None:
-        """Removes blocks by their keys."""
-        with self._lock:
-            for key in keys:
-                found = self._index.pin(key)
-                if found is not None:
-                    self._index.forget(found.slot)
-                    self._index.unpin(found.slot)
+    # ---- what the owner knows ----
 
-    def clear(self) -> None:
-        """Removes all blocks."""
+    def note(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Those of the keys that are stored. The owner knows them now."""
+        found = [key for key, is_stored in zip(keys, self.has(keys)) if is_stored]
         with self._lock:
-            self._index.clear()
+            self._known.update(found)
+        return found
 
-    def take_removed(self) -> list[bytes]:
-        """The keys of blocks that were evicted or removed since the last call."""
+    def forget(self, keys: Sequence[bytes]) -> None:
+        """The owner knows that these are not stored."""
         with self._lock:
-            taken = list(self._removed)
-            self._removed.clear()
-        return taken
+            self._known.difference_update(keys)
 
-    def count(self, **counters: float) -> None:
-        """Adds to the counters."""
+    def vanished(self) -> list[bytes]:
+        """Known keys that are no longer stored. The owner knows that now."""
+        info = self._store.info
         with self._lock:
-            add(self._counters, counters)
-
-    def status(self) -> dict[str, Any]:
-        """Counters, and how many blocks there are."""
-        with self._lock:
-            return {"blocks": len(self._index), "capacity_blocks": self._capacity, **self._counters}
+            if info.num_evicted + info.num_damaged - self._gone <= info.num_slots // 64:
+                return []
+            self._gone = info.num_evicted + info.num_damaged
+            gone = self._known.difference(self._store.keys())
+            self._known -= gone
+        return list(gone)
 
     def close(self) -> None:
-        """Lets another process use the folder."""
-        with self._lock:
-            if self._folder is not None:
-                self._folder.close()
+        """Closes the store when its runs have ended: then another engine can use the folder."""
+        self._store.close()

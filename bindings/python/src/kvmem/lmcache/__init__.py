@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvmem for an unmodified LMCache: an L2 adapter that keeps objects in a file, which the next server reads, or in host memory.
+"""kvmem for an unmodified LMCache: an L2 adapter that keeps objects in stores, which the next server reads.
 
 The server loads the class by its module path:
 

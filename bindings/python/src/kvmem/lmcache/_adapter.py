@@ -16,29 +16,34 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 
 import kvmem
-from kvmem.lmcache._objects import ObjectStore, key_of, parse
+from kvmem._blocks._store import BlockStore
+from kvmem.lmcache._objects import Objects, form_of, key_of, parse
 from kvmem.lmcache._tasks import Copy, Lane, Task
 
 logger = init_logger("lmcache.kvmem")
 
 
 class KvmemL2Adapter(L2AdapterInterface):
-    """Keeps objects in a file or in host memory, and verifies them when they are loaded.
+    """Keeps objects in stores, which verify them when they are loaded.
 
     It evicts by itself, so LMCache's eviction is not used."""
 
     def __init__(self, params: Mapping[str, Any], l1_memory_desc: Any = None) -> None:
         super().__init__()
         self._config = parse(params)
-        self._objects = ObjectStore(self._config)
+        self._objects = Objects(self._config)
         self._stores, self._lookups, self._loads = Lane(), Lane(), Lane()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._locked: dict[Any, list[int]] = {}
+        self._locked: dict[bytes, int] = {}
+        """How often each object is locked."""
         self._known: dict[bytes, tuple[Any, int]] = {}
+        """What this server has stored: the key of LMCache, and the size."""
+        self._deleted: set[bytes] = set()
+        """Objects that are removed when no load reads them any more."""
         self._closed = False
         self._said: set[str] = set()
-        logger.info("kvmem %s keeps objects in %s", kvmem.__version__, self._config.path or "host memory")
+        logger.info("kvmem %s keeps objects in %s", kvmem.__version__, self._config.path)
 
     # ---- event fds: of a queue each ----
 
@@ -59,59 +64,55 @@ class KvmemL2Adapter(L2AdapterInterface):
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Starts to store objects. Those that are stored already are not written again."""
         task = Task(next(self._numbers), keys, objects)
-        names = [key_of(key) for key in keys]
-        try:
-            index = self._objects.prepare(max(len(memory) for memory in task.memories))
-        except ValueError as error:
-            self._say(str(error))
-            self._stores.finish(task.number, L2StoreResult(False, 0))
-            return task.number
-        task.slots, without = index.reserve(names)
-        task.good = set(range(len(keys))) - set(task.slots) - set(without)
-        task.left = 1 + len(task.slots)
-        for at, slot in task.slots.items():
-            self._copy(self._stores, task, at, slot, None, lambda copy, at=at: self._stored(task, at, copy, names[at]))
+        for at in range(len(keys)):
+            try:
+                store = self._objects.prepare(len(task.memories[at]), task.forms[at])
+            except ValueError as error:
+                self._say(str(error))
+                self._objects.count(failed_stores=1)
+                continue
+            self._copy(self._stores, task, at, store, store.put, self._stored)
         self._end_store(task)
         return task.number
 
-    def _copy(self, lane: Lane, task: Task, at: int, slot: int, checksum: int | None, ended: Any) -> None:
-        """Starts a copy. If it cannot start, `ended` gets no copy."""
-        stores, memory = lane is self._stores, task.memories[at]
+    def _copy(self, lane: Lane, task: Task, at: int, store: BlockStore, put_or_get: Any, ended: Any) -> None:
+        """Starts a copy, and calls `ended` with it when it has ended. `ended` gets an error if it cannot start, or None if there is nothing to
+        copy."""
+        task.left += 1
+        result: Copy | kvmem.Error | None = None
         try:
-            copy = Copy(memory, self._objects.slots(len(memory)), self._objects.digest, lane.queue, stores)
-            lane.start(copy, slot, stores, checksum, self._config.timeout_seconds, ended)
-        except (kvmem.Error, ValueError) as error:
+            name = key_of(task.keys[at])
+            if lane.start(Copy(task.memories[at]), put_or_get, name, self._config.timeout_seconds, lambda copy: ended(task, at, store, copy)):
+                return
+        except kvmem.Error as error:
             self._say(f"kvmem: an object cannot be copied: {error}")
-            ended(None)
+            result = error
+        ended(task, at, store, result)
 
-    def _stored(self, task: Task, at: int, copy: Copy | None, name: bytes) -> None:
-        index = self._objects.index
-        assert index is not None
-        if copy is None or copy.error is not None:
-            index.abandon([task.slots[at]])
-            index.count(failed_stores=1)
+    def _stored(self, task: Task, at: int, store: BlockStore, result: Copy | kvmem.Error | None) -> None:
+        name, error = key_of(task.keys[at]), result.error if isinstance(result, Copy) else result
+        if error is not None:
+            self._objects.count(failed_stores=1)
         else:
-            task.written[task.slots[at]] = (copy.checksum(), task.forms[at])
             task.good.add(at)
-            task.bytes += copy.size
-            with self._lock:
-                self._known[name] = (task.keys[at], copy.size)
-        if copy is not None:
-            copy.close()
+            store.note([name])
+        if isinstance(result, Copy):
+            if error is None:
+                task.moved.append(at)
+                task.bytes += result.size
+                with self._lock:
+                    self._known[name] = (task.keys[at], result.size)
+            result.close()
         self._end_store(task)
 
     def _end_store(self, task: Task) -> None:
         task.left -= 1
         if task.left:
             return
-        index = self._objects.index
-        assert index is not None
-        index.commit(task.written)
-        index.count(stored_blocks=len(task.written), stored_bytes=task.bytes)
-        stored = [at for at in task.good if task.slots.get(at) in task.written]
-        if stored:
-            self._notify_keys_stored([task.keys[at] for at in stored], [len(task.memories[at]) for at in stored])
-        self._tell_removed()
+        self._objects.count(stored_blocks=len(task.moved), stored_bytes=task.bytes)
+        if task.moved:
+            self._notify_keys_stored([task.keys[at] for at in task.moved], [len(task.memories[at]) for at in task.moved])
+        self._tell_removed([])
         self._stores.finish(task.number, L2StoreResult(len(task.good) == len(task.keys), task.bytes))
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
@@ -124,19 +125,27 @@ class KvmemL2Adapter(L2AdapterInterface):
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: Mapping[int, Any]) -> int:
         """Looks up objects, which are not evicted until they are unlocked."""
         number, found = next(self._numbers), Bitmap(len(keys))
-        index = self._objects.index
         hits = []
-        if index is not None:
-            for at, stored in enumerate(index.pin(key_of(key) for key in keys)):
-                if stored is not None:
-                    found.set(at)
-                    hits.append(keys[at])
-                    with self._lock:
-                        self._locked.setdefault(keys[at], []).append(stored.slot)
+        for at, key in enumerate(keys):
+            desc = group_layout_descs.get(key.object_group_id)
+            if self._lock_object(key_of(key), self._objects.of(form_of(desc.shapes, desc.dtypes) if desc is not None else None)):
+                found.set(at)
+                hits.append(key)
         if hits:
             self._notify_keys_accessed(hits)
         self._lookups.finish(number, found)
         return number
+
+    def _lock_object(self, name: bytes, stores: Sequence[BlockStore]) -> bool:
+        with self._lock:
+            if name in self._deleted:
+                return False
+            for store in stores:
+                store.pin([name])
+                if store.has([name])[0]:
+                    self._locked[name] = self._locked.get(name, 0) + 1
+                    return True
+        return False
 
     def query_lookup_and_lock_result(self, task_id: int) -> Any:
         """Which objects are stored, once."""
@@ -144,52 +153,39 @@ class KvmemL2Adapter(L2AdapterInterface):
 
     def submit_unlock(self, keys: list[Any]) -> None:
         """Ends one lock of each object."""
-        slots = []
         with self._lock:
-            for key in keys:
-                held = self._locked.get(key)
-                if held:
-                    slots.append(held.pop())
-                    if not held:
-                        del self._locked[key]
-        if slots and self._objects.index is not None:
-            self._objects.index.unpin(slots)
+            for name in map(key_of, keys):
+                left = self._locked.pop(name, 1) - 1
+                if left:
+                    self._locked[name] = left
+                    continue
+                for store in self._objects.of():
+                    store.unpin([name])
 
     # ---- load ----
 
     def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Starts to load objects."""
         task = Task(next(self._numbers), keys, objects)
-        index = self._objects.index
-        found = index.pin(key_of(key) for key in keys) if index is not None else [None] * len(keys)
-        task.slots = {at: stored.slot for at, stored in enumerate(found) if stored is not None}
-        task.left = 1 + len(task.slots)
-        for at, stored in enumerate(found):
-            if stored is None:
-                continue
-            checksum, form = stored.checksums
-            if form == task.forms[at]:
-                expected = checksum if self._config.verify else None
-                self._copy(self._loads, task, at, stored.slot, expected, lambda copy, at=at: self._loaded(task, at, copy))
-            else:  # of an engine with another type or shape, which has the same name
-                self._loaded(task, at, None)
+        for at in range(len(keys)):
+            store = self._objects.found(len(task.memories[at]), task.forms[at])
+            if store is not None:
+                self._copy(self._loads, task, at, store, store.get, self._loaded)
         self._end_load(task)
         return task.number
 
-    def _loaded(self, task: Task, at: int, copy: Copy | None) -> None:
-        index = self._objects.index
-        assert index is not None
-        slot = task.slots[at]
-        if copy is not None and copy.error is None:
-            task.good.add(at)
-            index.count(loaded_blocks=1, loaded_bytes=copy.size)
-        else:
-            damaged = copy is not None and isinstance(copy.error, kvmem.Corrupt)
-            index.forget([slot])
-            index.count(**{"damaged_blocks" if damaged else "failed_loads": 1})
-        index.unpin([slot])
-        if copy is not None:
-            copy.close()
+    def _loaded(self, task: Task, at: int, store: BlockStore, result: Copy | kvmem.Error | None) -> None:
+        error = result.error if isinstance(result, Copy) else result
+        if isinstance(error, kvmem.Corrupt):  # the store has it no more
+            self._objects.count(damaged_blocks=1)
+            self._tell_removed([key_of(task.keys[at])])
+        elif error is not None:
+            self._objects.count(failed_loads=1)
+        if isinstance(result, Copy):
+            if error is None:
+                task.good.add(at)
+                self._objects.count(loaded_blocks=1, loaded_bytes=result.size)
+            result.close()
         self._end_load(task)
 
     def _end_load(self, task: Task) -> None:
@@ -199,7 +195,7 @@ class KvmemL2Adapter(L2AdapterInterface):
         found = Bitmap(len(task.keys))
         for at in task.good:
             found.set(at)
-        self._tell_removed()
+        self._remove([])
         self._loads.finish(task.number, found)
 
     def query_load_result(self, task_id: int) -> Any:
@@ -211,16 +207,25 @@ class KvmemL2Adapter(L2AdapterInterface):
 
     def delete(self, keys: list[Any]) -> None:
         """Removes objects. One that is being loaded is removed after that."""
-        if self._objects.index is not None:
-            self._objects.index.delete(key_of(key) for key in keys)
-            self._tell_removed()
+        self._remove([key_of(key) for key in keys])
 
-    def _tell_removed(self) -> None:
-        """Reports what was evicted or removed, of what this server has stored."""
-        if self._objects.index is None:
-            return
+    def _remove(self, names: Sequence[bytes]) -> None:
         with self._lock:
-            removed = [self._known.pop(name) for name in self._objects.index.take_removed() if name in self._known]
+            self._deleted.update(names)
+            wanted = list(self._deleted)
+        if not wanted:
+            self._tell_removed([])
+            return
+        left = {name for store in self._objects.of() for name in store.remove(wanted)}
+        with self._lock:
+            self._deleted = self._deleted.difference(wanted) | left
+        self._tell_removed([name for name in wanted if name not in left])
+
+    def _tell_removed(self, names: Sequence[bytes]) -> None:
+        """Reports what was removed, and what the stores have evicted, of what this server has stored."""
+        gone = [*names, *(name for store in self._objects.of() for name in store.vanished())]
+        with self._lock:
+            removed = [self._known.pop(name) for name in gone if name in self._known]
         if removed:
             self._notify_keys_deleted([key for key, _ in removed], [size for _, size in removed])
 
@@ -232,14 +237,7 @@ class KvmemL2Adapter(L2AdapterInterface):
 
     def report_status(self) -> dict[str, Any]:
         """Counters, for LMCache's status."""
-        counters = self._objects.index.status() if self._objects.index is not None else {"blocks": 0}
-        return {
-            "is_healthy": not self._closed,
-            "type": "KvmemL2Adapter",
-            "path": self._config.path,
-            "block_bytes": self._objects.block_bytes,
-            **counters,
-        }
+        return {"is_healthy": not self._closed, "type": "KvmemL2Adapter", "path": self._config.path, **self._objects.status()}
 
     def close(self) -> None:
         """Ends the copies in flight, and closes the files."""

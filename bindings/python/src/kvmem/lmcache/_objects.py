@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of LMCache, which differ in size, in slots of one size."""
+"""Objects of LMCache, in stores of which each has objects of one size, shape and type."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import glob
 import hashlib
 import os
 import threading
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import kvmem
 from kvmem._blocks import _settings
-from kvmem._blocks._files import digest, shape_of, store_layout
-from kvmem._blocks._index import Folder
+from kvmem._blocks._counters import add
 from kvmem._blocks._settings import GIB, Settings
 from kvmem._blocks._store import BlockStore
 
@@ -26,16 +23,10 @@ ALIGNMENT = 4096
 class Config(Settings):
     """Settings of the adapter."""
 
-    block_bytes: int = 0
-    """Bytes of the largest object, and so of each slot. 0: those of the first object that is stored."""
-
 
 def parse(params: Mapping[str, Any]) -> Config:
     """Checks `adapter_params`."""
-    config = _settings.parse(Config, params, "adapter_params")
-    if config.block_bytes < 0:
-        raise ValueError(f"kvmem: block_bytes is {config.block_bytes}: set the bytes of the largest object, or leave it out")
-    return config
+    return _settings.parse(Config, params, "adapter_params")
 
 
 def key_of(key: Any) -> bytes:
@@ -44,93 +35,70 @@ def key_of(key: Any) -> bytes:
     return hashlib.sha256("@".join(parts).encode()).digest()
 
 
-def form_of(memory: Any) -> int:
-    """What an object's bytes mean, besides its key: objects of another shape or type are not loaded."""
-    return zlib.crc32(repr((memory.get_size(), [tuple(shape) for shape in memory.get_shapes()], memory.get_dtypes())).encode())
+def form_of(shapes: Sequence[Any], dtypes: Sequence[Any]) -> str:
+    """What an object's bytes mean, besides its key."""
+    text = repr(([tuple(shape) for shape in shapes], [str(dtype) for dtype in dtypes]))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class ObjectStore:
-    """Slots and their index. Until the first object is known, there may be neither."""
+class Objects:
+    """The stores of a server, by the size and the form of their objects. Threads may share them."""
 
     def __init__(self, config: Config) -> None:
         self._config, self._lock = config, threading.Lock()
+        self._stores: dict[tuple[int, str], BlockStore] = {}
+        self._counters: dict[str, Any] = {}
+        self.folder = str(config.path)
         self._identity = {"engine": "LMCache", "capacity": f"{config.capacity_gib:g} GiB", "identity": config.identity or "none"}
-        self.digest = digest(self._identity, 0)
-        self._layouts: dict[int, kvmem.Layout] = {}
-        self._slots: kvmem.Layout | None = None
-        self.index: BlockStore | None = None
-        self.block_bytes = 0
-        self._folder = Folder(config.path, self._identity) if config.path else None
+        # An empty store, because those of objects may come later: it refuses another server and another identity at the start.
+        self._server = BlockStore(os.path.join(self.folder, "server"), 1, 1, ALIGNMENT, self._identity, config.timeout_seconds)
         try:
-            block_bytes = self._found() or config.block_bytes
-            if block_bytes:
-                self._open(block_bytes)
+            for path in sorted(glob.glob(os.path.join(glob.escape(self.folder), "objects-*-*"))):
+                size, form = os.path.basename(path).split("-")[1:]
+                self._stores[int(size), form] = self._open(int(size), form)
         except BaseException:
             self.close()
             raise
 
-    def _found(self) -> int:
-        """The size of the slots that the folder has; 0 for none."""
-        if self._config.path is None:
-            return 0
-        files = sorted(glob.glob(os.path.join(glob.escape(self._config.path), "objects-*.kvmem")))
-        sizes = [int(os.path.basename(file)[len("objects-") : -len(".kvmem")]) for file in files]
-        if not sizes:
-            return 0
-        asked = _aligned(self._config.block_bytes)
-        if asked and sizes != [asked]:
-            raise ValueError(
-                f"kvmem: the objects in {self._config.path} have slots of {sizes[0]:,} bytes, and block_bytes asks for {asked:,}: "
-                "leave block_bytes out, set another path, or remove the folder"
-            )
-        return sizes[0]
-
-    def _open(self, block_bytes: int) -> None:
-        block_bytes = _aligned(block_bytes)
-        capacity = int(self._config.capacity_gib * GIB) // block_bytes
+    def _open(self, size: int, form: str) -> BlockStore:
+        slot = -(-size // ALIGNMENT) * ALIGNMENT
+        capacity = int(self._config.capacity_gib * GIB) // slot
         if capacity < 1:
-            raise ValueError(
-                f"kvmem: capacity_gib has {int(self._config.capacity_gib * GIB):,} bytes, and an object needs {block_bytes:,}: set more"
-            )
-        path = self._config.path and os.path.join(self._config.path, f"objects-{block_bytes}.kvmem")
-        self._slots = store_layout(capacity, 1, block_bytes, self.digest, path, False)
-        self.block_bytes = block_bytes
-        self.index = BlockStore(capacity, self._folder, reports_removed=True)
+            raise ValueError(f"kvmem: capacity_gib has {int(self._config.capacity_gib * GIB):,} bytes, and an object needs {slot:,}: set more")
+        path = os.path.join(self.folder, f"objects-{size}-{form}")
+        return BlockStore(path, capacity, 1, size, self._identity | {"objects": f"{size}-{form}"}, self._config.timeout_seconds)
 
-    def prepare(self, size: int) -> BlockStore:
-        """The index for objects of this size. Raises ValueError if there is none."""
+    def prepare(self, size: int, form: str) -> BlockStore:
+        """The store for an object, which is made for the first one. Raises ValueError if that is not possible."""
         with self._lock:
-            if self.index is None:
-                self._open(size)
-        assert self.index is not None
-        if size > self.block_bytes:
-            raise ValueError(
-                f"kvmem: an object has {size:,} bytes, and slots have {self.block_bytes:,}: set block_bytes to at least {size:,}, and remove the folder"
-            )
-        return self.index
-
-    def slots(self, size: int) -> kvmem.Layout:
-        """The slots as blocks of this size."""
-        with self._lock:
-            found = self._layouts.get(size)
+            found = self._stores.get((size, form))
             if found is None:
-                assert self._slots is not None
-                info = self._slots.info
-                with self._slots.region(0) as region:
-                    found = kvmem.Layout.of_regions(shape_of(info.num_blocks, 1, size, "BLC", self.digest, self.block_bytes), [region])
-                self._layouts[size] = found
+                found = self._stores[size, form] = self._open(size, form)
             return found
 
+    def found(self, size: int, form: str) -> BlockStore | None:
+        """The store for an object, if there is one."""
+        with self._lock:
+            return self._stores.get((size, form))
+
+    def of(self, form: str | None = None) -> list[BlockStore]:
+        """The stores of a form, or all."""
+        with self._lock:
+            return [store for (_, other), store in self._stores.items() if form in (None, other)]
+
+    def count(self, **counters: float) -> None:
+        """Adds to the counters."""
+        with self._lock:
+            add(self._counters, counters)
+
+    def status(self) -> dict[str, Any]:
+        """Counters, and how many objects there are."""
+        stores = self.of()
+        blocks = {"blocks": sum(len(store) for store in stores), "capacity_blocks": sum(store.capacity for store in stores)}
+        with self._lock:
+            return blocks | self._counters
+
     def close(self) -> None:
-        """Closes the file and the folder."""
-        for layout in self._layouts.values():
-            layout.close()
-        self._layouts.clear()
-        if self._slots is not None:
-            self._slots.close()
-        if self._folder is not None:
-            self._folder.close()
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+        """Lets another server use the folder."""
+        for store in (*self.of(), self._server):
+            store.close()

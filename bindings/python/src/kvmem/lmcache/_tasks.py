@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvmem
-from kvmem._blocks._files import shape_of
+from kvmem._blocks._shape import shape_of
 from kvmem.lmcache._objects import form_of
 
 
@@ -19,67 +19,63 @@ class Task:
 
     def __init__(self, number: int, keys: Sequence[Any], objects: Sequence[Any]) -> None:
         self.number, self.keys = number, keys
-        # Memory that is not of the host raises here, before any slot is in use.
+        # Memory that is not of the host raises here, before anything has begun.
         self.memories = [each.byte_array for each in objects]
-        self.forms = [form_of(each) for each in objects]
-        self.left = 0
-        """Copies in flight."""
+        self.forms = [form_of(each.get_shapes(), each.get_dtypes()) for each in objects]
+        self.left = 1
+        """Copies in flight, and one until all have begun."""
         self.good: set[int] = set()
-        """The objects that were copied, by position."""
+        """The objects that are stored or were loaded, by position."""
+        self.moved: list[int] = []
+        """Those of them that were copied."""
         self.bytes = 0
-        self.slots: dict[int, int] = {}
-        """Slots in use, by position."""
-        self.written: dict[int, tuple[int, ...]] = {}
-        """Slots that were written, with their checksums and the forms of their objects."""
 
 
 class Copy:
-    """An object and its slot, in a run of its own."""
+    """An object between LMCache's memory and a store, in a run of its own."""
 
-    def __init__(self, memory: Any, slots: kvmem.Layout, identity: bytes, queue: kvmem.Queue, stores: bool) -> None:
+    def __init__(self, memory: Any) -> None:
         self.size = len(memory)
         with kvmem.Region.adopt(memory) as region:
-            self._layout = kvmem.Layout.of_regions(shape_of(1, 1, self.size, "BLC", identity), [region])
-        source, destination = (self._layout, slots) if stores else (slots, self._layout)
-        try:
-            self._transfer = kvmem.Transfer(source, destination, queue=queue, flags=kvmem.TransferFlags.REPORT_RELEASE)
-        except BaseException:
-            self._layout.close()
-            raise
+            self._layout = kvmem.Layout.of_regions(shape_of(1, 1, self.size, "BLC"), [region])
+        self._starting = threading.Lock()
+        self._transfer: kvmem.Transfer | None = None
         self.error: kvmem.Error | None = None
 
-    def start(self, slot: int, stores: bool, checksum: int | None, timeout: float, ended: Callable[[Copy], None]) -> None:
-        """Starts the run, of which the queue reports the end."""
-        try:
-            self._transfer.submit(
-                [(0, slot) if stores else (slot, 0)],
-                flags=kvmem.SubmitFlags.CHECKSUM if stores else kvmem.SubmitFlags(0),
-                checksums=None if checksum is None else [checksum],
+    def start(self, put_or_get: Callable[..., kvmem.StoreRun], key: bytes, queue: kvmem.Queue, timeout: float, ended: Callable[[Copy], None]) -> bool:
+        """Starts the run, of which the queue reports the end. Returns whether there is one: a put of an object that is stored, and a get of
+        one that is not, have none."""
+        with self._starting:  # the queue may report the end on another thread at once
+            started = put_or_get(
+                self._layout,
+                [key],
+                [0],
+                queue=queue,
+                transfer_flags=kvmem.TransferFlags.REPORT_RELEASE,
                 run_timeout=timeout,
                 user_data=lambda completion: self._report(completion, ended),
             )
-        except BaseException:
-            self.close()
-            raise
+            self._transfer = started.transfer
+        return self._transfer is not None
 
     def _report(self, completion: kvmem.Completion, ended: Callable[[Copy], None]) -> None:
         if completion.kind == kvmem.CompletionKind.RUN_ENDED:
             self.error = completion.error
             if not completion.released:
                 return  # a late run still uses LMCache's memory: its release is reported, too
+        with self._starting:
+            pass
         ended(self)
-
-    def checksum(self) -> int:
-        """Of the bytes that were stored."""
-        return self._transfer.checksums()[0]
 
     def cancel(self) -> None:
         """Cancels what has not started."""
-        self._transfer.cancel()
+        if self._transfer is not None:
+            self._transfer.cancel()
 
     def close(self) -> None:
         """Ends the use of the object's memory."""
-        self._transfer.close()
+        if self._transfer is not None:
+            self._transfer.close()
         self._layout.close()
 
 
@@ -96,8 +92,8 @@ class Lane:
         self._done: dict[int, Any] = {}
         self._copies: set[Copy] = set()
 
-    def start(self, copy: Copy, slot: int, stores: bool, checksum: int | None, timeout: float, ended: Callable[[Copy], None]) -> None:
-        """Starts a copy, and calls `ended` in `collect` when it has ended."""
+    def start(self, copy: Copy, put_or_get: Callable[..., kvmem.StoreRun], key: bytes, timeout: float, ended: Callable[[Copy], None]) -> bool:
+        """Starts a copy, and calls `ended` in `collect` when it has ended. Returns whether there is anything to copy."""
 
         def end(copy: Copy) -> None:
             with self._lock:
@@ -106,12 +102,15 @@ class Lane:
 
         with self._lock:
             self._copies.add(copy)
+        begun = False
         try:
-            copy.start(slot, stores, checksum, timeout, end)
-        except BaseException:
-            with self._lock:
-                self._copies.discard(copy)
-            raise
+            begun = copy.start(put_or_get, key, self.queue, timeout, end)
+        finally:
+            if not begun:
+                with self._lock:
+                    self._copies.discard(copy)
+                copy.close()
+        return begun
 
     def finish(self, number: int, result: Any) -> None:
         """A task has ended."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvmem for an unmodified SGLang: a storage backend of HiCache that keeps pages in a file, which the next engine reads, or in host memory.
+"""kvmem for an unmodified SGLang: a storage backend of HiCache that keeps pages in stores, which the next engine reads.
 
 SGLang loads the class by its module path:
 

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # mypy: disable-error-code="import-not-found, unused-ignore"
 # pyright: reportMissingImports=false
-"""The pages of a host pool of SGLang as a layout, and their store."""
+"""The pages of a host pool of SGLang as layouts, and their stores."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import dataclasses
+import hashlib
 import os
-import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import kvmem
-from kvmem._blocks._files import digest, shape_of, store_layout
-from kvmem._blocks._index import Folder
-from kvmem._blocks._reader import ReadIndex
-from kvmem._blocks._run import Mover
+from kvmem._blocks._counters import add
 from kvmem._blocks._settings import Settings
+from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
 
 
@@ -52,20 +52,36 @@ def pieces_of(pool: Any) -> list[Piece]:
     return found
 
 
-def pool_layout(pool: Any, pieces: Sequence[Piece], identity: bytes) -> kvmem.Layout:
-    """The pages of the pool. Pieces of one size are a part of the layout."""
-    parts: dict[str, kvmem.Layout] = {}
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The pieces of one size of all pages."""
+
+    size: int
+    count: int
+    """Pieces of a page."""
+    pages: kvmem.Layout
+    """Those of the pool."""
+
+    def buffer(self, num_pages: int) -> kvmem.Layout:
+        """Host memory for the pieces of so many pages, page after page."""
+        return kvmem.Layout.allocate(shape_of(num_pages, self.count, self.size, "BLC"), "system")
+
+
+def parts_of(pool: Any, pieces: Sequence[Piece]) -> list[Part]:
+    """The pages of the pool, by the sizes of their pieces."""
+    parts: list[Part] = []
     try:
         for size in sorted({piece.size for piece in pieces}):
             alike = [piece for piece in pieces if piece.size == size]
-            parts[str(size)] = _part(pool, alike, identity)
-        return _combined(parts)
-    finally:
-        for part in parts.values():
-            part.close()
+            parts.append(Part(size, len(alike), _layout(pool, alike)))
+        return parts
+    except BaseException:
+        for part in parts:
+            part.pages.close()
+        raise
 
 
-def _part(pool: Any, pieces: Sequence[Piece], identity: bytes) -> kvmem.Layout:
+def _layout(pool: Any, pieces: Sequence[Piece]) -> kvmem.Layout:
     pages, piece = int(pool.page_num), pieces[0]
     regions: list[kvmem.Region] = []
     try:
@@ -73,182 +89,157 @@ def _part(pool: Any, pieces: Sequence[Piece], identity: bytes) -> kvmem.Layout:
             memory = (ctypes.c_uint8 * ((pages - 1) * each.stride + each.size)).from_address(each.address)
             memory.pool = pool  # type: ignore[attr-defined]  # it is kept as long as kvmem uses its memory
             regions.append(kvmem.Region.adopt(memory))
-        return kvmem.Layout.of_regions(shape_of(pages, len(pieces), piece.size, "L/BC", identity, piece.stride), regions)
+        return kvmem.Layout.of_regions(shape_of(pages, len(pieces), piece.size, "L/BC", piece.stride), regions)
     finally:
         for region in regions:
             region.close()
 
 
-def _combined(parts: Mapping[str, kvmem.Layout]) -> kvmem.Layout:
-    return kvmem.Layout.combine(parts)
+def name_of(key: str) -> bytes:
+    """What a page is stored under."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def page_numbers(pool: Any, keys: Sequence[str], indices: Any) -> list[int]:
+    """The pages of the pool that host indices are in, one for each key."""
+    size = int(pool.logical_page_size)
+    if len(indices) != len(keys) * size:
+        raise ValueError(f"kvmem: there are {len(indices)} host indices for {len(keys)} pages of {size} tokens")
+    return [int(index) // size for index in indices[::size].tolist()]
 
 
 class PageStore:
-    """The pages of one pool under keys. With `reads_only`, another rank stores them."""
+    """The pages of one pool under keys, in a store for each size of pieces."""
 
-    def __init__(
-        self, settings: Settings, name: str, pool: Any, capacity: int, identity: Mapping[str, str], reads_only: bool = False
-    ) -> None:
-        self._settings, self._page_size, self.pool = settings, int(pool.logical_page_size), pool
-        self._verify = settings.verify or reads_only
+    def __init__(self, settings: Settings, name: str, pool: Any, capacity: int, identity: Mapping[str, str]) -> None:
+        self.pool, self._timeout, self.capacity = pool, settings.timeout_seconds, capacity
         pieces = pieces_of(pool)
         full = {
             **identity,
             "pool": type(pool).__name__,
             "layout": str(pool.layout),
             "dtype": str(pool.dtype),
-            "page": f"{self._page_size} tokens, {', '.join(sorted({f'{piece.size}' for piece in pieces}))} bytes x {len(pieces)}",
+            "page": f"{pool.logical_page_size} tokens, {', '.join(sorted({f'{piece.size}' for piece in pieces}))} bytes x {len(pieces)}",
             "format": str(getattr(pool, "storage_format_tag", None) or "none"),
             "capacity": f"{capacity} pages",
         }
-        path = settings.path and os.path.join(settings.path, name)
-        self._index: BlockStore | ReadIndex
-        if reads_only:
-            assert path is not None
-            self._index = ReadIndex(path, full)
-        else:
-            self._index = BlockStore(capacity, Folder(path, full) if path else None)
+        self._counters: dict[str, Any] = {}
+        self._state = threading.Condition()
+        self._moving, self._clearing = 0, False
+        self._stores: list[BlockStore] = []
+        self.parts = parts_of(pool, pieces)
         try:
-            self._mover = self._open(pool, pieces, capacity, digest(full, 0), path, reads_only)
+            for number, part in enumerate(self.parts):
+                path = os.path.join(str(settings.path), name, f"pieces-{number}")
+                self._stores.append(BlockStore(path, capacity, part.count, part.size, full, self._timeout))
         except BaseException:
-            self._index.close()
+            self.close()
             raise
-
-    def _open(self, pool: Any, pieces: Sequence[Piece], capacity: int, identity: bytes, path: str | None, reads_only: bool) -> Mover:
-        parts: dict[str, kvmem.Layout] = {}
-        cache = pool_layout(pool, pieces, identity)
-        try:
-            for size in sorted({piece.size for piece in pieces}):
-                count = sum(piece.size == size for piece in pieces)
-                file = path and os.path.join(path, f"pages-{size}.kvmem")
-                parts[str(size)] = store_layout(capacity, count, size, identity, file, bool(pool.pin_memory), reads_only)
-            return Mover(cache, _combined(parts), self._settings.timeout_seconds)
-        except BaseException:
-            cache.close()
-            raise
-        finally:
-            for part in parts.values():
-                part.close()
 
     def has(self, keys: Sequence[str]) -> list[bool]:
         """Whether each page is stored."""
-        return self._index.has([key.encode() for key in keys])
+        names = [name_of(key) for key in keys]
+        return [all(found) for found in zip(*(store.has(names) for store in self._stores))]
 
-    def _pages(self, keys: Sequence[str], indices: Any) -> list[int]:
-        if len(indices) != len(keys) * self._page_size:
-            raise ValueError(f"kvmem: there are {len(indices)} host indices for {len(keys)} pages of {self._page_size} tokens")
-        return [int(index) // self._page_size for index in indices[:: self._page_size].tolist()]
+    @contextlib.contextmanager
+    def _moves(self) -> Iterator[None]:
+        """While pages move, `clear` waits; while it removes pages, none begin to move."""
+        with self._state:
+            self._state.wait_for(lambda: not self._clearing, self._timeout)
+            self._moving += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._moving -= 1
+                self._state.notify_all()
 
     def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Stores pages, and waits. Those that are stored already are not written again."""
-        pages = self._pages(keys, indices)
-        assert isinstance(self._index, BlockStore)
-        slots, without = self._index.reserve([key.encode() for key in keys])
-        good = [at not in without for at in range(len(keys))]
-        if not slots:
-            return good
-        written: dict[int, tuple[int, ...]] = {}
-        try:
-            run = self._mover.store([(pages[at], slot) for at, slot in slots.items()])
-            try:
-                run.wait()
-                if run.error is None:
-                    written = {slot: (each,) for slot, each in zip(slots.values(), run.checksums())}
-                    self._index.count(stored_blocks=len(slots), stored_bytes=run.bytes)
-            finally:
-                run.close()
-        except kvmem.Error:
-            pass  # counted below
-        self._index.commit(written)
-        if not written:
-            self._index.abandon(slots.values())
-            self._index.count(failed_stores=len(slots))
-            good = [each and at not in slots for at, each in enumerate(good)]
+        pages, names = page_numbers(self.pool, keys, indices), [name_of(key) for key in keys]
+        if not keys:
+            return []
+        with self._moves():
+            done = [self._put(part, store, names, pages) for part, store in zip(self.parts, self._stores)]
+        good = self.has(keys)
+        moved = [each for each in done if each is not None]
+        if len(moved) == len(done):
+            self._count(stored_blocks=max(count for count, _ in moved), stored_bytes=sum(size for _, size in moved))
+        else:
+            self._count(failed_stores=good.count(False))
         return good
+
+    def _put(self, part: Part, store: BlockStore, names: Sequence[bytes], pages: Sequence[int]) -> tuple[int, int] | None:
+        """Stores pieces. Returns how many pages have moved, and their bytes; None if that has failed."""
+        try:
+            run = store.run(store.put(part.pages, names, pages, related=True))
+        except kvmem.Error:
+            return None
+        try:
+            run.wait()
+            return (run.count, run.bytes) if run.error is None else None
+        finally:
+            run.close()
 
     def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Loads pages, and waits. A damaged one is a miss."""
-        pages = self._pages(keys, indices)
-        found = {at: stored for at, stored in enumerate(self._index.pin([key.encode() for key in keys])) if stored is not None}
-        good = [at in found for at in range(len(keys))]
-        if not found:
-            return good
-        places, lost = list(found), list(range(len(found)))
-        sums = [found[at].checksums[0] for at in places] if self._verify else None
-        damaged = False
-        try:
-            run = self._mover.load([(found[at].slot, pages[at]) for at in places], sums)
-            try:
-                run.wait()
-                lost, damaged = run.lost(), run.is_damaged
-                moved = len(places) - len(lost)
-                self._index.count(loaded_blocks=moved, loaded_bytes=run.bytes // len(places) * moved)
-            finally:
-                run.close()
-        except kvmem.Error:
-            pass  # all are lost
-        for at in lost:
-            good[places[at]] = False
-        if lost:
-            self._index.forget(found[places[at]].slot for at in lost)
-            self._index.count(**{"damaged_blocks" if damaged else "failed_loads": len(lost)})
-        self._index.unpin(stored.slot for stored in found.values())
+        return self.load(keys, [part.pages for part in self.parts], page_numbers(self.pool, keys, indices))
+
+    def load(self, keys: Sequence[str], layouts: Sequence[kvmem.Layout], pages: Sequence[int]) -> list[bool]:
+        """Loads pages into layouts, one for each size of pieces."""
+        names, good = [name_of(key) for key in keys], [True] * len(keys)
+        with self._moves():
+            for store, layout in zip(self._stores, layouts):
+                for at, found in enumerate(self._get(store, layout, names, pages)):
+                    good[at] &= found
+        self._count(loaded_blocks=good.count(True), loaded_bytes=good.count(True) * sum(part.count * part.size for part in self.parts))
         return good
 
+    def _get(self, store: BlockStore, layout: kvmem.Layout, names: Sequence[bytes], pages: Sequence[int]) -> list[bool]:
+        good: list[bool] = []
+        while len(good) < len(names):
+            first = len(good)
+            try:
+                run = store.run(store.get(layout, names[first:], pages[first:]))
+            except kvmem.Error:
+                self._count(failed_loads=len(names) - first)
+                return good + [False] * (len(names) - first)
+            try:
+                run.wait()
+                lost = run.lost()
+            finally:
+                run.close()
+            good += [at not in lost for at in range(run.count)]
+            if len(good) < len(names):
+                good.append(False)  # the first that is not stored; those after it may be
+            self._count(**{"damaged_blocks" if run.is_damaged else "failed_loads": len(lost)} if lost else {})
+        return good
+
+    def _count(self, **counters: float) -> None:
+        with self._state:
+            add(self._counters, counters)
+
     def clear(self) -> None:
-        """Removes all pages."""
-        self._index.clear()
+        """Removes all pages, after those that move have ended: none of the pages that exist now is found later."""
+        with self._state:
+            self._clearing = True
+            self._state.wait_for(lambda: not self._moving, self._timeout)
+        try:
+            for store in self._stores:
+                store.remove(store.keys())
+        finally:
+            with self._state:
+                self._clearing = False
+                self._state.notify_all()
 
     def status(self) -> dict[str, Any]:
         """Counters."""
-        return self._index.status()
+        with self._state:
+            return {"blocks": len(self._stores[0]), "capacity_blocks": self.capacity, **self._counters}
 
     def close(self) -> None:
-        """Closes the files, and lets another engine use the folder."""
-        self._mover.close()
-        self._index.close()
-
-
-class SharedPages:
-    """The pages of a pool that another rank stores: this rank loads them. Until that rank has made the files, there are none."""
-
-    def __init__(self, settings: Settings, name: str, pool: Any, capacity: int, identity: Mapping[str, str]) -> None:
-        self._arguments, self.pool = (settings, name, pool, capacity, identity, True), pool
-        self._index = os.path.join(str(settings.path), name, "index.sqlite")
-        self._lock = threading.Lock()
-        self._opened: PageStore | None = None
-
-    def _found(self) -> PageStore | None:
-        with self._lock:
-            if self._opened is None and os.path.exists(self._index):
-                try:
-                    self._opened = PageStore(*self._arguments)
-                except (FileNotFoundError, sqlite3.Error):
-                    return None
-            return self._opened
-
-    def has(self, keys: Sequence[str]) -> list[bool]:
-        """Whether each page is stored."""
-        found = self._found()
-        return found.has(keys) if found is not None else [False] * len(keys)
-
-    def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
-        """Loads pages, and waits. A damaged one is a miss."""
-        found = self._found()
-        return found.get(keys, indices) if found is not None else [False] * len(keys)
-
-    def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
-        """Stores nothing."""
-        return [False] * len(keys)
-
-    def clear(self) -> None:
-        """Nothing: the other rank does."""
-
-    def status(self) -> dict[str, Any]:
-        """Counters of this rank."""
-        return self._opened.status() if self._opened is not None else {}
-
-    def close(self) -> None:
-        """Closes the files."""
-        if self._opened is not None:
-            self._opened.close()
+        """Closes the stores, and lets another engine use the folder."""
+        for store in self._stores:
+            store.close()
+        for part in self.parts:
+            part.pages.close()

@@ -14,20 +14,21 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, 
 
 import kvmem
 from kvmem._blocks import _settings
-from kvmem._blocks._index import longest
 from kvmem._blocks._settings import GIB, Settings
-from kvmem.sglang._pages import PageStore, SharedPages, pieces_of
+from kvmem._blocks._store import longest
+from kvmem.sglang._pages import PageStore, pieces_of
+from kvmem.sglang._shared import ServedPages, SharedPages
 
 logger = logging.getLogger("sglang.kvmem")
 
 
 class KvmemStorage(HiCacheStorage):
-    """Keeps pages of the host pools in files or in host memory, and verifies them when they are loaded."""
+    """Keeps pages of the host pools in stores, which verify them when they are loaded."""
 
     def __init__(self, storage_config: Any, kwargs: Mapping[str, Any] | None = None) -> None:
         self._settings = _parse(storage_config.extra_config or {})
         self._config = storage_config
-        _check(storage_config, self._settings)
+        _check(storage_config)
         self._identity = _identity(storage_config, self._settings.identity)
         self._lock = threading.Lock()
         self._waiting: dict[str, Any] = {}
@@ -66,11 +67,16 @@ class KvmemStorage(HiCacheStorage):
                 if not self._capacity:
                     raise ValueError(f"kvmem: capacity_gib has {int(self._settings.capacity_gib * GIB):,} bytes, and a page needs {page:,}: set more")
             for name, pool in list(self._waiting.items()):
-                is_shared = self._is_shared(name)
-                kind = SharedPages if is_shared and not self._config.is_storage_writer else PageStore
-                self._stores[name] = kind(self._settings, f"{self._folder(is_shared)}-{name}", pool, self._capacity, self._identity)
+                self._stores[name] = self._opened(name, pool)
                 del self._waiting[name]
-                logger.info("kvmem %s keeps %d pages of the pool %s in %s", kvmem.__version__, self._capacity, name, self._settings.path or "host memory")
+                logger.info("kvmem %s keeps %d pages of the pool %s in %s", kvmem.__version__, self._capacity, name, self._settings.path)
+
+    def _opened(self, name: str, pool: Any) -> PageStore | SharedPages:
+        is_shared = self._is_shared(name) and self._config.tp_size > 1
+        folder = f"{self._folder(is_shared)}-{name}"
+        if is_shared and not self._config.is_storage_writer:
+            return SharedPages(self._settings, folder, pool)
+        return (ServedPages if is_shared else PageStore)(self._settings, folder, pool, self._capacity, self._identity)
 
     def _is_shared(self, name: str) -> bool:
         """Whether all ranks of tensor parallelism have the same pages, as with MLA, of which the first rank stores them. States of Mamba
@@ -190,11 +196,7 @@ def _parse(extra: Mapping[str, Any]) -> Settings:
     return _settings.parse(Settings, given, "kvmem in --hicache-storage-backend-extra-config")
 
 
-def _check(config: Any, settings: Settings) -> None:
-    if config.is_mla_model and config.tp_size > 1 and settings.path is None:
-        raise ValueError(
-            f"kvmem: with MLA and tensor parallelism {config.tp_size}, one rank stores the pages that all ranks load, so they must be in files: set path"
-        )
+def _check(config: Any) -> None:
     if config.dcp_size > 1:
         raise ValueError(f"kvmem: decode context parallelism {config.dcp_size} is not supported: set it to 1, or another storage backend")
     if not config.model_name:

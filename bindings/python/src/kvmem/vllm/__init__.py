@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvmem for an unmodified vLLM: blocks of the KV cache stay in host memory or in a file, or an engine hands requests over to another one.
+"""kvmem for an unmodified vLLM: blocks of the KV cache stay in a store, or an engine hands requests over to another one.
 
 vLLM loads the connector by its module path:
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "KvmemConnector", "kv_connector_module_path": "kvmem.vllm",
-        "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"path": "/var/cache/kvmem"}}'
+        "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"path": "/var/cache/kvmem", "capacity_gib": 100}}'
 
 docs/vllm.md has all settings."""
 

@@ -18,6 +18,8 @@ MAX_LEASE_SECONDS = 3600
 class Config(Settings):
     """Settings of the connector."""
 
+    verify: bool = True
+    """Compare the bytes that arrive from prefill with those that it had. A store always compares."""
     directory: str | None = None
     """Folder, or URLs of etcd separated by commas, in which engines that hand requests over find each other. None: blocks are stored."""
     lease_seconds: float = 60.0
@@ -30,11 +32,11 @@ class Config(Settings):
         if self.directory is not None:
             self._check_handover(given)
             return
-        for name in ("lease_seconds", "access"):
+        for name in ("lease_seconds", "access", "verify"):
             if name in given:
                 raise ValueError(f"kvmem: {name} is for engines that hand requests over: set directory, too, or remove {name}")
-        if self.capacity_gib <= 0 and not given:
-            raise ValueError("kvmem: nothing is set: set capacity_gib, to keep blocks, or set directory, to hand requests over to another engine")
+        if self.path is None and self.capacity_gib <= 0 and not given:
+            raise ValueError("kvmem: nothing is set: set path and capacity_gib, to keep blocks, or set directory, to hand requests over to another engine")
         super().check(given)
 
     def _check_handover(self, given: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from kvmem.vllm._statistics import KvmemMetrics, KvmemStats
 
 
 class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
-    """Keeps blocks of vLLM's cache in host memory or in a file, or hands requests over to another engine."""
+    """Keeps blocks of vLLM's cache in stores, or hands requests over to another engine."""
 
     def __new__(cls, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> KvmemConnector:
         """The connector of the kind that the settings ask for."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import kvmem
-from kvmem._blocks._files import shape_of
+from kvmem._blocks._shape import shape_of
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ def _kind(spec: Any) -> tuple[str, int]:
     return "full", 0
 
 
-def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int, identity: bytes) -> kvmem.Layout:
+def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int) -> kvmem.Layout:
     """The blocks of a group in vLLM's memory, as bytes, from the strides of its tensors."""
     tensors = [_first(caches[name]) for name in group.layers]
     strides = {block_stride(tensor, num_blocks) for tensor in tensors}
     if len(strides) > 1:
         raise ValueError(f"kvmem: the layers of cache group {group.number} have block strides of {sorted(strides)} bytes, and one is supported")
-    shape = shape_of(num_blocks, len(group.layers), group.page, "L/BC", identity, strides.pop())
+    shape = shape_of(num_blocks, len(group.layers), group.page, "L/BC", strides.pop())
     regions: list[kvmem.Region] = []
     try:
         for tensor in tensors:

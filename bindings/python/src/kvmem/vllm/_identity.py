@@ -25,7 +25,6 @@ def identity_of(config: Any, cache: Any, groups: Sequence[Group], extra: str) ->
         "pipeline parallelism": str(parallel.pipeline_parallel_size),
         "block size": ", ".join(str(group.block_size) for group in groups),
         "pages": ", ".join(f"{len(group.layers)}x{group.page} {group.kind}" for group in groups),
-        "capacity": ", ".join(str(group.capacity) for group in groups) + " blocks",
         "layout": str(cache.kv_cache_layout),
         "packing": packing_of(config, cache),
         "hashes": _hashes(config),

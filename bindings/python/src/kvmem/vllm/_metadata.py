@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler's side and the workers tell each other in a step. vLLM pickles it between processes."""
+"""What the scheduler's side and the workers tell each other in a step. vLLM pickles it between processes.
+
+Keys end with the number of their cache group, so those of two groups differ."""
 
 from __future__ import annotations
 
@@ -7,14 +9,13 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Copy:
-    """A block of vLLM's cache and its slot in the store of its group."""
+class Part:
+    """Blocks of one cache group, and their keys in its store."""
 
     group: int
-    block: int
-    slot: int
-    checksums: tuple[int, ...] = ()
-    """Of each rank, for loads."""
+    keys: list[bytes]
+    blocks: list[int]
+    """In vLLM's cache."""
 
 
 @dataclass
@@ -22,9 +23,18 @@ class Load:
     """Blocks that a request waits for."""
 
     request: str
-    copies: list[Copy]
-    missing: list[int] = field(default_factory=list)
-    """Blocks of vLLM's cache that are not stored any more: the load has failed."""
+    parts: list[Part]
+
+
+@dataclass
+class Put(Part):
+    """Consecutive blocks of a request, to store."""
+
+    number: int
+    parent: bytes | None
+    """Key of the block before the first one."""
+    related: bool
+    """Each block continues the one before it, and is not evicted before those after it."""
 
 
 @dataclass
@@ -32,27 +42,29 @@ class StepData:
     """From the scheduler to the workers."""
 
     loads: list[Load] = field(default_factory=list)
-    stores: list[Copy] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
+    clears: bool = False
+    """All blocks that are stored now are removed."""
 
 
 @dataclass
 class ReportData:
     """From the workers to the scheduler. Those of several ranks are merged."""
 
-    stored: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
-    """(group, slot): checksum by rank."""
-    failed: dict[tuple[int, int], set[int]] = field(default_factory=dict)
-    """(group, slot): ranks that could not write it."""
-    damaged: set[tuple[int, int]] = field(default_factory=set)
-    """Slots that cannot be loaded, such as those whose content is not what was stored."""
+    ended: dict[int, set[int]] = field(default_factory=dict)
+    """Number of a put: the ranks that no longer read its blocks."""
+    stored: dict[int, set[bytes]] = field(default_factory=dict)
+    """Rank: keys that its store has."""
+    removed: dict[int, set[bytes]] = field(default_factory=dict)
+    """Rank: keys that its store has not, or that cannot be loaded."""
 
     def merge(self, other: ReportData) -> None:
         """Adds what another rank has reported."""
-        for key, sums in other.stored.items():
-            self.stored.setdefault(key, {}).update(sums)
-        for key, ranks in other.failed.items():
-            self.failed.setdefault(key, set()).update(ranks)
-        self.damaged |= other.damaged
+        for number, ranks in other.ended.items():
+            self.ended.setdefault(number, set()).update(ranks)
+        for mine, others in ((self.stored, other.stored), (self.removed, other.removed)):
+            for rank, keys in others.items():
+                mine.setdefault(rank, set()).update(keys)
 
     def __bool__(self) -> bool:
-        return bool(self.stored or self.failed or self.damaged)
+        return bool(self.ended or self.stored or self.removed)

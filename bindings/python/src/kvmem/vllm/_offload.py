@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorWorkerMetadata,
+)
 from vllm.logger import init_logger
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import kvmem
-from kvmem._blocks._files import digest, store_layout
-from kvmem._blocks._index import Folder, check_identity
+from kvmem._blocks._store import BlockStore
 from kvmem.vllm import _config, _groups, _identity
 from kvmem.vllm._connector import KvmemConnector
 from kvmem.vllm._metadata import ReportData, StepData
@@ -38,8 +42,15 @@ class Report(ReportData, KVConnectorWorkerMetadata):
         return self
 
 
+class Opened(KVConnectorHandshakeMetadata):
+    """What the stores of a worker have at the start."""
+
+    def __init__(self, rank: int, keys: list[bytes]) -> None:
+        self.rank, self.keys = rank, keys
+
+
 class OffloadConnector(KvmemConnector):
-    """Keeps blocks of vLLM's cache in host memory or in a file, and loads them again, also in another engine."""
+    """Keeps blocks of vLLM's cache in stores, and loads them again, also in another engine."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -48,11 +59,9 @@ class OffloadConnector(KvmemConnector):
         hash_size = kv_cache_config.hash_block_size or vllm_config.cache_config.block_size
         self._groups = _groups.stored_groups(self._groups, int(self._config.capacity_gib * _config.GIB), hash_size)
         self._identity = _identity.identity_of(vllm_config, kv_cache_config, self._groups, self._config.identity)
-        self._folder_path = self._config.path and os.path.join(self._config.path, f"engine-{parallel.data_parallel_index}")
-        self._cache_hit_source = CacheHitSource.DISK if self._config.path else CacheHitSource.HOST
+        self._cache_hit_source = CacheHitSource.DISK
         if role == KVConnectorRole.SCHEDULER:
-            folder = Folder(self._folder_path, self._identity) if self._folder_path else None
-            self._scheduler = OffloadScheduler(self._groups, folder, parallel.world_size)
+            self._scheduler = OffloadScheduler(self._groups, parallel.world_size)
 
     def _check(self, vllm_config: Any) -> None:
         if not vllm_config.cache_config.enable_prefix_caching:
@@ -67,28 +76,27 @@ class OffloadConnector(KvmemConnector):
     # ---- worker ----
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Describes vLLM's cache, and opens the store."""
-        from vllm.platforms import current_platform
-
+        """Describes vLLM's cache, and opens the stores."""
         parallel = self._vllm_config.parallel_config
-        rank = parallel.rank
-        identity = digest(self._identity, rank)
-        pinned = not current_platform.is_cpu()
+        folder = os.path.join(str(self._config.path), f"engine-{parallel.data_parallel_index}")
         caches, stores = [], []
-        if self._folder_path:
-            check_identity(self._folder_path, self._identity)
-            os.makedirs(self._folder_path, mode=0o700, exist_ok=True)
         for group in self._groups:
-            caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks, identity))
-            path = self._folder_path and os.path.join(self._folder_path, f"group-{group.number}-rank-{rank}.kvmem")
-            stores.append(store_layout(group.capacity, len(group.layers), group.page, identity, path, pinned))
-        self._worker = OffloadWorker(caches, stores, rank, self._config.verify, self._config.timeout_seconds)
-        logger.info("kvmem %s: %s", kvmem.__version__, "; ".join(f"{cache} to {store}" for cache, store in zip(caches, stores)))
+            caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks))
+            path = os.path.join(folder, f"group-{group.number}-rank-{parallel.rank}")
+            stores.append(BlockStore(path, group.capacity, len(group.layers), group.page, self._identity, self._config.timeout_seconds))
+        self._worker = OffloadWorker(caches, stores, parallel.rank)
+        logger.info("kvmem %s keeps %d blocks in %s", kvmem.__version__, sum(len(store) for store in stores), folder)
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """What the stores have, for the scheduler."""
+        return Opened(self._vllm_config.parallel_config.rank, [key for store in self._worker.stores for key in store.keys()])
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Starts loads; the requests wait for them, and the step does not."""
         step = self._get_connector_metadata()
         assert isinstance(step, Step)
+        if step.clears:
+            self._worker.clear()
         for load in step.loads:
             self._worker.load(load)
 
@@ -96,14 +104,20 @@ class OffloadConnector(KvmemConnector):
         """Starts to store the blocks that this step fills. The scheduler keeps them until they are stored."""
         step = self._get_connector_metadata()
         assert isinstance(step, Step)
-        self._worker.store(step.stores, _event() if step.stores else None)
+        self._worker.store(step.puts, _event() if step.puts else None)
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         """What the scheduler has to know of this step."""
         found = self._worker.take_report()
-        return Report(found.stored, found.failed, found.damaged) if found else None
+        return Report(found.ended, found.stored, found.removed) if found else None
 
     # ---- scheduler ----
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]) -> None:
+        """Takes what the stores of the workers have."""
+        for opened in metadata.values():
+            assert isinstance(opened, Opened)
+            self._scheduler.opened(opened.rank, opened.keys)
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
         """Takes vLLM's blocks."""
@@ -124,14 +138,12 @@ class OffloadConnector(KvmemConnector):
         state = scheduler_output.kv_connector_block_state
         scheduled = {request: state.resolve_block_ids(request) for request in scheduler_output.num_scheduled_tokens} if state is not None else {}
         made = self._scheduler.step(scheduled)
-        return Step(made.loads, made.stores)
+        return Step(made.loads, made.puts, made.clears)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """What the workers have done."""
         if isinstance(connector_output.kv_connector_worker_meta, Report):
             self._scheduler.report(connector_output.kv_connector_worker_meta)
-        for request in connector_output.finished_recving or ():
-            self._scheduler.received(request)
 
     def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
         """Frees the blocks at once: those that are being stored are kept one by one."""

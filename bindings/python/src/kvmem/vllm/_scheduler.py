@@ -1,30 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's side of the offload: which blocks are stored, which are loaded, and where. It moves no bytes."""
+"""The scheduler's side of the offload: which blocks are stored, and which are loaded. It moves no bytes, and opens no store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvmem._blocks._index import Folder, Index, longest
+from kvmem._blocks._store import longest
 from kvmem.vllm._groups import Group
-from kvmem.vllm._metadata import Copy, Load, ReportData, StepData
+from kvmem.vllm._metadata import Load, Part, Put, ReportData, StepData
 
 
 class OffloadScheduler:
-    """Decides what moves. Keys are vLLM's block hashes with the group's number, so blocks of two groups never meet."""
+    """Decides what moves, by the keys that the stores of the workers have. They report what they have stored and removed. A block that a
+    store has evicted meanwhile fails its load, and is computed."""
 
-    def __init__(self, groups: Sequence[Group], folder: Folder | None, world_size: int) -> None:
-        self._groups, self._folder, self._world_size = groups, folder, world_size
-        self._indexes = [Index(group.capacity, folder.file if folder else None, group.number) for group in groups]
+    def __init__(self, groups: Sequence[Group], world_size: int) -> None:
+        self._groups, self._every = groups, (1 << world_size) - 1
+        self._ranks: dict[bytes, int] = {}
+        """The ranks that have each key, as bits."""
         self._pool: Any = None
         self._loads: list[Load] = []
         self._computed: dict[str, int] = {}
-        self._pinned: dict[str, list[tuple[int, int]]] = {}
-        self._sources: dict[tuple[int, int], Any] = {}
-        self._sums: dict[tuple[int, int], dict[int, int]] = {}
-        self._broken: dict[tuple[int, int], set[int]] = {}
+        self._numbers = itertools.count()
+        self._puts: dict[int, tuple[list[Any], list[bytes], int]] = {}
+        """Blocks of vLLM's that are kept, their keys, and the ranks that still read them, as bits."""
+        self._pending: set[bytes] = set()
         self._seen: dict[str, list[int]] = {}
+        self._clears = False
 
     def bind(self, pool: Any) -> None:
         """Takes vLLM's blocks, of which those being stored are kept."""
@@ -41,115 +45,103 @@ class OffloadScheduler:
         first, last = num_computed // size, min((num_tokens - 1) // size, len(hashes))
         for group in self._groups:
             if group.kind == "full":
-                index = self._indexes[group.number]
-                last = first + longest(group.key(hashes[at]) in index for at in range(first, last))
+                last = first + longest(self._has(group.key(hashes[at])) for at in range(first, last))
         # The other groups need their last blocks only: the longest prefix whose blocks all of them have.
         while last > first and not all(self._has_end(group, hashes, first, last) for group in self._groups if group.kind != "full"):
             last -= 1
         return (last - first) * size
 
+    def _has(self, key: bytes) -> bool:
+        return self._ranks.get(key) == self._every
+
     def _has_end(self, group: Group, hashes: Sequence[bytes], first: int, last: int) -> bool:
-        index = self._indexes[group.number]
-        return all(group.key(hashes[at]) in index for at in range(max(first, group.first_block(last * group.block_size)), last))
+        return all(self._has(group.key(hashes[at])) for at in range(max(first, group.first_block(last * group.block_size)), last))
 
     def allocated(self, request: str, hashes: Sequence[bytes], blocks: Sequence[Sequence[int]], num_loaded: int) -> None:
         """vLLM has given blocks to the tokens that are loaded. They follow those that it had when it called `matched`."""
         num_computed = self._computed.pop(request, 0)
         if not num_loaded:
             return
-        load, pinned = Load(request, []), self._pinned.setdefault(request, [])
+        load = Load(request, [])
         for group in self._groups:
             first, last = num_computed // group.block_size, (num_computed + num_loaded) // group.block_size
-            for at in range(max(first, group.first_block(last * group.block_size)), last):
-                block = blocks[group.number][at]
-                found = self._indexes[group.number].pin(group.key(hashes[at]))
-                if found is None:
-                    load.missing.append(block)
-                else:
-                    pinned.append((group.number, found.slot))
-                    load.copies.append(Copy(group.number, block, found.slot, found.checksums))
+            wanted = range(max(first, group.first_block(last * group.block_size)), last)
+            load.parts.append(Part(group.number, [group.key(hashes[at]) for at in wanted], [blocks[group.number][at] for at in wanted]))
         self._loads.append(load)
 
     # ---- stores ----
 
     def step(self, scheduled: Mapping[str, Sequence[Sequence[int]]]) -> StepData:
         """What the workers do in this step. `scheduled` has the blocks of each scheduled request, per group."""
-        loads, self._loads = self._loads, []
-        made = StepData(loads=loads)
+        made = StepData(self._loads, [], self._clears)
+        self._loads, self._clears = [], False
         for request, blocks in scheduled.items():
             seen = self._seen.setdefault(request, [0] * len(self._groups))
-            for group, ids in zip(self._groups, blocks):
-                at = seen[group.number]
-                while at < len(ids) and self._store(group, ids[at], made.stores):
-                    at += 1
-                seen[group.number] = at
+            for at, (group, ids) in enumerate(zip(self._groups, blocks)):
+                seen[at] = self._store(group, ids, seen[at], made.puts)
         return made
 
-    def _store(self, group: Group, block_id: int, stores: list[Copy]) -> bool:
-        """Stores a block unless it is stored. Returns whether it needs no further look: it is full, and there was a slot."""
-        block = self._pool.blocks[block_id]
-        key = block.block_hash
-        if block.is_null:
-            return True
-        if key is None:
-            return False
-        index = self._indexes[group.number]
-        if index.knows(key):
-            return True
-        slot = index.reserve(key)
-        if slot is None:
-            return False
-        self._pool.touch([block])
-        self._sources[group.number, slot] = block
-        stores.append(Copy(group.number, block_id, slot))
-        return True
+    def _store(self, group: Group, ids: Sequence[int], first: int, puts: list[Put]) -> int:
+        """Stores the full blocks of a request from the first on that is not stored. Returns which block is the next to look at."""
+        blocks = [self._pool.blocks[each] for each in ids[first:]]
+        full = longest(block.is_null or block.block_hash is not None for block in blocks)
+        absent = [at for at in range(full) if not blocks[at].is_null and not self._knows(blocks[at].block_hash)]
+        if not absent:
+            return first + full
+        begin, end = absent[0], min(absent[-1] + 1, absent[0] + group.capacity)  # a put has at most as many blocks as the store
+        run = [block for block in blocks[begin:end] if not block.is_null]
+        before = self._pool.blocks[ids[first + begin - 1]] if first + begin else None
+        related = group.kind == "full"
+        parent = before.block_hash if related and before is not None else None
+        put = Put(group.number, [block.block_hash for block in run], [block.block_id for block in run], next(self._numbers), parent, related)
+        self._pool.touch(run)
+        self._pending.update(put.keys)
+        self._puts[put.number] = run, put.keys, self._every
+        puts.append(put)
+        return first + (full if end > absent[-1] else end)
+
+    def _knows(self, key: bytes) -> bool:
+        """Whether the block is stored, or is being written."""
+        return self._has(key) or key in self._pending
+
+    def opened(self, rank: int, keys: Iterable[bytes]) -> None:
+        """What the stores of a rank have at the start."""
+        for key in keys:
+            self._ranks[key] = self._ranks.get(key, 0) | 1 << rank
 
     def report(self, found: ReportData) -> None:
         """What the workers have done."""
-        for place in found.damaged:
-            self._indexes[place[0]].forget(place[1])
-        for place, sums in found.stored.items():
-            self._sums.setdefault(place, {}).update(sums)
-            self._end_store(place)
-        for place, ranks in found.failed.items():
-            self._broken.setdefault(place, set()).update(ranks)
-            self._end_store(place)
-        if self._folder is not None and (found.damaged or found.stored):
-            self._folder.commit()
-
-    def _end_store(self, place: tuple[int, int]) -> None:
-        sums, broken = self._sums.get(place, {}), self._broken.get(place, set())
-        if len(sums) + len(broken) < self._world_size:
-            return  # another rank may still read the block, and write the slot
-        group, slot = place
-        self._sums.pop(place, None)
-        if self._broken.pop(place, None):
-            self._indexes[group].abandon(slot)
-        else:
-            self._indexes[group].commit(slot, tuple(sums[rank] for rank in range(self._world_size)))
-        self._pool.free_blocks([self._sources.pop(place)])
+        for rank, keys in found.removed.items():
+            for key in keys:
+                left = self._ranks.pop(key, 0) & ~(1 << rank)
+                if left:
+                    self._ranks[key] = left
+        for rank, keys in found.stored.items():
+            self.opened(rank, keys)
+        for number, ranks in found.ended.items():
+            blocks, keys_of, readers = self._puts[number]
+            for rank in ranks:
+                readers &= ~(1 << rank)
+            self._puts[number] = blocks, keys_of, readers
+            if not readers:  # until then another rank may still read the blocks
+                del self._puts[number]
+                self._pending.difference_update(keys_of)
+                self._pool.free_blocks(blocks)
 
     def finished(self, request: str) -> None:
         """The request has ended."""
         self._computed.pop(request, None)
         self._seen.pop(request, None)
 
-    def received(self, request: str) -> None:
-        """The loads of a request have ended."""
-        for group, slot in self._pinned.pop(request, ()):
-            self._indexes[group].unpin(slot)
-
     @property
     def stores_in_flight(self) -> bool:
         """Whether blocks are being stored."""
-        return bool(self._sources)
+        return bool(self._puts)
 
     def clear(self) -> None:
-        """Forgets all blocks."""
-        for index in self._indexes:
-            index.clear()
+        """Forgets all blocks, and has the workers remove them."""
+        self._ranks.clear()
+        self._clears = True
 
     def close(self) -> None:
-        """Ends the use of the folder."""
-        if self._folder is not None:
-            self._folder.close()
+        """Nothing is open."""

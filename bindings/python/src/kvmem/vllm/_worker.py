@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker's side of the offload: copies between vLLM's cache and the stores."""
+"""The worker's side of the offload: puts of vLLM's blocks into the stores, and gets."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 
 import kvmem
 from kvmem._blocks._counters import add
-from kvmem._blocks._run import Mover, Run
-from kvmem.vllm._metadata import Copy, Load, ReportData
+from kvmem._blocks._run import Run
+from kvmem._blocks._store import BlockStore
+from kvmem.vllm._metadata import Load, Part, Put, ReportData
 
 
 @dataclass
 class _Moving:
-    """Copies of one group that move together."""
+    """Blocks of one group that move together."""
 
     run: Run
-    copies: list[Copy]
+    part: Part
     request: str
-    """The request that waits for a load; "" for a store."""
+    """The request that waits for a load; "" for a put."""
 
 
 @dataclass
@@ -33,16 +34,14 @@ class _Waiting:
 
 
 class OffloadWorker:
-    """Moves blocks between the cache and the store of each group. Nothing here waits, except `close`."""
+    """Moves blocks between the cache and the store of each group. Nothing here waits for bytes, except `close`."""
 
-    def __init__(
-        self, caches: Sequence[kvmem.Layout], stores: Sequence[kvmem.Layout], rank: int, verify: bool, timeout: float
-    ) -> None:
-        self._movers = [Mover(cache, store, timeout) for cache, store in zip(caches, stores)]
-        self._rank, self._verify = rank, verify
+    def __init__(self, caches: Sequence[kvmem.Layout], stores: Sequence[BlockStore], rank: int) -> None:
+        self._caches, self.stores, self._rank = caches, stores, rank
         self._runs: list[_Moving] = []
         self._waiting: dict[str, _Waiting] = {}
-        self._queued: list[tuple[Any, list[Copy]]] = []
+        self._queued: list[tuple[Any, list[Put]]] = []
+        self._clearing = False
         self._report = ReportData()
         self.failed_blocks: set[int] = set()
         """Blocks of vLLM's cache that could not be loaded."""
@@ -55,53 +54,71 @@ class OffloadWorker:
     def load(self, load: Load) -> None:
         """Starts the loads of a request."""
         waiting = self._waiting[load.request] = _Waiting(0, begun=time.monotonic())
-        if load.missing:
-            self._failed(waiting, load.missing)
-        for group in sorted({copy.group for copy in load.copies}):
-            copies = [copy for copy in load.copies if copy.group == group]
-            sums = [copy.checksums[self._rank] for copy in copies] if self._verify else None
-            try:
-                run = self._movers[group].load([(copy.slot, copy.block) for copy in copies], sums)
-            except kvmem.Error:
-                self._failed(waiting, [copy.block for copy in copies])
+        for part in load.parts:
+            if not part.keys:
                 continue
-            waiting.runs += 1
-            self._runs.append(_Moving(run, copies, load.request))
+            run = None if self._clearing else self._get(part)
+            found = run.count if run is not None else 0
+            if run is not None:
+                waiting.runs += 1
+                self._runs.append(_Moving(run, part, load.request))
+            if found < len(part.keys):
+                self._not_loaded(waiting, part, range(found, len(part.keys)), "failed_loads")
 
-    def store(self, copies: list[Copy], event: Any) -> None:
+    def _get(self, part: Part) -> Run | None:
+        """Starts to load the first blocks that are stored."""
+        store = self.stores[part.group]
+        try:
+            return store.run(store.get(self._caches[part.group], part.keys, part.blocks))
+        except kvmem.Error:
+            return None
+
+    def store(self, puts: list[Put], event: Any) -> None:
         """Stores blocks after the GPU has reached `event`, which may be None."""
-        if copies:
-            self._queued.append((event, copies))
-        self._start_stores()
+        if puts:
+            self._queued.append((event, puts))
+        self._start_puts()
 
-    def _start_stores(self) -> None:
+    def _start_puts(self) -> None:
         while self._queued and (self._queued[0][0] is None or self._queued[0][0].query()):
-            _, all_copies = self._queued.pop(0)
-            for group in sorted({copy.group for copy in all_copies}):
-                copies = [copy for copy in all_copies if copy.group == group]
-                try:
-                    run = self._movers[group].store([(copy.block, copy.slot) for copy in copies])
-                except kvmem.Error:
-                    self._not_stored(copies)
-                    continue
-                self._runs.append(_Moving(run, copies, ""))
+            for put in self._queued.pop(0)[1]:
+                self._put(put)
+
+    def _put(self, put: Put) -> None:
+        store = self.stores[put.group]
+        try:
+            if self._clearing:
+                raise kvmem.Cancelled("the blocks that have these keys are being removed")
+            run = store.run(store.put(self._caches[put.group], put.keys, put.blocks, parent=put.parent, related=put.related))
+        except kvmem.Error:
+            self._put_ended(put, len(put.keys))
+            return
+        self._runs.append(_Moving(run, put, ""))
+
+    def clear(self) -> None:
+        """Removes all blocks that are stored now, when nothing moves any more. Until then nothing is loaded or stored, because the new
+        blocks have the same keys."""
+        self._clearing = True
+        self._remove_all()
+
+    def _remove_all(self) -> None:
+        if self._clearing and not self._runs:
+            self._clearing = any([store.remove(store.keys()) for store in self.stores])
 
     # ---- end ----
 
     def poll(self) -> tuple[set[str], set[str]]:
         """Ends what has moved. Returns no requests that were sent, and those whose loads have all ended, also if they have failed."""
-        self._start_stores()
+        self._start_puts()
         running = []
         for moving in self._runs:
             if not moving.run.ended():
                 running.append(moving)
                 continue
-            if moving.run.error is None:
-                self._moved(moving)
-            else:
-                self._not_moved(moving)
+            self._ended(moving)
             moving.run.close()
         self._runs = running
+        self._remove_all()
         ended = {request for request, waiting in self._waiting.items() if not waiting.runs}
         for request in ended:
             waiting = self._waiting.pop(request)
@@ -111,39 +128,45 @@ class OffloadWorker:
                 self.failed_blocks |= waiting.blocks
         return set(), ended
 
-    def _moved(self, moving: _Moving) -> None:
-        run, copies = moving.run, moving.copies
-        if moving.request:
-            self._waiting[moving.request].runs -= 1
-            add(self.counters, {"loaded_blocks": len(copies), "loaded_bytes": run.bytes})
-            return
-        for copy, found in zip(copies, run.checksums()):
-            self._report.stored[copy.group, copy.slot] = {self._rank: found}
-        add(self.counters, {"stored_blocks": len(copies), "stored_bytes": run.bytes})
-
-    def _not_moved(self, moving: _Moving) -> None:
-        run, copies = moving.run, moving.copies
-        if not moving.request:
-            self._not_stored(copies)
+    def _ended(self, moving: _Moving) -> None:
+        run, part = moving.run, moving.part
+        lost = run.lost()
+        good = run.count - len(lost)
+        size = run.bytes // run.count * good if good else 0
+        if isinstance(part, Put):
+            add(self.counters, {"stored_blocks": good, "stored_bytes": size})
+            self._put_ended(part, len(lost))
             return
         waiting = self._waiting[moving.request]
         waiting.runs -= 1
-        lost = [copies[at] for at in run.lost()]
-        # After any error the store's blocks are not asked for again: vLLM asks at once, and would wait for ever.
-        self._report.damaged |= {(copy.group, copy.slot) for copy in lost}
-        good = len(copies) - len(lost)
-        size = run.bytes // len(copies) if good else 0
-        counter = "damaged_blocks" if run.is_damaged else "failed_loads"
-        add(self.counters, {counter: len(lost), "loaded_blocks": good, "loaded_bytes": good * size})
-        self._failed(waiting, [copy.block for copy in lost])
+        add(self.counters, {"loaded_blocks": good, "loaded_bytes": size})
+        if lost:
+            self._not_loaded(waiting, part, lost, "damaged_blocks" if run.is_damaged else "failed_loads")
 
-    def _failed(self, waiting: _Waiting, blocks: Sequence[int]) -> None:
+    def _put_ended(self, put: Put, num_failed: int) -> None:
+        store = self.stores[put.group]
+        self._report.ended[put.number] = {self._rank}
+        self._tell(store.note(put.keys), store.vanished())
+        if num_failed:
+            add(self.counters, {"failed_stores": num_failed})
+
+    def _not_loaded(self, waiting: _Waiting, part: Part, lost: Sequence[int], counter: str) -> None:
+        # After any error the scheduler does not ask for these blocks again until they have been stored: vLLM asks at once, and would wait
+        # for ever.
+        keys = [part.keys[at] for at in lost]
+        self.stores[part.group].forget(keys)
+        self._tell([], keys)
+        add(self.counters, {counter: len(lost)})
         waiting.failed = True
-        waiting.blocks.update(blocks)
+        waiting.blocks.update(part.blocks[at] for at in lost)
 
-    def _not_stored(self, copies: list[Copy]) -> None:
-        self._report.failed.update({(copy.group, copy.slot): {self._rank} for copy in copies})
-        add(self.counters, {"failed_stores": len(copies)})
+    def _tell(self, stored: Sequence[bytes], removed: Sequence[bytes]) -> None:
+        has = self._report.stored.setdefault(self._rank, set())
+        lacks = self._report.removed.setdefault(self._rank, set())
+        has.update(stored)
+        lacks.difference_update(stored)
+        has.difference_update(removed)
+        lacks.update(removed)
 
     def take_report(self) -> ReportData:
         """What the scheduler has to know."""
@@ -151,8 +174,10 @@ class OffloadWorker:
         return made
 
     def close(self) -> None:
-        """Waits for the copies in flight, and closes the layouts."""
+        """Waits for what moves, and closes the stores."""
         for moving in self._runs:
             moving.run.abort()
-        for mover in self._movers:
-            mover.close()
+        for cache in self._caches:
+            cache.close()
+        for store in self.stores:
+            store.close()
