@@ -210,3 +210,20 @@ def test_the_key_of_an_object_has_all_that_names_it():
         object_group_id = 1
 
     assert len({key_of(Key), key_of(Other), key_of(Group)}) == 3 and len(key_of(Key)) == 32
+
+
+def test_a_task_that_ends_after_the_close_writes_to_no_other_file():
+    """The number of the fd may be that of another file then."""
+    lane, other = Lane(), os.eventfd(0, os.EFD_NONBLOCK)
+    number = lane.fd
+    lane.finish(1, "result")
+    lane.close(1)
+    try:
+        os.dup2(other, number)
+        lane.finish(2, "late")
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+        assert lane.take_all() == {1: "result", 2: "late"}
+    finally:
+        os.close(number)
+        os.close(other)

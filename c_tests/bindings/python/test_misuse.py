@@ -6,11 +6,13 @@ import pathlib
 import re
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import kvmem
+from kvmem import _release
 from conftest import arrays, run, shape
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
@@ -164,6 +166,26 @@ def test_an_error_that_is_kept_keeps_no_object(tmp_path):
                 kept.append(error)
         assert len(kept) == len(uses) and all(error.__traceback__ for error in kept)
     kvmem.Region.disk(path=path, flags=kvmem.DiskFlags.OPEN_EXISTING).close()
+
+
+def test_a_close_while_a_look_ends_is_looked_at(monkeypatch):
+    """What it has released would be kept until the next one."""
+    looks, held = [], {1: None}
+
+    def nothing_is_left():
+        looks.append(None)
+        if len(looks) == 1:  # another thread closes a handle, and sees that this one looks
+            _release._look_until = time.monotonic() + 60
+        else:
+            held.clear()
+        return False
+
+    monkeypatch.setattr(_release, "_drop_released", nothing_is_left)
+    monkeypatch.setattr(_release, "_held", held)
+    monkeypatch.setattr(_release, "_is_looking", True)
+    monkeypatch.setattr(_release, "_look_until", 0.0)
+    _release._look_for_a_while()
+    assert len(looks) == 2 and not _release._is_looking
 
 
 def test_no_struct_is_taken_from_options_that_nothing_keeps():

@@ -102,10 +102,15 @@ def look() -> None:
 def _look_for_a_while() -> None:
     global _is_looking
     pause = 0.0005
-    while _drop_released() and time.monotonic() < _look_until:
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
-    _is_looking = False
+    while True:
+        while _drop_released() and time.monotonic() < _look_until:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        _is_looking = False
+        # A close before that has started no thread.
+        if not _held or time.monotonic() >= _look_until:
+            return
+        _is_looking = True
 
 
 def _after_fork() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -89,6 +90,7 @@ class Lane:
         self.queue = kvmem.Queue()
         self.fd = self.queue.fileno()
         self._lock = threading.Lock()
+        self._closed = False
         self._done: dict[int, Any] = {}
         self._copies: set[Copy] = set()
 
@@ -119,8 +121,10 @@ class Lane:
         self.signal()
 
     def signal(self) -> None:
-        """Makes the fd readable."""
-        os.eventfd_write(self.fd, 1)
+        """Makes the fd readable. After the close, its number may be that of another file of the process."""
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self.fd, 1)
 
     def collect(self) -> None:
         """Ends the copies that the queue reports."""
@@ -141,8 +145,11 @@ class Lane:
         """Cancels the copies in flight, and waits for their ends. Closes the fd."""
         with self._lock:
             for copy in self._copies:
-                copy.cancel()
+                with contextlib.suppress(kvmem.InvalidState):  # another thread has not started it yet
+                    copy.cancel()
         end = time.monotonic() + timeout
         while self._copies and time.monotonic() < end:
             self.queue.dispatch(max(end - time.monotonic(), 0.001))
-        self.queue.close()
+        with self._lock:
+            self._closed = True
+            self.queue.close()
