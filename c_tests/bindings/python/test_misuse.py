@@ -127,6 +127,21 @@ def test_the_interpreter_ends(code):
     run(BIG + code)
 
 
+def test_memory_of_a_run_is_kept_when_the_interpreter_ends():
+    """The run goes on until the process has ended."""
+    out = run(
+        BIG + "import os\n"
+        "class Memory(bytearray):\n"
+        "    def __del__(self, write=os.write): write(1, b'freed')\n"
+        "size = 64 * 8 * 2 * 16 * 1024 * 2\n"
+        "regions = [kvmem.Region.adopt(Memory(size)) for _ in range(2)]\n"
+        "layouts = [kvmem.Layout.of_regions(shape, [region]) for region in regions]\n"
+        "t = kvmem.Transfer(*layouts).submit(pairs)\n"
+        "os.write(1, b'ends ')\n"
+    )
+    assert out == "ends "
+
+
 CLOSED = {
     "region": lambda region, layout: (region, lambda: region.info),
     "layout": lambda region, layout: (layout, lambda: layout.info),

@@ -30,6 +30,8 @@ looks: list[Callable[[], None]] = []
 
 _lock = _thread.allocate_lock()
 _held: dict[int, tuple[Any, object]] = {}
+# Never freed: runs go on while the interpreter ends, and use the memory until the process has ended.
+_Process.libc.Py_IncRef(ffi.cast("void *", id(_held)))
 _is_looking = False
 _look_until = 0.0
 
