@@ -125,6 +125,24 @@ def test_capsules_that_are_not_used_hold_nothing(version):
     assert address
 
 
+def test_a_copy_is_refused():
+    """What kvmem wrote to it would not be in the tensor."""
+    from kvmem import _dlpack
+
+    class Copied:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **_):
+            capsule = region.tensor().__dlpack__(max_version=(1, 0))
+            managed = ctypes.cast(_dlpack._capsule_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(_dlpack.ManagedVersioned))
+            managed.contents.flags |= 2
+            return capsule
+
+    with kvmem.Region.system(4096) as region, pytest.raises(kvmem.InvalidArgument, match="Copied.__dlpack__ returned a copy"):
+        kvmem.Region.adopt(Copied())
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2"])
 def test_a_consumer_that_refuses_a_tensor_says_so_and_holds_nothing(dtype):
     """It drops the capsule while its exception is set."""

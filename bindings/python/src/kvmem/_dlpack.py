@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kvmem._tensor import Tensor
 
 _FLAG_READ_ONLY = 1
+_FLAG_COPIED = 2
 
 
 class Device(ctypes.Structure):
@@ -91,6 +92,8 @@ def taken(source: Any, stream: int | None) -> Memory:
         versioned = ctypes.cast(_capsule_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(ManagedVersioned))
         if versioned.contents.major > 1:
             raise Unsupported(f"the tensor is one of DLPack {versioned.contents.major}, and kvmem reads version 1")
+        if versioned.contents.flags & _FLAG_COPIED:
+            raise InvalidArgument(f"{type(source).__name__}.__dlpack__ returned a copy: pass an object whose own memory kvmem can use")
         read_only = bool(versioned.contents.flags & _FLAG_READ_ONLY)
         _capsule_rename(capsule, NAMES["used_dltensor_versioned"])
         managed: Any = versioned
