@@ -225,6 +225,27 @@ TEST(device_memory_can_be_a_pool) {
     CHECK(kvmem_pool_malloc(1, 0, stream.handle) == NULL);
 }
 
+/* Two regions with the same memory would give it to two blocks. */
+TEST(memory_is_in_one_pool) {
+    OWN(kvmem_region, owner, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
+    const uint64_t address = region_info(owner).address;
+    const kvmem_adopt_options whole =
+        OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address, it.size = MIB);
+    const kvmem_adopt_options half =
+        OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)(address + MIB / 2), it.size = MIB / 2);
+    OWN(kvmem_region, first, kvmem_region_adopt_device, &whole, 0);
+    OWN(kvmem_region, second, kvmem_region_adopt_device, &half, 0);
+    EXPECT_OK(kvmem_pool_set_current(0, first, ERR));
+    void *const block = kvmem_pool_malloc(MIB, 0, NULL);
+    CHECK_EQ((uintptr_t)block, address);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another pool has blocks", kvmem_pool_set_current(0, second, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another pool has blocks", kvmem_pool_set_current(0, owner, ERR));
+    EXPECT_OK(kvmem_pool_set_current(0, first, ERR));
+    kvmem_pool_free(block, 0, 0, NULL);
+    EXPECT_OK(kvmem_pool_set_current(0, second, ERR));
+    EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
+}
+
 TEST(other_memory_is_refused) {
     OWN(kvmem_region, host, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = MIB)));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "system region", kvmem_pool_set_current(0, host, ERR));

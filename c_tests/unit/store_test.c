@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -356,6 +357,29 @@ TEST(a_store_on_tmpfs_works) {
     for (size_t i = 0; i < NUM(files); i++) CHECK_EQ(unlink(test_text("%s/%s", path, files[i])), 0);
     CHECK_EQ(rmdir(path), 0); /* the store keeps the open files */
     (void)source;
+}
+
+static void without_space(void) {
+    KV_SIDES(source, destination, kv_aligned_config(&kv_kinds[0]), kv_aligned_config(&kv_kinds[0]));
+    kvmem_store *store = open_store(shared_path, KVMEM_DURABILITY_STRICT);
+    put(store, &source, 0, BLOCKS);
+    DESTROYED(kvmem_store, store);
+    const struct rlimit none = {0, RLIM_INFINITY}, all_space = {RLIM_INFINITY, RLIM_INFINITY};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    store = open_store(shared_path, KVMEM_DURABILITY_STRICT);
+    size_t found = 0;
+    EXPECT_OK(store_get(store, destination.layout, 0, ids, BLOCKS, &found));
+    CHECK_EQ(found, BLOCKS);
+    kv_side_check_moved(&destination, &source, &all);
+    DESTROYED(kvmem_store, store);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &all_space), 0);
+}
+
+/* The id of the process, which messages name, has no space either. */
+TEST(a_store_without_space_is_opened_and_read) {
+    SCRATCH_FILE(path, "store");
+    shared_path = path;
+    in_a_forked_child(without_space);
 }
 
 static int injected;

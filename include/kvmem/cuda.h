@@ -107,7 +107,8 @@ kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer, uint6
 /// @param device the GPU
 /// @param region device or elastic memory of the GPU, allocated or adopted by this process, not a view; NULL:
 ///        the GPU has no pool
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is of another tier or GPU, or is a view
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is of another tier or GPU, or is a view; or another pool
+///           has blocks in its memory
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported
 kvmem_status kvmem_pool_set_current(int32_t device, kvmem_region *region, kvmem_error **error);
 

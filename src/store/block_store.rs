@@ -44,6 +44,8 @@ struct Pending {
     journal: Journal,
     /// Records that are not in the journal yet.
     records: Vec<Record>,
+    /// They could not be written when this was tried last.
+    is_behind: bool,
     /// The journal is replaced when it has this many.
     long: u64,
 }
@@ -86,13 +88,17 @@ impl<F: Files> Store<F> {
         index.list_free();
         if damaged > 0 {
             log!(Warn, "{damaged} records of the store's index were damaged; blocks may be missing");
-            journal.checkpoint(&files, &index.records()?)?;
+            // What is damaged stays so, and is left out when the store is opened again.
+            if let Err(error) = journal.checkpoint(&files, &index.records()?) {
+                log!(Warn, "the index of the store is not replaced: {error}");
+            }
         }
         Ok(Self::new(files, header, policy, journal, index))
     }
 
     fn new(files: F, header: Header, policy: Policy, journal: Journal, index: Index) -> Self {
-        let journal = Mutex::new(Pending { journal, records: Vec::new(), long: 2 * header.slots + LONG });
+        let long = 2 * header.slots + LONG;
+        let journal = Mutex::new(Pending { journal, records: Vec::new(), is_behind: false, long });
         Self { files, header, policy, commits: Commits::default(), journal, index: Mutex::new(index) }
     }
 
@@ -164,11 +170,18 @@ impl<F: Files> Store<F> {
     /// Evicts blocks, and ends the quarantine of their slots. Returns false if none can be evicted.
     fn make_free(&self, blocks: &[NewBlock]) -> Result<bool> {
         let mut pending = self.journal.lock();
+        if pending.is_behind {
+            // Puts that fail, as on a full disk, do not empty the store.
+            return self.write_pending(&mut pending).map(|()| true);
+        }
         let evicted = {
             let mut index = self.index.lock();
             let missing = index.missing(blocks);
             let fraction = if missing > 0 { (self.header.slots / EVICTED_FRACTION) as usize } else { 0 };
-            if self.policy.evicts { index.evict(missing.max(fraction)) } else { Vec::new() }
+            let count = if self.policy.evicts { missing.max(fraction) } else { 0 };
+            // Each block that is removed has a record.
+            lists::reserve(&mut pending.records, count)?;
+            index.evict(count)
         };
         let is_freed = !evicted.is_empty() || !pending.records.is_empty();
         lists::extend(&mut pending.records, evicted)?;
@@ -244,7 +257,7 @@ impl<F: Files> Store<F> {
     /// Ends the use of blocks of which some did not arrive as they were stored; their indices are in `wrong`. These are removed. The slots
     /// of those that are in `damaged`, too, are not used again.
     pub fn release_wrong(&self, run: Vec<Located>, wrong: &[u64], damaged: &[u64]) -> Result<()> {
-        self.record(|index| {
+        self.record(wrong.len(), |index| {
             // Under the same lock, so that no slot has another block before it is retired.
             run.iter().for_each(|block| index.release(block));
             let found = wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (at, block)));
@@ -258,7 +271,7 @@ impl<F: Files> Store<F> {
     /// Removes blocks. Returns how many were stored. Fails with BUSY, and removes none, while one of them is read.
     pub fn remove(&self, keys: &[Key]) -> Result<u64> {
         let mut removed = 0;
-        self.record(|index| {
+        self.record(keys.len(), |index| {
             let records = index.remove(keys)?;
             removed = records.len() as u64;
             Ok(records)
@@ -296,9 +309,10 @@ impl<F: Files> Store<F> {
         self.policy.durability != Durability::None
     }
 
-    /// Changes the index, and has the change in the journal when the mode requires it.
-    fn record(&self, change: impl FnOnce(&mut Index) -> Result<Vec<Record>>) -> Result<()> {
+    /// Changes the index, which has up to `count` records, and has the change in the journal when the mode requires it.
+    fn record(&self, count: usize, change: impl FnOnce(&mut Index) -> Result<Vec<Record>>) -> Result<()> {
         let mut pending = self.journal.lock();
+        lists::reserve(&mut pending.records, count)?;
         let records = change(&mut self.index.lock())?;
         lists::extend(&mut pending.records, records)?;
         match self.policy.durability {
@@ -311,7 +325,9 @@ impl<F: Files> Store<F> {
     /// so the records of all removals are among them. After a failure the records wait further.
     fn write_pending(&self, pending: &mut Pending) -> Result<()> {
         if !pending.records.is_empty() {
+            pending.is_behind = true;
             pending.journal.append(&self.files, &pending.records, self.syncs())?;
+            pending.is_behind = false;
             pending.records.clear();
         }
         self.index.lock().end_quarantine();

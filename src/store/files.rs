@@ -90,7 +90,10 @@ impl StoreFolder {
             ),
             _ => error.context(format!("lock the store {}", path.display())),
         })?;
-        note_process(writer.file(), &std::process::id().to_string()).map_err(doing)?;
+        // Only messages need it: a store on a full disk can be read, and blocks of it removed.
+        if let Err(errno) = note_process(writer.file(), &std::process::id().to_string()) {
+            log!(Warn, "write the id of this process to the store {}: {errno}", path.display());
+        }
         Ok(Self { path: path.into(), folder, open: Mutex::default(), writer: Some(writer) })
     }
 

@@ -43,6 +43,61 @@ TEST(work_that_ends_wakes_an_allocation) {
     EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
 }
 
+typedef struct allocating {
+    CUstream stream;
+    uint64_t size;
+    void *block;
+} allocating;
+
+static void *allocate_one(void *argument) {
+    allocating *const allocating = argument;
+    allocating->block = kvmem_pool_malloc(allocating->size, 0, allocating->stream);
+    return NULL;
+}
+
+/* Its memory is in use, and no call waits for the device to find out when it no longer is. */
+TEST(a_pool_that_is_set_again_beside_work_is_no_memory_that_waits_for_its_end) {
+    SIM(sim_reset());
+    OPENED(stream, stream, 0);
+    OWNED(kvmem_region) region = region_create_elastic(2 * EXTENT, EXTENT, 0);
+    EXPECT_OK(kvmem_pool_set_current(0, region, ERR));
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    EXPECT_OK(kvmem_pool_set_current(0, region, ERR));
+    void *const block = kvmem_pool_malloc(EXTENT, 0, stream.handle);
+    EXPECT_OK(kvmem_pool_set_current(0, region, ERR));
+    EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
+    EXPECT_OK(kvmem_pool_set_current(0, region, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
+    CHECK_EQ(info.kept_objects, 0);
+    busy_end(&busy);
+    kvmem_pool_free(block, 0, 0, stream.handle);
+    EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
+}
+
+/* The last block is freed while another one, which gets no memory, is in the list. */
+TEST(a_block_that_gets_no_memory_keeps_no_pool) {
+    SIM(sim_reset());
+    OPENED(stream, stream, 0);
+    kvmem_region *const region = region_create_elastic(4 * EXTENT, EXTENT, 0);
+    EXPECT_OK(kvmem_pool_set_current(0, region, ERR));
+    void *const first = kvmem_pool_malloc(EXTENT, 0, stream.handle);
+    allocating allocating = {.stream = stream.handle, .size = 2 * EXTENT};
+    threads threads = {0};
+    SIM(sim_fail("cuMemCreate", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
+    SIM(sim_hold_call("cuMemCreate"));
+    threads_start(&threads, 1, allocate_one, &allocating, sizeof(allocating));
+    AWAIT(SIM(sim_held_calls()) == 1);
+    kvmem_pool_free(first, 0, 0, stream.handle);
+    SIM(sim_go_calls());
+    threads_join(&threads);
+    CHECK(allocating.block == NULL);
+    SIM(sim_cancel_failures());
+    EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
+    CALL(kvmem_region_destroy(region));
+    AWAIT(driver_memory_type((uintptr_t)first) == 0);
+}
+
 /* Without a report the end is found all the same. */
 TEST(an_allocation_finds_the_end_of_work_if_the_driver_does_not_report_it) {
     SIM(sim_reset());

@@ -21,7 +21,8 @@ use crate::region::pool;
 /// @param device the GPU
 /// @param region device or elastic memory of the GPU, allocated or adopted by this process, not a view; NULL:
 ///        the GPU has no pool
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is of another tier or GPU, or is a view
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is of another tier or GPU, or is a view; or another pool
+///           has blocks in its memory
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_pool_set_current(

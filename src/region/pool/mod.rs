@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::blocks::Blocks;
 use super::{Region, Tier};
 use crate::base::{Error, Mutex, PerProcess, Result, Status, ensure, fail};
-use crate::cuda::{Active, CallerStream, Deferred};
+use crate::cuda::{Active, CallerStream, Context, Deferred};
 
 /// Addresses of blocks are multiples of this, as those of PyTorch's own allocator.
 const ALIGNMENT: u64 = 512;
@@ -33,6 +34,29 @@ struct Pools {
     used: BTreeMap<u64, Arc<Pool>>,
 }
 
+impl Pools {
+    /// The pool of a region: that in the list, so that no other one waits for the device when it is dropped. Fails if another region with
+    /// blocks has the same memory, such as one that was adopted twice.
+    fn pool_of(&self, region: &Arc<Region>, context: &Arc<Context>) -> Result<Arc<Pool>> {
+        let (start, end) = (region.address(), region.address() + region.size());
+        let before_end = self.used.range(..end).next_back().map(|(_, pool)| pool);
+        let known = before_end.filter(|pool| pool.0.address() + pool.0.size() > start);
+        ensure!(
+            known.is_none_or(|pool| Arc::ptr_eq(&pool.0, region)),
+            InvalidArgument,
+            "another pool has blocks in the memory of this region; free them, or set the region of that pool"
+        );
+        let current = || self.current.values().find(|pool| Arc::ptr_eq(&pool.0, region));
+        let new = || Arc::new(Pool(Deferred::new(context, region.clone(), region.size())));
+        Ok(known.or_else(current).cloned().unwrap_or_else(new))
+    }
+
+    /// Removes a pool without blocks from the list.
+    fn unlist(&mut self, start: u64, blocks: &Blocks) -> Option<Arc<Pool>> {
+        if blocks.is_unused() { self.used.remove(&start) } else { None }
+    }
+}
+
 /// Per process: in a forked child there is none.
 fn pools() -> &'static Mutex<Pools> {
     static POOLS: PerProcess<Mutex<Pools>> = PerProcess::new();
@@ -41,19 +65,23 @@ fn pools() -> &'static Mutex<Pools> {
 
 /// Makes a region the pool of new blocks of its device, or none.
 pub fn set_current(ordinal: i32, region: Option<&Arc<Region>>) -> Result<()> {
-    let pool = region.map(|region| pool_of(ordinal, region)).transpose()?;
+    let context = region.map(|region| pool_context(ordinal, region)).transpose()?;
     // Dropped without the lock, because that may wait for the device.
     let _previous = {
         let mut pools = pools().lock();
-        match pool {
-            Some(pool) => pools.current.insert(ordinal, pool),
+        match region.zip(context) {
+            Some((region, context)) => {
+                let pool = pools.pool_of(region, &context)?;
+                pools.current.insert(ordinal, pool)
+            }
             None => pools.current.remove(&ordinal),
         }
     };
     Ok(())
 }
 
-fn pool_of(ordinal: i32, region: &Arc<Region>) -> Result<Arc<Pool>> {
+/// The context of a region that can be the pool of a device.
+fn pool_context(ordinal: i32, region: &Arc<Region>) -> Result<Arc<Context>> {
     ensure!(
         matches!(region.tier(), Tier::Device | Tier::Elastic),
         InvalidArgument,
@@ -72,8 +100,7 @@ fn pool_of(ordinal: i32, region: &Arc<Region>) -> Result<Arc<Pool>> {
         InvalidArgument,
         "the region is a view; make the region that it is a view of a pool"
     );
-    let context = region.pool_blocks(ordinal)?.context.clone();
-    Ok(Arc::new(Pool(Deferred::new(&context, region.clone(), region.size()))))
+    Ok(region.pool_blocks(ordinal)?.context.clone())
 }
 
 /// Allocates a block of the current pool of a device, for work on a stream. Returns its address.
@@ -82,8 +109,13 @@ pub fn allocate(ordinal: i32, size: u64, stream: CallerStream) -> Result<u64> {
     let Some(pool) = current else {
         fail!(InvalidState, "device {ordinal} has no pool: call kvmem_pool_set_current")
     };
-    let address = pool.0.allocate_block(size, stream)?;
     let start = pool.0.address();
+    let allocated = pool.0.allocate_block(size, stream);
+    let Ok(address) = allocated else {
+        // Its last block may have been freed while this one was tried.
+        let _unused = pools().lock().unlist(start, pool.0.ensure_pool()?);
+        return allocated;
+    };
     let _other = match pools().lock().used.entry(start) {
         Entry::Occupied(_) => Some(pool),
         Entry::Vacant(place) => {
@@ -102,10 +134,7 @@ pub fn free(address: u64, stream: CallerStream) -> Result<()> {
     };
     let (start, blocks) = (pool.0.address(), pool.0.ensure_pool()?);
     let outcome = blocks.free(address - start, stream);
-    let _unused = {
-        let mut pools = pools().lock();
-        if blocks.is_unused() { pools.used.remove(&start) } else { None }
-    };
+    let _unused = pools().lock().unlist(start, blocks);
     outcome
 }
 

@@ -92,6 +92,42 @@ fn a_store_without_space_for_once_is_used_further() {
 }
 
 #[test]
+fn puts_without_space_do_not_empty_the_store() {
+    let files = filled();
+    let store = open(&files, Durability::Strict).unwrap();
+    // Each needs one slot more than there are.
+    for first in (10..50).step_by(4) {
+        files.fail(1, Errno::NOSPC, false);
+        let blocks: Vec<_> = (first..first + 4).map(|number| (number, None, 1)).collect();
+        assert_eq!(put(&store, &files, &blocks).unwrap_err().status(), Status::OutOfMemory);
+    }
+    assert_eq!(store.counts().stored, 4);
+}
+
+#[test]
+fn an_index_with_a_damaged_record_is_used_without_space_for_another_one() {
+    let damaged = || {
+        let files = filled();
+        files.change(StoreFile::Journal, |bytes| bytes[2 * 256 + 40] ^= 1);
+        files
+    };
+    let files = damaged();
+    let before = files.calls();
+    drop(open(&files, Durability::Strict).unwrap());
+    let calls = files.calls() - before;
+    // The last ones are the header, its size, the records, the sync, the rename and the sync of the folder.
+    for after in calls - 5..=calls {
+        let files = damaged();
+        files.fail(after, Errno::NOSPC, false);
+        let store = open(&files, Durability::Strict).unwrap();
+        assert_eq!((0..6).filter(|number| has(&store, *number)).count(), 4, "call {after} of {calls}");
+        drop(store);
+        let reopened = RecordedFiles::new(files.image(), Omitted::Nothing);
+        assert_eq!(ensure_no_wrong_block(&reopened, 1), 4, "call {after} of {calls}");
+    }
+}
+
+#[test]
 fn a_store_of_another_identity_is_named_with_both_values() {
     let files = filled();
     let error = Store::open_or_create(files.clone(), &identity("qwen"), SLOTS, policy(Durability::Strict))
