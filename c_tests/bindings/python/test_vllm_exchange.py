@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of kvmem.vllm's handover without vLLM: those of two engines exchange blocks by real agents. The demo runs them in vLLM."""
 
+import socket
+import subprocess
+import threading
 import time
 
 import numpy as np
@@ -42,10 +45,9 @@ class Worker:
     """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
 
     def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
-                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1):  # fmt: skip
-        """`groups` is the number of cache groups, which have the same memory."""
-        self.agent = kvmem.Agent(agent_name(engine, rank))
-        self.directory = kvmem.Directory(folder / "agents")
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory=""):  # fmt: skip
+        """`groups` is the number of cache groups, which have the same memory. `directory` is a folder by default."""
+        self.directory, self.agent = join(directory or str(folder / "agents"), agent_name(engine, rank), WAIT)
         heads = HEADS // ranks
         lengths = {"L": LAYERS, "B": blocks, "H": heads, "N": block_size, "C": ELEMENTS}
         shape = [lengths[axis] for axis in order]
@@ -108,6 +110,35 @@ def start(tmp_path):
         worker.close()
 
 
+@pytest.fixture
+def etcd(tmp_path):
+    """The URL of a server of etcd."""
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        url, peers = (f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second))
+    process = subprocess.Popen(
+        [
+            "etcd", "--name", "test", "--data-dir", tmp_path / "etcd", "--listen-client-urls", url, "--advertise-client-urls", url,
+            "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"test={peers}",
+            "--logger", "zap", "--log-outputs", "stderr", "--unsafe-no-fsync",
+        ],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "serving client traffic" in line:
+            break
+    else:
+        raise AssertionError(f"etcd does not start: {''.join(lines[-5:])}")
+    reader = threading.Thread(target=process.stderr.read, daemon=True)  # it must not wait for a full pipe
+    reader.start()
+    yield url
+    process.kill()
+    process.wait()
+    reader.join()
+    process.stderr.close()
+
+
 def fill(worker, blocks, tokens, heads=range(HEADS)):
     """Writes values that depend on layer, head, token and element."""
     size = worker.cache.shape[3]
@@ -146,6 +177,24 @@ def test_blocks_arrive_in_other_orders_and_block_sizes(start, access, order, blo
     assert decode.exchange.counters["mapped_bytes" if access == "mapped" else "nixl_bytes"] > 0
     assert decode.exchange.counters["loaded_blocks"] == -(-18 // block_size)
     assert prefill.exchange.counters == {"offered_requests": 1, "handed_over_requests": 1}
+
+
+@pytest.mark.parametrize("access", ["mapped", "nixl"])
+def test_engines_find_each_other_in_etcd(start, etcd, access, caplog):
+    prefill, decode = start("p", directory=etcd), start("d", directory=etcd, block_size=8, access=access, produces=False)
+    fill(prefill, (3, 1, 7), 10)
+    prefill.hold(3, 1, 7)
+    decode.pull(offer((3, 1, 7), 10), [5, 4])
+    assert decode.wait(1) == {"d"} and prefill.wait(0) == {"p"}
+    check(decode, [5, 4], 10)
+    assert decode.exchange.counters["mapped_bytes" if access == "mapped" else "nixl_bytes"] > 0
+    # Decode waits for a request that prefill does not have yet; prefill ends, and decode learns it from etcd.
+    decode.pull(offer((3, 1, 7), 10, request="never"), [5, 4], request="waits")
+    prefill.exchange._directory.withdraw(agent_name("p", 0), WAIT)
+    assert decode.wait(1) == {"waits"} and decode.exchange.failed_requests == {"waits"}
+    assert "has ended" in caplog.text
+    with pytest.raises(ValueError, match="another engine has published .* in http://127.0.0.1"):
+        join(etcd, decode.agent.name, WAIT)
 
 
 @pytest.mark.parametrize("access", ["mapped", "nixl"])

@@ -107,6 +107,29 @@ def test_what_decode_does_not_need_is_dropped():
     assert [drop.request for drop in decode.step().drops] == ["r", "r"]
 
 
+def test_a_request_that_is_aborted_while_its_blocks_are_pulled_is_neither_dropped_nor_pulled_again():
+    decode = scheduler()
+    asked = request(**offered())
+    assert decode.matched(asked, 0) == 20
+    decode.allocated(asked, ([9, 8, 7, 6, 5],), 20)
+    assert len(decode.step().pulls) == 1
+    assert decode.finished(asked, ([9, 8, 7, 6, 5],), False) == (False, None)  # vLLM frees the blocks when the pull has ended
+    assert not decode.has_work and not decode._offers and not decode._computed
+
+
+def test_a_request_that_is_preempted_before_it_has_blocks_is_pulled_once():
+    decode = scheduler()
+    asked = request(**offered())
+    assert decode.matched(asked, 0) == 20
+    assert decode.matched(asked, 4) == 16  # vLLM had no blocks for it, and asks again
+    decode.allocated(asked, ([9, 8, 7, 6, 5],), 16)
+    (pull,) = decode.step().pulls
+    assert (pull.first_token, pull.num_tokens) == (4, 20)
+    assert decode.matched(asked, 0) == 0  # preempted while it runs: it is computed
+    decode.allocated(asked, ([1, 2, 3, 4, 5],), 0)
+    assert not decode.has_work
+
+
 def test_an_aborted_prefill_keeps_nothing():
     prefill = scheduler()
     assert prefill.finished(request(do_remote_decode=True), ([1],), False) == (False, None)

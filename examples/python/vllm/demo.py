@@ -29,6 +29,10 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
+OFFLOADING = ("offloading spec", "control: offloading")
+"""Cases of vLLM's OffloadingConnector, which counts tokens only."""
+
+
 def process(python, run, folder):
     """Runs an engine in a process of its own, and returns what it did."""
     with open(folder / "log", "a+") as log:
@@ -51,7 +55,7 @@ def report(name, result, expected, prompts):
     counters, same = result["counters"], result["tokens"] == expected
     total = sum(len(prompt) for prompt in prompts)
     size = result.get("block_size", 32)
-    loaded = int(counters.get("loaded_blocks", 0)) * size
+    loaded = sum(result["cached"]) if name.startswith(OFFLOADING) else int(counters.get("loaded_blocks", 0)) * size
     whole = sum((len(prompt) - 1) // 32 * 32 for prompt in prompts)  # all full blocks but that of the last token
     stored, damaged = counters.get("stored_blocks", 0), counters.get("damaged_blocks", 0)
     print(
@@ -69,6 +73,8 @@ def report(name, result, expected, prompts):
         "damaged, again": same and loaded == whole and not damaged,
         "control: forged blocks": not same and loaded == whole,
         "host memory, second round": same and loaded == whole,
+        "offloading spec, second round": same and loaded == whole,
+        "control: offloading, forged": not same and loaded == whole,
         "two ranks, first engine": not loaded and stored > 0,
         "two ranks, after a restart": same and loaded == 2 * whole,
         "windows, without kvmem": not loaded,
@@ -93,6 +99,8 @@ def handed_over_well(name, result, same, loaded, whole):
         return same and damaged > 0 and loaded < whole
     if name.startswith("control"):
         return not same and loaded == whole
+    if name.startswith("abort"):  # what was aborted is read, too, and then freed
+        return same and result["waiting"] > 0 and result["held"] and result["free"] and loaded == 2 * whole
     return same and not damaged and (loaded == whole or "windows" in name and loaded > 0)
 
 
@@ -113,6 +121,10 @@ def main():
             return case(name, {"path": str(folder / store), "capacity_gib": 0.05}, **more)
 
         store, spoiled, forged = (str(folder / name) for name in ("store", "spoiled", "forged"))
+        offloading = {
+            "kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+            "kv_connector_extra_config": {"spec_name": "KvmemOffloadingSpec", "spec_module_path": "kvmem.vllm", "cpu_bytes_to_use": 8 << 20},
+        }  # fmt: skip
         runs = [
             case("without kvmem", None, make=True),
             disk("disk, first engine"),
@@ -121,6 +133,8 @@ def main():
             disk("damaged, again", "spoiled"),
             disk("control: forged blocks", "forged", copy=[store, forged], damage="forge"),
             disk("another block size", engine={"block_size": 64}),
+            case("offloading spec, second round", None, transfer=offloading, rounds=2),
+            case("control: offloading, forged", None, transfer=offloading, rounds=2, forge_host=True),
         ]
         if not small:
             runs += [
@@ -172,6 +186,7 @@ def handovers(small):
         ("handover by NIXL", dict(extra={"access": "nixl"})),
         ("handover, damaged", dict(damage=True)),
         ("control: handover, unchecked", dict(extra={"verify": False}, damage=True)),
+        ("abort while decode waits", dict(abort=True)),
         ("peer killed", dict(kill=True)),
     ]
     if not small:

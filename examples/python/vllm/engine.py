@@ -3,7 +3,7 @@
 
 RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), windows (see
 make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (blocks in
-the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), serve (the prompts come later: each line of stdin is a call of
+the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), forge_host (see there), serve (the prompts come later: each line of stdin is a call of
 `serve`)."""
 
 import json
@@ -60,6 +60,20 @@ def damage(worker, forge):
                 file.write(bytes(byte ^ 0x80 for byte in old))
 
 
+def forge_host(worker):
+    """Inverts the bytes that KvmemOffloadingSpec keeps in host memory, and has it expect the inverted ones."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    copies = get_kv_transfer_group().connector_worker.worker._copies
+    for (_, host), sums in zip(copies._groups, copies._checksums):
+        for layer in range(host.info.num_layers):
+            with host.region(layer) as region:
+                memory = region.memory
+                memory[:] = bytes(byte ^ 0x80 for byte in memory)
+        if sums:
+            sums.update(zip(list(sums), host.checksums(list(sums))))
+
+
 def start(options):
     """The engine. Raises ValueError if its settings are wrong."""
     from vllm import LLM
@@ -112,6 +126,8 @@ def run(options):
     for _ in range(options.get("rounds", 1)):
         result = generate(engine, options["prompts"])
         engine.reset_prefix_cache()
+        if options.get("forge_host"):
+            engine.collective_rpc(forge_host)
     engine.llm_engine.engine_core.shutdown()
     return result
 
@@ -122,6 +138,8 @@ def serve(engine):
         "generate": lambda **more: generate(engine, **more),
         "invert": lambda blocks: engine.collective_rpc(invert, args=(blocks,)) and {},
         "wait": lambda name, count: wait(engine, name, count),
+        "abort": lambda **more: abort(engine, **more),
+        "free": lambda: {"free": free_blocks(engine)},
     }
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], 0.005)
@@ -134,6 +152,34 @@ def serve(engine):
         asked = json.loads(line)
         print("RESULT " + json.dumps(commands[asked.pop("do")](**asked)), flush=True)
     engine.llm_engine.engine_core.shutdown()
+
+
+def scheduler_of(engine):
+    return engine.llm_engine.engine_core.engine_core.scheduler
+
+
+def free_blocks(engine):
+    """Whether all blocks of vLLM's cache are free."""
+    pool = scheduler_of(engine).kv_cache_manager.block_pool
+    return pool.get_num_free_blocks() == pool.num_gpu_blocks - 1  # one is never used
+
+
+def abort(engine, prompts, params):
+    """Begins requests, and aborts them when all wait for the prefill engine. Returns whether they had blocks then."""
+    from vllm import SamplingParams
+    from vllm.v1.request import RequestStatus
+
+    names = [f"aborted-{at}" for at in range(len(prompts))]
+    for name, prompt, each in zip(names, prompts, params):
+        sampling = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False, extra_args={"kv_transfer_params": each})
+        engine.llm_engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
+    requests = scheduler_of(engine).requests
+    end = time.monotonic() + 60
+    while not all(request.status == RequestStatus.WAITING_FOR_REMOTE_KVS for request in requests.values()) and time.monotonic() < end:
+        engine.llm_engine.step()
+    found = {"waiting": len(requests), "held": not free_blocks(engine)}
+    engine.llm_engine.abort_request(names)
+    return found
 
 
 def wait(engine, name, count):

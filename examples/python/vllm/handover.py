@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -43,9 +44,13 @@ class Engine:
         self._process.stdin.flush()
         return self._result()
 
+    def signal(self, number):
+        """Sends a signal to the processes of the engine."""
+        os.killpg(self._process.pid, number)
+
     def kill(self):
         """Ends the processes of the engine as a crash does."""
-        os.killpg(self._process.pid, 9)
+        self.signal(signal.SIGKILL)
         self._process.wait()
 
     def close(self):
@@ -70,12 +75,19 @@ class Handover:
             self._prefill, self._kind = self._start(model, engine, "kv_producer", {}), (model, engine)
         return self._prefill
 
-    def case(self, name, *, model="model", prefill=None, decode=None, extra=None, damage=False, kill=False, reference="model"):
-        """Computes the prompts at prefill, and continues at decode."""
+    def case(self, name, *, model="model", prefill=None, decode=None, extra=None, damage=False, kill=False, abort=False, reference="model"):
+        """Computes the prompts at prefill, and continues at decode. With `abort`, decode gets the requests twice: the first ones are aborted
+        while they wait for prefill, which is stopped."""
         source = self.prefill(model, prefill or {})
         destination = self._start(model, decode or {}, "kv_consumer", extra or {})  # before the lease begins
-        offers = source.call("generate", prompts=self._prompts, max_tokens=1, params=[{"do_remote_decode": True}] * len(self._prompts))["params"]
-        self._offered += len(offers)
+        offers = self._offers(source)
+        aborted = {}
+        if abort:
+            source.signal(signal.SIGSTOP)
+            aborted = destination.call("abort", prompts=self._prompts, params=offers)
+            source.signal(signal.SIGCONT)
+            self._handed_over += len(offers)
+            offers = self._offers(source)
         if damage:  # after the worker has computed the checksums
             source.call("wait", name="offered_requests", count=self._offered)
             source.call("invert", blocks=[block for offer in offers for block in offer["remote_block_ids"][0][1::3]])
@@ -84,6 +96,8 @@ class Handover:
             source.close()
             self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0
         result = destination.call("generate", prompts=self._prompts, params=offers)
+        if abort:
+            result |= aborted | destination.call("free")
         destination.close()
         result |= {"released": not kill, "block_size": (decode or {}).get("block_size", 32)}
         if not kill:  # prefill frees the blocks, because decode has them, not because a lease has ended
@@ -91,6 +105,12 @@ class Handover:
             counters = source.call("wait", name="handed_over_requests", count=self._handed_over)["counters"]
             result["released"] = counters.get("handed_over_requests") == self._handed_over
         self._report(name, result, reference)
+
+    def _offers(self, source):
+        """Has prefill compute the prompts, and returns what decode needs."""
+        params = [{"do_remote_decode": True}] * len(self._prompts)
+        self._offered += len(params)
+        return source.call("generate", prompts=self._prompts, max_tokens=1, params=params)["params"]
 
     def close(self):
         """Ends the prefill engine."""

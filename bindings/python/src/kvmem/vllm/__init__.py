@@ -14,4 +14,8 @@ def __getattr__(name: str) -> object:
         from kvmem.vllm._connector import KvmemConnector
 
         return KvmemConnector
+    if name == "KvmemOffloadingSpec":
+        from kvmem.vllm._offloading_spec import KvmemOffloadingSpec
+
+        return KvmemOffloadingSpec
     raise AttributeError(f"module 'kvmem.vllm' has no attribute {name!r}")

@@ -103,7 +103,7 @@ def cache_layout(group: Group, caches: dict[str, Any], num_blocks: int) -> kvmem
     regions: list[kvmem.Region] = []
     try:
         for tensor in tensors:
-            regions.append(_region(tensor, (num_blocks - 1) * shape.block_stride + group.page))
+            regions.append(region_of(tensor, (num_blocks - 1) * shape.block_stride + group.page))
         return kvmem.Layout.of_regions(shape, regions)
     finally:
         for region in regions:
@@ -132,7 +132,7 @@ def block_stride(tensor: Any, num_blocks: int) -> int:
     return int(tensor.stride(0) * width * (size // num_blocks))
 
 
-def _region(tensor: Any, size: int) -> kvmem.Region:
+def region_of(tensor: Any, size: int) -> kvmem.Region:
     """A range of bytes of a tensor's memory from its first element on."""
     import torch
 
