@@ -197,8 +197,8 @@ fn panic_inside(agent: &Agent) {
 
 #[test]
 fn threads_post_and_call_while_the_agents_thread_runs_tasks() {
-    const COMMANDS: usize = 500;
-    const STEPS: usize = 500;
+    const COMMANDS: usize = 100;
+    const STEPS: usize = 100;
     let attended = Attended::begin();
     let work = Work::new(&attended);
     let agent = &attended.agent;
