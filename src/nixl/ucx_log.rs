@@ -2,10 +2,8 @@
 //! What UCX logs while it refuses to create a backend, to register memory or to load metadata. NIXL reports one status for every reason; UCX
 //! names the transports, the devices and the limits of the system.
 //!
-//! The call is repeated for that, after it has failed. Collecting during the first call would need no repetition, but UCX
-//! keeps its list of handlers without a lock: a thread of UCX that logs while the list changes reads it half-changed. So
-//! the list is changed only after a failure, never by a call that succeeds. The calls repeat without effect if they are
-//! refused: NIXL keeps nothing of a backend or a registration that it has refused, and loads metadata again as after a success.
+//! UCX keeps its list of handlers without a lock: a thread of UCX that logs while a handler is added may call a null pointer.
+//! So the handler is added once, before the first backend of UCX starts a thread, and never removed.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -13,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
 use super::library;
-use crate::base::{Error, Mutex, OpenLibrary, Result, log};
+use crate::base::{Error, Mutex, Result, log};
 
 /// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
 type Handler = unsafe extern "C" fn(
@@ -26,7 +24,6 @@ type Handler = unsafe extern "C" fn(
     arguments: *mut c_void,
 ) -> c_int;
 type Push = unsafe extern "C" fn(Handler);
-type Pop = unsafe extern "C" fn();
 
 unsafe extern "C" {
     fn vsnprintf(buffer: *mut c_char, size: usize, format: *const c_char, arguments: *mut c_void) -> c_int;
@@ -44,58 +41,50 @@ thread_local! {
 /// UCX logs the same line for each transport and device that it tries.
 const MAX_MESSAGES: usize = 16;
 
-/// UCX's list of handlers has no lock.
-static HANDLERS: Mutex<()> = Mutex::new(());
-
-/// Repeats work that has failed with `first`, and returns the last outcome with what UCX logged on this thread meanwhile,
-/// which UCX writes nowhere else. Returns the first failure if the plugin does not use UCX.
-///
-/// If the repetition succeeds, its result is returned: the object exists, and a failure would lose it. The log has the
-/// first failure then.
-pub fn repeat_collecting<R>(plugin: &str, first: Error, work: impl FnOnce() -> Result<R>) -> Result<R> {
-    let Some(collecting) = Collecting::begin(plugin) else { return Err(first) };
-    let outcome = work();
-    let messages = collecting.end();
-    if outcome.is_ok() {
-        log!(Warn, "{plugin} failed, and succeeded when the call was repeated; the failure: {first}");
+/// Has UCX call [`note`]. Called after a plugin was loaded, and before it makes a backend. Does nothing for a plugin without UCX.
+pub fn listen(plugin: &str) {
+    /// The addresses of the function in the copies of UCX that have the handler. A plugin may bring another copy.
+    static HEARD: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let Some(library) = library::open_plugin(plugin) else { return };
+    let Some(push) = library.address_of(c"ucs_log_push_handler") else { return };
+    let mut heard = HEARD.lock();
+    if !heard.contains(&push.addr().get()) {
+        // SAFETY: the function of this name has this signature since UCX 1.10; NIXL needs a newer one. The handler is never
+        // unloaded, as this library is not.
+        unsafe { std::mem::transmute::<NonNull<c_void>, Push>(push)(note) };
+        heard.push(push.addr().get());
+        // It stays loaded: another copy at its address would have no handler.
+        std::mem::forget(library);
     }
-    outcome.map_err(|error| messages.into_iter().fold(error, Error::followed_by))
 }
 
-/// UCX calls [`note`] while this lives.
-struct Collecting {
-    pop: Pop,
-    /// Keeps UCX loaded.
-    _plugin: OpenLibrary,
-}
-
-impl Collecting {
-    fn begin(plugin: &str) -> Option<Self> {
-        let plugin = library::open_plugin(plugin)?;
-        let push = plugin.address_of(c"ucs_log_push_handler")?;
-        let pop = plugin.address_of(c"ucs_log_pop_handler")?;
-        // SAFETY: the functions of these names have these signatures since UCX 1.10; NIXL needs a newer one.
-        unsafe {
-            let push = std::mem::transmute::<NonNull<c_void>, Push>(push);
-            let pop = std::mem::transmute::<NonNull<c_void>, Pop>(pop);
-            MESSAGES.set(Some(Vec::new()));
-            let _turn = HANDLERS.lock();
-            push(note);
-            Some(Self { pop, _plugin: plugin })
+/// Does work that calls UCX on this thread. A failure has what UCX logged meanwhile, which UCX writes nowhere else.
+pub fn collecting<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    let _collecting = Collecting::begin();
+    let outcome = work();
+    let messages = MESSAGES.take().unwrap_or_default();
+    match outcome {
+        Err(error) => Err(messages.into_iter().fold(error, Error::followed_by)),
+        Ok(value) => {
+            messages.iter().for_each(|message| log!(Warn, "UCX: {message}"));
+            Ok(value)
         }
     }
+}
 
-    fn end(self) -> Vec<String> {
-        MESSAGES.take().unwrap_or_default()
+/// Ends collecting also if the work panics.
+struct Collecting;
+
+impl Collecting {
+    fn begin() -> Self {
+        MESSAGES.set(Some(Vec::new()));
+        Self
     }
 }
 
 impl Drop for Collecting {
     fn drop(&mut self) {
         MESSAGES.set(None);
-        let _turn = HANDLERS.lock();
-        // SAFETY: the library is loaded; a handler was pushed for this value, and all of them are the same.
-        unsafe { (self.pop)() };
     }
 }
 

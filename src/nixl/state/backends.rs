@@ -59,12 +59,11 @@ impl AgentState {
         let merged = self.merged_parameters(plugin, &name, parameters)?;
         if plugin.starts_with("UCX") {
             tcp_send::redirect(plugin);
+            ucx_log::listen(plugin);
         }
         let max_parts = if plugin == gusli::PLUGIN { gusli::max_parts(&merged) } else { None };
         let params = Params::from_entries(&merged)?;
-        let create = || self.try_create_backend(&name, &params);
-        let raw = create()
-            .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))
+        let raw = ucx_log::collecting(|| self.try_create_backend(&name, &params))
             .map_err(|error| self.explain_refusal(plugin, parameters, error))?;
         exit::precedes(plugin);
         let mut backend = Backend::around(raw);

@@ -81,7 +81,9 @@ impl AgentState {
         let other_name = head.as_ref().and_then(|head| self.other_name(&head.agent));
         let renamed = other_name.and_then(|name| peer_metadata::renamed(metadata, &name));
         let given = renamed.as_deref().unwrap_or(metadata);
-        let load = || {
+        process::ensure_free_descriptors(FOR_LOADING)
+            .map_err(|error| error.context("load the metadata of a peer"))?;
+        let loaded = ucx_log::collecting(|| {
             let mut name = ptr::null_mut();
             // SAFETY: live agent; the bytes are copied; the name is ours on success.
             let status = unsafe {
@@ -93,11 +95,8 @@ impl AgentState {
                 )
             };
             check(status, || format!("load {} bytes of metadata", given.len())).map(|()| name)
-        };
-        process::ensure_free_descriptors(FOR_LOADING)
-            .map_err(|error| error.context("load the metadata of a peer"))?;
-        let loaded = load().or_else(|first| self.explain_load(first, head.as_ref(), load));
-        let name = loaded.inspect_err(|_| {
+        });
+        let name = loaded.map_err(|error| self.explain_load(error, head.as_ref())).inspect_err(|_| {
             // NIXL removes a peer if a part of its metadata is damaged.
             if let Some(head) = &head {
                 // If it fails, too, the first error remains.
@@ -203,32 +202,23 @@ impl AgentState {
         Ok(())
     }
 
-    /// NIXL reports no reason. The call is repeated to collect what UCX logs, as for a backend.
-    fn explain_load<R>(
-        &self,
-        error: Error,
-        head: Option<&MetadataHead>,
-        load: impl FnOnce() -> Result<R>,
-    ) -> Result<R> {
+    /// NIXL reports no reason but what UCX logs.
+    fn explain_load(&self, error: Error, head: Option<&MetadataHead>) -> Error {
         let Some(head) = head else {
-            return Err(error.context("the bytes are not NIXL metadata, or are damaged"));
+            return error.context("the bytes are not NIXL metadata, or are damaged");
         };
         let name = &head.agent;
         // NIXL's listen thread has loaded the peer, so that its connections are not known here.
         let loaded = self.peers.get(name).map(|peer| &peer.connections);
         if loaded.is_some_and(|loaded| head.connections.keys().any(|plugin| !loaded.contains_key(plugin))) {
-            return Err(error
+            return error
                 .context(format!(
                     "agent '{name}' is loaded already, and this is probably another of that name; if it restarted, \
                      invalidate its metadata first"
                 ))
-                .with_status(Status::AlreadyExists));
+                .with_status(Status::AlreadyExists);
         }
-        let unreached = |error: Error| error.context(self.why_unreached(head));
-        match self.backends.contains_key("UCX") {
-            true => ucx_log::repeat_collecting("UCX", error, load).map_err(unreached),
-            false => Err(unreached(error)),
-        }
+        error.context(self.why_unreached(head))
     }
 
     /// Why NIXL may have failed to load the metadata of a peer, as far as that is known.

@@ -173,16 +173,15 @@ impl AgentState {
         all.flat_map(|segments| &segments.plugins)
     }
 
-    /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
+    /// Registers a list with one backend.
     pub(super) fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         let backend = self.backend(plugin)?;
         let arguments = Arguments::with_backend(backend.raw())?;
-        let register = || {
+        let outcome = ucx_log::collecting(|| {
             // SAFETY: live handles; the list is copied.
             let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.raw(), arguments.raw()) };
             check(status, || "register".to_string())
-        };
-        let outcome = register().or_else(|first| ucx_log::repeat_collecting(plugin, first, register));
+        });
         let is_gpu = list.memory_type == MemoryType::Vram && plugin.starts_with("UCX");
         if is_gpu { outcome.map_err(explain_vram) } else { outcome }
     }
