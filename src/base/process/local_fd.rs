@@ -168,11 +168,10 @@ mod tests {
         libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
     }
 
-    /// Both ends of a pipe, under numbers that other tests do not reach.
+    /// Both ends of a pipe.
     fn pipe() -> (OwnedFd, OwnedFd) {
         let (reader, writer) = std::io::pipe().unwrap();
-        let high = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 600).unwrap();
-        (high(reader.into()), high(writer.into()))
+        (reader.into(), writer.into())
     }
 
     fn local(fd: OwnedFd) -> LocalFd {
@@ -282,10 +281,13 @@ mod tests {
 
     #[test]
     fn a_dropped_file_is_not_closed_again_in_a_child() {
+        /// No other test reaches it, nor takes it when it is free.
+        const FREE: RawFd = 900;
         let (first, second) = pipe();
+        let first = rustix::io::fcntl_dupfd_cloexec(first, FREE).unwrap();
         let raw = first.as_raw_fd();
         drop(local(first));
-        // SAFETY: no other test opens this number, which is free.
+        // SAFETY: the number was this test's, and is free.
         assert_eq!(unsafe { libc::dup2(second.as_raw_fd(), raw) }, raw);
         assert!(in_a_child(move || is_open(raw)));
         // SAFETY: opened just above.
