@@ -24,6 +24,8 @@ pub(crate) mod retried;
 pub(crate) mod shared_objects;
 pub(crate) mod sorting;
 pub(crate) mod sync;
+#[cfg(test)]
+mod tests;
 pub(crate) mod thread;
 pub(crate) mod thread_pool;
 pub mod wire;
