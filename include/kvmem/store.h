@@ -183,7 +183,8 @@ kvmem_status kvmem_store_contains(const kvmem_store *store, const void *keys, si
 /// @param keys keys, one after the other
 /// @param key_size bytes of each key, 16 to 64
 /// @param num_keys number of keys, at least 1
-/// @param timeout_ns if the file system has not responded by then, the blocks are removed later
+/// @param timeout_ns if the file system has not responded by then, the blocks are removed later, unless an
+///        earlier call still waits for it
 /// @param num_removed receives the number of blocks that were stored
 /// @return KVMEM_STATUS_BUSY: a get reads one of the blocks; none is removed
 ///         KVMEM_STATUS_TIMED_OUT
@@ -255,7 +256,8 @@ typedef struct kvmem_store_info {
 kvmem_status kvmem_store_get_info(const kvmem_store *store, kvmem_store_info *info, kvmem_error **error);
 
 /// Makes all blocks durable whose puts have ended, whatever the durability of the store.
-/// @param timeout_ns if the file system has not responded by then, the work goes on
+/// @param timeout_ns if the file system has not responded by then, the work goes on, unless an earlier call
+///        still waits for it
 /// @return KVMEM_STATUS_TIMED_OUT
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: blocks may not be
 ///           durable. Open the store again

@@ -1,16 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Work that may wait for a file system, by a deadline of the caller.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::error::{Result, fail};
 use crate::base::guarded::guarded;
 use crate::base::handoff::{Taken, handoff};
+use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread_pool::Pool;
 
-/// Does the work on a thread of its own, and waits for it until the deadline; without one, does it here. Work that is late goes on, and its
-/// value is dropped on its thread.
+/// Whether a thread does work of an object. There is one at a time, so that a file system that does not respond has one thread of each
+/// object, and not one of each call.
+#[derive(Default)]
+pub struct WorkInTurn {
+    is_taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+struct Turn(Arc<WorkInTurn>);
+
+impl WorkInTurn {
+    fn take(self: &Arc<Self>, deadline: Option<Instant>, doing: &str) -> Result<Turn> {
+        let mut is_taken = self.is_taken.lock();
+        while *is_taken {
+            let Ok(woken) = self.ended.wait_until(is_taken, deadline) else {
+                fail!(
+                    TimedOut,
+                    "{doing}: an earlier call still waits for the file system, and this one has done nothing. Find what delays it"
+                );
+            };
+            is_taken = woken;
+        }
+        *is_taken = true;
+        Ok(Turn(self.clone()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock() = false;
+        self.0.ended.notify_one();
+    }
+}
+
+/// Does the work of an object on a thread of its own, and waits for it until the deadline; without one, does it here. Work that is late goes
+/// on, and its value is dropped on its thread. If earlier work has not ended by then, it does not begin.
 pub fn by_deadline<T: Send + 'static>(
+    turns: &Arc<WorkInTurn>,
     deadline: Option<Instant>,
     doing: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -18,6 +55,11 @@ pub fn by_deadline<T: Send + 'static>(
     if deadline.is_none() {
         return work();
     }
+    let turn = turns.take(deadline, doing)?;
+    let work = move || {
+        let _until_it_ends = turn;
+        work()
+    };
     let (giver, taker) = handoff();
     Pool::services().run_once_alone(move || drop(giver.give(guarded(work).and_then(|done| done))))?;
     match taker.take(deadline) {
@@ -40,22 +82,30 @@ mod tests {
 
     #[test]
     fn late_work_goes_on_and_the_caller_does_not_wait_for_it() {
-        let ((release, held), (end, ended)) = (channel::<()>(), channel());
-        let late = by_deadline(Some(Instant::now()), "wait", move || {
+        let ((release, held), (end, ended), turns) = (channel::<()>(), channel(), Arc::default());
+        let late = by_deadline(&turns, Some(Instant::now()), "wait", move || {
             held.recv().unwrap();
             end.send(7).unwrap();
             Ok(())
         });
         assert_eq!(late.unwrap_err().status(), Status::TimedOut);
+        for _ in 0..100 {
+            let behind =
+                by_deadline(&turns, Some(Instant::now()), "wait", || -> Result<()> { panic!("it began") });
+            assert!(behind.unwrap_err().message().contains("has done nothing"));
+        }
         release.send(()).unwrap();
         assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(7));
+        let later = Some(Instant::now() + Duration::from_secs(60));
+        assert_eq!(by_deadline(&turns, later, "add", || Ok(2)).unwrap(), 2);
     }
 
     #[test]
     fn the_result_is_that_of_the_work() {
-        let later = Some(Instant::now() + Duration::from_secs(60));
-        assert_eq!(by_deadline(later, "add", || Ok(1 + 1)).unwrap(), 2);
-        let panicked = by_deadline(later, "panic", || -> Result<()> { panic!("deliberate") });
+        let (later, turns) = (Some(Instant::now() + Duration::from_secs(60)), Arc::default());
+        assert_eq!(by_deadline(&turns, later, "add", || Ok(1 + 1)).unwrap(), 2);
+        let panicked = by_deadline(&turns, later, "panic", || -> Result<()> { panic!("deliberate") });
         assert_eq!(panicked.unwrap_err().status(), Status::Panic);
+        assert_eq!(by_deadline(&turns, later, "add", || Ok(3)).unwrap(), 3);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) mod thread;
 pub(crate) mod thread_pool;
 pub mod wire;
 
-pub(crate) use by_deadline::by_deadline;
+pub(crate) use by_deadline::{WorkInTurn, by_deadline};
 pub use error::{Cause, Error, Result, Status};
 pub(crate) use error::{ensure, error, fail};
 pub use guarded::guarded;

@@ -3,6 +3,8 @@
 
 import os
 import select
+import threading
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
 from kvmem.lmcache._objects import Objects, form_of, key_of, parse
 from kvmem.lmcache._tasks import Copy, Lane
+from kvmem.sglang._pages import PageStore
 
 SIZE, BLOCKS = 512, 8
 KEY = bytes(32)
@@ -227,3 +230,38 @@ def test_a_task_that_ends_after_the_close_writes_to_no_other_file():
     finally:
         os.close(number)
         os.close(other)
+
+
+class StuckStore:
+    """A store whose pages are read while it is cleared."""
+
+    def __init__(self):
+        self.left = [b"page"]
+
+    def keys(self):
+        return self.left
+
+    def remove(self, keys):
+        return list(keys)
+
+    def put(self, *_, **__):
+        raise AssertionError("a page moves while the store is cleared")
+
+    get = put
+
+
+def test_pages_that_a_clear_does_not_reach_are_reported_and_none_move_meanwhile():
+    """Pages of the weights before would be found later."""
+    pages = PageStore.__new__(PageStore)
+    pages.pool, pages.parts, pages._stores = types.SimpleNamespace(logical_page_size=1), [None], [StuckStore()]
+    pages._timeout, pages._counters, pages._state, pages._moving, pages._clearing = 0.01, {}, threading.Condition(), 0, False
+    with pytest.raises(kvmem.Busy, match="1 of those before are stored further"):
+        pages.clear()
+    pages._stores[0].left = []
+    pages.clear()
+    pages._moving = 1
+    with pytest.raises(kvmem.Busy, match="pages still move"):
+        pages.clear()
+    pages._moving, pages._clearing = 0, True
+    assert pages.set(["a"], np.zeros(1, np.int64)) == [False] and pages.load(["a"], [None], [0]) == [False]
+    assert pages._moving == 0 and pages._counters == {"failed_stores": 1, "failed_loads": 1}

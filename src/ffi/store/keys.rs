@@ -43,7 +43,8 @@ pub unsafe extern "C" fn kvmem_store_contains(
 /// @param keys keys, one after the other
 /// @param key_size bytes of each key, 16 to 64
 /// @param num_keys number of keys, at least 1
-/// @param timeout_ns if the file system has not responded by then, the blocks are removed later
+/// @param timeout_ns if the file system has not responded by then, the blocks are removed later, unless an
+///        earlier call still waits for it
 /// @param num_removed receives the number of blocks that were stored
 /// @return KVMEM_STATUS_BUSY: a get reads one of the blocks; none is removed
 ///         KVMEM_STATUS_TIMED_OUT

@@ -69,7 +69,8 @@ pub unsafe extern "C" fn kvmem_store_get_info(
 
 /// Makes all blocks durable whose puts have ended, whatever the durability of the store.
 ///
-/// @param timeout_ns if the file system has not responded by then, the work goes on
+/// @param timeout_ns if the file system has not responded by then, the work goes on, unless an earlier call
+///        still waits for it
 /// @return KVMEM_STATUS_TIMED_OUT
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: blocks may not be
 ///           durable. Open the store again

@@ -13,7 +13,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Mutex, Result, by_deadline, lists};
+use crate::base::{Mutex, Result, WorkInTurn, by_deadline, lists};
 use crate::layout::Layout;
 use crate::store::{Counts, Durability, Entry, Key, Keys, Store, StoreFolder};
 use checkpoints::Checkpoints;
@@ -28,6 +28,8 @@ pub struct OpenStore {
     layout: Arc<Layout>,
     /// The slot from which the next check goes on. Locked by the thread that checks.
     checked: Mutex<u64>,
+    /// Of calls that write the index.
+    writes: Arc<WorkInTurn>,
     _checkpoints: Option<Checkpoints>,
 }
 
@@ -40,7 +42,7 @@ impl OpenStore {
     /// Removes blocks. Returns how many were stored. If it is late, they are removed later.
     pub fn remove(self: &Arc<Self>, keys: Keys<'_>, deadline: Option<Instant>) -> Result<u64> {
         let (keys, store): (Vec<Key>, _) = (lists::collect(keys.iter())?, self.clone());
-        by_deadline(deadline, "remove blocks of a store", move || store.store.remove(&keys))
+        by_deadline(&self.writes, deadline, "remove blocks of a store", move || store.store.remove(&keys))
     }
 
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
@@ -51,7 +53,7 @@ impl OpenStore {
     /// Makes all that was stored durable. If it is late, it goes on.
     pub fn flush(self: &Arc<Self>, deadline: Option<Instant>) -> Result<()> {
         let store = self.clone();
-        by_deadline(deadline, "flush a store", move || store.store.flush())
+        by_deadline(&self.writes, deadline, "flush a store", move || store.store.flush())
     }
 
     /// Passes the stored blocks from a slot on to `take`, at most so many.

@@ -67,7 +67,7 @@ impl OpenStore {
             return Ok(Slots::new(self, slots));
         }
         let store = self.clone();
-        by_deadline(deadline, "evict blocks of a store", move || {
+        by_deadline(&self.writes, deadline, "evict blocks of a store", move || {
             let slots = store.store.reserve(&blocks)?;
             Ok(Slots::new(&store, slots))
         })

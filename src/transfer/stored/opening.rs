@@ -39,7 +39,7 @@ impl OpenStore {
     pub fn open(config: OpenConfig, deadline: Option<Instant>) -> Result<Arc<Self>> {
         let config = OpenConfig { path: absolute(&config.path)?, ..config };
         let doing = format!("open the store {}", config.path.display());
-        by_deadline(deadline, &doing, move || open(&config))
+        by_deadline(&Arc::default(), deadline, &doing, move || open(&config))
     }
 }
 
@@ -86,7 +86,13 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
             failure = Some(error);
             None
         });
-        OpenStore { store, layout, checked: Mutex::default(), _checkpoints: checkpoints }
+        OpenStore {
+            store,
+            layout,
+            checked: Mutex::default(),
+            writes: Arc::default(),
+            _checkpoints: checkpoints,
+        }
     });
     failure.map_or(Ok(opened), |error| Err(named(error)))
 }

@@ -91,6 +91,8 @@ class BlockStore:
             self._store.remove(keys, self._timeout)
         except kvmem.Busy:
             return list(keys) if len(keys) == 1 else [left for key in keys for left in self.remove([key])]
+        except kvmem.TimedOut:
+            return list(keys)  # perhaps later
         except kvmem.Error:
             pass  # the index cannot be written: the blocks are removed in this process
         self.forget(keys)

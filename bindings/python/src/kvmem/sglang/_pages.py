@@ -142,13 +142,16 @@ class PageStore:
         return [all(found) for found in zip(*(store.has(names) for store in self._stores))]
 
     @contextlib.contextmanager
-    def _moves(self) -> Iterator[None]:
-        """While pages move, `clear` waits; while it removes pages, none begin to move."""
+    def _moves(self) -> Iterator[bool]:
+        """While pages move, `clear` waits; while it removes pages, none begin to move: then it yields False after the timeout."""
         with self._state:
-            self._state.wait_for(lambda: not self._clearing, self._timeout)
-            self._moving += 1
+            may_move = self._state.wait_for(lambda: not self._clearing, self._timeout)
+            self._moving += may_move
+        if not may_move:
+            yield False
+            return
         try:
-            yield
+            yield True
         finally:
             with self._state:
                 self._moving -= 1
@@ -159,7 +162,10 @@ class PageStore:
         pages, names = page_numbers(self.pool, keys, indices), [name_of(key) for key in keys]
         if not keys:
             return []
-        with self._moves():
+        with self._moves() as may_move:
+            if not may_move:
+                self._count(failed_stores=len(keys))
+                return [False] * len(keys)
             done = [self._put(part, store, names, pages) for part, store in zip(self.parts, self._stores)]
         good = self.has(keys)
         moved = [each for each in done if each is not None]
@@ -188,7 +194,10 @@ class PageStore:
     def load(self, keys: Sequence[str], layouts: Sequence[kvmem.Layout], pages: Sequence[int]) -> list[bool]:
         """Loads pages into layouts, one for each size of pieces."""
         names, good = [name_of(key) for key in keys], [True] * len(keys)
-        with self._moves():
+        with self._moves() as may_move:
+            if not may_move:
+                self._count(failed_loads=len(keys))
+                return [False] * len(keys)
             for store, layout in zip(self._stores, layouts):
                 for at, found in enumerate(self._get(store, layout, names, pages)):
                     good[at] &= found
@@ -220,17 +229,19 @@ class PageStore:
             add(self._counters, counters)
 
     def clear(self) -> None:
-        """Removes all pages, after those that move have ended: none of the pages that exist now is found later."""
+        """Removes all pages, after those that move have ended: none of the pages that exist now is found later. Raises Busy if that does not
+        succeed in time."""
         with self._state:
             self._clearing = True
-            self._state.wait_for(lambda: not self._moving, self._timeout)
+            is_idle = self._state.wait_for(lambda: not self._moving, self._timeout)
         try:
-            for store in self._stores:
-                store.remove(store.keys())
+            left = [name for store in self._stores for name in store.remove(store.keys())]
         finally:
             with self._state:
                 self._clearing = False
                 self._state.notify_all()
+        if left or not is_idle:
+            raise kvmem.Busy(f"pages still move, and {len(left)} of those before are stored further: clear again, or set another identity")
 
     def status(self) -> dict[str, Any]:
         """Counters."""

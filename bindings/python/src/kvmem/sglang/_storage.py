@@ -170,8 +170,14 @@ class KvmemStorage(HiCacheStorage):
 
     def clear(self) -> None:
         """Forgets all pages, such as after a change of the weights."""
+        failures = []
         for store in self._stores.values():
-            store.clear()
+            try:
+                store.clear()
+            except kvmem.Busy as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def counters(self) -> dict[str, dict[str, Any]]:
         """Counters of each pool."""
