@@ -64,8 +64,7 @@ class HandoverConnector(KvmemConnector):
         heads = 1 if config.model_config.use_mla else config.model_config.get_total_num_kv_heads()
         model = _identity.model_identity(config, self._kv_cache_config, self._config.identity)
         packing = _identity.packing_of(config, self._kv_cache_config)
-        if packing == "amx":
-            _permit_amx()
+        _identity.permit_amx()
         maps = self._produces and self._config.access != "nixl"
         memory = _cache.CacheMemory.of_tensors(kv_caches, shared=maps)
         directory, agent = join(self._config.directory or "", agent_name(self._engine, rank), self._config.timeout_seconds)
@@ -146,14 +145,6 @@ class HandoverConnector(KvmemConnector):
     def has_pending_push_work(self) -> bool:
         """Whether the workers do not know of something yet."""
         return bool(self._scheduler is not None and self._scheduler.has_work)
-
-
-def _permit_amx() -> None:
-    """Asks the kernel for AMX. vLLM does so by its first product of many tokens, and ends with an illegal instruction if its first step has
-    few, as when all others have been pulled."""
-    import torch
-
-    torch.cpu._init_amx()
 
 
 class _Folder:

@@ -58,6 +58,16 @@ def packing_of(config: Any, cache: Any) -> str:
     return str(cpu_attn._get_attn_isa(config.model_config.dtype, spec.block_size, getattr(spec, "head_size", None)))
 
 
+def permit_amx() -> None:
+    """Asks the kernel for AMX, if the CPU has it. vLLM does so by its first product of many tokens, and ends with an illegal instruction if its
+    first step has few, as when all others have been loaded."""
+    import torch
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() and torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()
+
+
 def _hashes(config: Any) -> str:
     """The function of block hashes, and their seed."""
     name = config.cache_config.prefix_caching_hash_algo

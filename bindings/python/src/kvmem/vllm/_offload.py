@@ -77,6 +77,7 @@ class OffloadConnector(KvmemConnector):
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Describes vLLM's cache, and opens the stores."""
+        _identity.permit_amx()
         parallel = self._vllm_config.parallel_config
         folder = os.path.join(str(self._config.path), f"engine-{parallel.data_parallel_index}")
         caches, stores = [], []

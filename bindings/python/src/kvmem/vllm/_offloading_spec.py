@@ -15,6 +15,7 @@ from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 import kvmem
 from kvmem.vllm._groups import region_of
 from kvmem.vllm._host_copies import HostCopies, Pages, layout_of, pairs_of
+from kvmem.vllm._identity import permit_amx
 
 logger = init_logger("vllm.kvmem")
 
@@ -42,6 +43,7 @@ class KvmemOffloadingSpec(CPUOffloadingSpec):
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Allocates the host memory."""
         if self._worker is None:
+            permit_amx()
             self._worker = KvmemOffloadingWorker(kv_caches, self.num_chunks, self.blocks_per_chunk)
             logger.info("kvmem %s keeps %d chunks in host memory", kvmem.__version__, self.num_chunks)
         return self._worker
