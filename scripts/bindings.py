@@ -462,7 +462,7 @@ if __name__ == "__main__":
 
         builder = cffi.FFI()
         builder.cdef(declarations())
-        builder.cdef("int sem_init(void *, int, unsigned); int sem_post(void *); int sem_trywait(void *); void Py_IncRef(void *);")
+        builder.cdef("int sem_init(void *, int, unsigned); int sem_post(void *); int sem_trywait(void *);")
         builder.set_source("kvmem._ffi", None)
         builder.emit_python_code(sys.argv[2])
     else:

@@ -30,8 +30,7 @@ looks: list[Callable[[], None]] = []
 
 _lock = _thread.allocate_lock()
 _held: dict[int, tuple[Any, object]] = {}
-# Never freed: runs go on while the interpreter ends, and use the memory until the process has ended.
-_Process.libc.Py_IncRef(ffi.cast("void *", id(_held)))
+_is_immortal = False
 _is_looking = False
 _look_until = 0.0
 
@@ -43,12 +42,23 @@ def callback() -> Any:
 
 def hold(kept: object) -> Any:
     """Keeps an object until the callback was called with the returned user_data."""
+    _keep_for_ever()
     semaphore = ffi.new("uint64_t[]", _SEMAPHORE_SIZE // 8)
     _Process.libc.sem_init(semaphore, 0, 0)
     with _lock:
         _held[int(ffi.cast("uintptr_t", semaphore))] = (semaphore, kept)
     _drop_released()
     return ffi.cast("void *", semaphore)
+
+
+def _keep_for_ever() -> None:
+    """The table is never freed: runs go on while the interpreter ends, and use the memory until the process has ended."""
+    global _is_immortal
+    if not _is_immortal:
+        _is_immortal = True
+        import ctypes  # at the first use, because it takes long
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_held))
 
 
 def unhold(user_data: Any) -> None:
