@@ -87,9 +87,16 @@ ExitStatus print(const std::string &text, ExitStatus status) {
     return not_written;
 }
 
+// The command of the command line; empty for a report.
+std::string_view command_of(int argc, char **argv) {
+    const std::string_view first = argc > 1 ? argv[1] : "";
+    return first == "draw" || first == "store" ? first : "";
+}
+
 ExitStatus run(int argc, char **argv) {
-    if (argc > 1 && std::string_view(argv[1]) == "draw") return print(draw(argc - 1, argv + 1), works);
-    if (argc > 1 && std::string_view(argv[1]) == "store") return print(describe_store(argc - 1, argv + 1), works);
+    const auto command = command_of(argc, argv);
+    if (command == "draw") return print(draw(argc - 1, argv + 1), works);
+    if (command == "store") return print(describe_store(argc - 1, argv + 1), works);
     const Options options = parse(argc, argv);
     if (options.wants_help) return print(help(), works);
     if (options.wants_version) return print("kvmem-doctor " + std::string(kvmem::version()) + "\n", works);
@@ -122,7 +129,9 @@ int main(int argc, char **argv) {
     try {
         return run(argc, argv);
     } catch (const UsageError &error) {
-        std::fprintf(stderr, "kvmem-doctor: %s\nTry kvmem-doctor --help.\n", printable(error.what()).c_str());
+        const std::string command(command_of(argc, argv));
+        std::fprintf(stderr, "kvmem-doctor: %s\nTry kvmem-doctor %s--help.\n", printable(error.what()).c_str(),
+                     command.empty() ? "" : (command + " ").c_str());
         return usage;
     } catch (const DescriptorError &error) {
         std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());

@@ -74,7 +74,7 @@ Options parse(int argc, char **argv) {
         }
     }
     if (optind < argc) {
-        throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; directories need --directory");
+        throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; the commands are draw and store, and directories need --directory");
     }
     for (const std::string &name : options.required) {
         if (!options.measures && needs_transfers(name)) {

@@ -22,7 +22,8 @@
  *           file. A layout says where each block of a KV cache is located in regions. A transfer moves blocks
  *           between two layouts. A queue collects completions of transfers. A share carries a region or a
  *           layout to another process; a broker publishes shares by name. A registration makes a region known
- *           to a NIXL agent, so that peers can access it.
+ *           to a NIXL agent, so that peers can access it. A directory finds agents and layouts by name. A
+ *           store keeps blocks under keys in a folder, for later processes.
  *
  * Example.  Move blocks 7 and 8 of a layout to blocks 42 and 43 of another one:
  *

@@ -116,13 +116,13 @@ TEST(the_protection_is_checked_when_a_transfer_is_created) {
     const uint64_t read_only = KVMEM_ADOPT_READ_ONLY;
     expect_adoption(ok, "", writable, size, 0);
     expect_adoption(invalid, "KVMEM_ADOPT_READ_ONLY", readable, size, 0);
-    expect_adoption(invalid, "KVMEM_ADOPT_READ_ONLY", writable + size - 1, 2, 0);
+    expect_adoption(invalid, "check the address and the size, or set KVMEM_ADOPT_READ_ONLY", writable + size - 1, 2, 0);
     expect_adoption(ok, "", writable, 2 * size, read_only);
     expect_adoption(ok, "", readable + 1, size - 1, read_only);
     expect_adoption(invalid, "PROT_READ", none, 1, read_only);
     expect_adoption(invalid, "PROT_READ", none, 1, 0);
     expect_adoption(invalid, "PROT_READ", writable, 3 * size, read_only);
-    expect_adoption(invalid, "not mapped", none + size, 1, read_only);
+    expect_adoption(invalid, "adopt memory of a GPU by kvmem_region_adopt_device", none + size, 1, read_only);
     CHECK_EQ(mprotect(none, size, PROT_READ | PROT_WRITE), 0);
     expect_adoption(invalid, "not mapped", none, size + 1, 0);
     expect_adoption(ok, "", none, size, 0);

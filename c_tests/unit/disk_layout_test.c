@@ -124,8 +124,8 @@ TEST(a_file_of_another_identity_fails_with_both) {
                                                                                                  "llama-3 f16", 11);
     static const struct {
         const char *there, *here;
-    } named = {"it is 'llama-3 bf16' in the file and 'llama-3 f16' here",
-               "it is 'llama-3 bf16' in the file and none here"};
+    } named = {"identity is 'llama-3 bf16' in the file and 'llama-3 f16' here",
+               "identity is 'llama-3 bf16' in the file and none here"};
     kvmem_layout_destroy(must_build(&model, path, 0));
     refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, named.there);
     refuse(&config, path, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_STATUS_INVALID_ARGUMENT, named.here);

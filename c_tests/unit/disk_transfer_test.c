@@ -231,7 +231,7 @@ TEST(spans_not_aligned_for_direct_io_fail) {
                file_pair_source(&pair, to_file)->layout, file_pair_destination(&pair, to_file)->layout,
                KV_JOB(&out));
     CHECK_HAS(test_last_message(), "the same order within a block");
-    CHECK_HAS(test_last_message(), "KVMEM_DISK_BUFFERED");
+    CHECK_HAS(test_last_message(), "open the file, or the store that it belongs to, with KVMEM_DISK_BUFFERED");
     file_pair_check(&pair);
 }
 

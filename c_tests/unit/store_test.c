@@ -238,7 +238,8 @@ TEST(a_store_of_another_identity_is_named_with_both_values) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "model is 'llama' in the store and 'qwenn' here", kvmem_store_open,
            &setup.options, PATIENCE);
     store_setup_init(&setup, path, REF(WITH(kv_aligned_config(&kv_kinds[0]), it.num_layers = 5)));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_layers is 3", kvmem_store_open, &setup.options, PATIENCE);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the store has blocks of another shape: num_layers is 3 in the file and 5 here",
+           kvmem_store_open, &setup.options, PATIENCE);
     store_setup_init(&setup, path, REF(WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 0)));
     OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE); /* with the slots that it has */
     CHECK_EQ(info_of(store).num_slots, BLOCKS);
@@ -254,6 +255,11 @@ TEST(bad_arguments_are_named) {
     store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
     setup.options.flags = KVMEM_DISK_OPEN_EXISTING;
     REFUSE(KVMEM_STATUS_NOT_FOUND, "contains no store", kvmem_store_open, &setup.options, PATIENCE);
+    store_setup_init(&setup, test_text("%s/no/store", path), REF(kv_aligned_config(&kv_kinds[0])));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "/no does not exist; create it first", kvmem_store_open, &setup.options, PATIENCE);
+    store_setup_init(&setup, "/proc/self/status", REF(kv_aligned_config(&kv_kinds[0])));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "give the path of a folder", kvmem_store_open, &setup.options, PATIENCE);
+    store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
     setup.config.order = KVMEM_ORDER_LAYER_SEPARATE;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "begin with B", kvmem_store_open, &setup.options, PATIENCE);
     OWNED(kvmem_store) store = open_store(path, KVMEM_DURABILITY_STRICT);
@@ -262,7 +268,13 @@ TEST(bad_arguments_are_named) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "15 bytes", kvmem_store_contains(store, keys, 15, 1, &found, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65 bytes", kvmem_store_contains(store, keys, 65, 1, &found, ERR));
     size_t moved = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "7 slots", store_put(store, source.layout, 0, (uint32_t[8]){0}, 8, &moved));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "7 slots of the store; give fewer keys", store_put(store, source.layout, 0, (uint32_t[8]){0}, 8, &moved));
+    const unsigned char equal[2][STORE_KEY] = {{1}, {1}};
+    const kvmem_store_blocks repeated = {.struct_size = sizeof(repeated), .keys = equal, .key_size = STORE_KEY,
+        .num_keys = 2, .blocks = ids, .num_blocks = 2};
+    kvmem_transfer *transfer;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "two keys in sequence are equal; give each block a key of its own",
+                   kvmem_store_put(store, source.layout, NULL, &repeated, &transfer, &moved, ERR));
     OPENED(kv_side, other, REF(WITH(kv_aligned_config(&kv_kinds[0]), it.num_layers = 2)), NULL, 1);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_layers", store_put(store, other.layout, 0, ids, 1, &moved));
     CHECK(!store_has(store, 0));
@@ -298,6 +310,12 @@ TEST(damaged_files_are_refused) {
         store_setup setup;
         store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
         REFUSE(changes[i].status, path, kvmem_store_open, &setup.options, PATIENCE);
+        CHECK_HAS(test_last_message(), "put its files back, or remove the folder");
+        if (strcmp(changes[i].file, "blocks.0") != 0) continue;
+        CHECK_HAS(test_last_message(), "blocks.0 of the store was cut or replaced");
+        OWN(kvmem_blob, text, kvmem_store_describe, path);
+        CHECK_HAS(kvmem_blob_data(text), test_text("blocks.0 has %zu bytes, and had %zu", (size_t)size,
+                                                   (size_t)(size - changes[i].size)));
     }
 }
 

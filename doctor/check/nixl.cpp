@@ -162,7 +162,7 @@ void check_nixl(Reporter &report, const Options &options) {
     } catch (const kvmem::Error &error) {
         library.level = Level::missing;
         library.text = error.message();
-        library.fix = "pip install nixl, and set KVMEM_NIXL_LIBRARY to its libnixl_capi.so (docs/nixl.md)";
+        library.fix = "pip install nixl-cu12 or nixl-cu13, and set KVMEM_NIXL_LIBRARY to its libnixl_capi.so (docs/nixl.md)";
         report.add(library);
         return;
     }

@@ -87,7 +87,7 @@ impl Form {
         ensure!(
             body.len() == length,
             Corrupt,
-            "the header of the {name} announces {length} bytes, {} follow it",
+            "the {name} announces {length} bytes, and {} follow",
             body.len()
         );
         let stored = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
@@ -95,7 +95,7 @@ impl Form {
         ensure!(
             stored == actual,
             Corrupt,
-            "the {name}'s checksum is {actual:#x}, its header contains {stored:#x}"
+            "the checksum of the {name} is {actual:#x}, and it contains {stored:#x}"
         );
         let version = u16::from_le_bytes([header[8], header[9]]);
         ensure!(

@@ -11,9 +11,11 @@ use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
 use crate::base::wire::Form;
-use crate::base::{Result, Status, ensure, fail};
+use crate::base::{Result, Status, error, fail};
 use crate::region::Label;
 
+/// A file ends with its label, which is in a page of its own.
+const PAGE: u64 = 4096;
 const VERSION: u16 = 3;
 const FORM: Form = Form { magic: b"KVMEMFIL", versions: VERSION..=VERSION, name: "fingerprint of a layout" };
 
@@ -26,7 +28,7 @@ struct Shape {
 /// The label of a file that holds a layout.
 pub fn label(geometry: &Geometry) -> Result<Label> {
     let shape = Shape { arrangement: geometry.arrangement(), dimensions: geometry.dimensions().clone() };
-    Ok(Label { bytes: FORM.write(VERSION, &shape)?, check: ensure_same })
+    Ok(Label { bytes: FORM.write(VERSION, &shape)?, differences: differences_of_labels })
 }
 
 /// The shape that a label describes, as text for people.
@@ -44,8 +46,8 @@ pub fn described(label: &[u8]) -> Result<String> {
     Ok(format!("{}, {}", arrangement.order, numbers.join(", ")))
 }
 
-/// Fails if a file with the label `found` does not contain the layout of the label `wanted`.
-fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
+/// How the layout of the label `found`, which is that of a file, differs from that of the label `wanted`, as text.
+fn differences_of_labels(found: &[u8], wanted: &[u8]) -> Result<Vec<String>> {
     let found = match FORM.read::<Shape>(found) {
         Ok((_, shape)) => shape,
         Err(error) if error.status() == Status::VersionMismatch => return Err(error),
@@ -56,22 +58,16 @@ fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
         ),
     };
     let (_, wanted) = FORM.read::<Shape>(wanted)?;
-    let different = differences(&found, &wanted);
-    ensure!(
-        different.is_empty(),
-        InvalidArgument,
-        "the file holds another layout: {}; build the layout with the values of the file, or remove the file and create \
-         another",
-        different.join(", ")
-    );
-    let [there, here] = [&found, &wanted].map(|shape| &shape.dimensions.identity);
-    ensure!(
-        there == here,
-        InvalidArgument,
-        "the file holds a layout of this shape with the blocks of another identity: it is {there} in the file and {here} \
-         here; build the layout with the identity of the file, or use another file"
-    );
-    Ok(())
+    Ok(differences(&found, &wanted))
+}
+
+/// Bytes of the file that has a label.
+pub fn file_size(label: &[u8]) -> Result<u64> {
+    let (_, Shape { arrangement, dimensions }) = FORM.read::<Shape>(label)?;
+    let size = Geometry::new(dimensions, arrangement)?.allocation_size(PAGE)?;
+    size.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE)).ok_or_else(|| {
+        error!(Corrupt, "the fingerprint of a layout has {size} bytes of blocks, more than a file")
+    })
 }
 
 /// The differences, as text.
@@ -90,7 +86,9 @@ fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
     let heads = there.num_heads.zip(here.num_heads).map(|(there, here)| ("num_heads", there, here));
     let numbers = numbers.into_iter().chain(heads).filter(|(_, there, here)| there != here);
     let numbers = numbers.map(|(name, there, here)| format!("{name} is {there} in the file and {here} here"));
-    arrangement_differences(found, wanted).into_iter().chain(numbers).collect()
+    let identity = (there.identity != here.identity)
+        .then(|| format!("identity is {} in the file and {} here", there.identity, here.identity));
+    arrangement_differences(found, wanted).into_iter().chain(numbers).chain(identity).collect()
 }
 
 /// The differences of order and strides, as text. There are none if all elements have the same addresses.
@@ -135,6 +133,13 @@ mod tests {
 
     type Change = fn(&mut Dimensions);
 
+    /// Fails if there are differences.
+    fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
+        let different = differences_of_labels(found, wanted)?;
+        crate::base::ensure!(different.is_empty(), InvalidArgument, "{}", different.join(", "));
+        Ok(())
+    }
+
     fn small() -> Vec<u8> {
         fingerprint_of(Arrangement::FULLY_CONTIGUOUS, |_| {})
     }
@@ -174,9 +179,9 @@ mod tests {
         assert!(ensure_same(&model, &model).is_ok());
         assert!(ensure_same(&of(b""), &small()).is_ok());
         for (there, here, text) in [
-            (&model, &other, "it is 'llama-3/bf16' in the file and 'llama-3/f16' here"),
-            (&model, &small(), "it is 'llama-3/bf16' in the file and none here"),
-            (&small(), &model, "it is none in the file and 'llama-3/bf16' here"),
+            (&model, &other, "identity is 'llama-3/bf16' in the file and 'llama-3/f16' here"),
+            (&model, &small(), "identity is 'llama-3/bf16' in the file and none here"),
+            (&small(), &model, "identity is none in the file and 'llama-3/bf16' here"),
         ] {
             let error = ensure_same(there, here).unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);

@@ -28,7 +28,7 @@ fn ensure_aligned(source: &Layout, destination: &Layout, plan: &Plan, alignment:
     }
     let has_file = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::File);
     let remedy = match has_file {
-        true => "create the disk region with KVMEM_DISK_BUFFERED",
+        true => "open the file, or the store that it belongs to, with KVMEM_DISK_BUFFERED",
         false => "create the block region with a smaller alignment, if the device permits it",
     };
     let counted = |layout: &Layout, address: u64| if is_counted(layout) { address } else { 0 };

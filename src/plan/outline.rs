@@ -228,8 +228,8 @@ impl PartOutline {
         ensure!(
             source == destination,
             InvalidArgument,
-            "page_size is {source} in the source layout and {destination} in the destination; blocks of different sizes are \
-             moved by block tables"
+            "page_size is {source} in the source layout and {destination} in the destination; to move tokens between blocks of \
+             different sizes, give source_table, destination_table and num_tokens"
         );
         Ok(())
     }

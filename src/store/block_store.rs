@@ -126,7 +126,7 @@ impl<F: Files> Store<F> {
         ensure!(
             blocks.len() as u64 <= self.slots(),
             OutOfRange,
-            "{} blocks do not fit the {} slots of the store",
+            "{} blocks do not fit the {} slots of the store; give fewer keys, or create a store with more slots in another folder",
             blocks.len(),
             self.slots()
         );

@@ -3,20 +3,21 @@
 
 use std::path::Path;
 
-use super::files::{StoreFile, StoreFolder};
+use super::files::{Files, StoreFile, StoreFolder};
 use super::index::Index;
 use super::journal::Journal;
 use super::store_header::Header;
-use crate::base::{Count, Result, error};
+use crate::base::{Count, Error, Result, error};
 use crate::layout::fingerprint;
 
 pub fn describe(path: &Path) -> Result<String> {
     let files = StoreFolder::read_only(path)?;
-    let header = Header::read(&files)?
+    let named = |error: Error| error.context(format!("read the store {}", path.display()));
+    let header = Header::read(&files)
+        .map_err(named)?
         .ok_or_else(|| error!(NotFound, "the folder {} contains no store", path.display()))?;
     let mut index = Index::new(header.slots)?;
-    let read = Journal::read(&files, header.id, |record| index.replay(record))
-        .map_err(|error| error.context(format!("read the store {}", path.display())))?;
+    let read = Journal::read(&files, header.id, |record| index.replay(record)).map_err(named)?;
     let counts = index.counts();
     let percent = counts.stored * 100 / counts.slots.max(1);
     let mut lines = vec![
@@ -24,18 +25,25 @@ pub fn describe(path: &Path) -> Result<String> {
         ("writer", files.writer().unwrap_or_else(|| "none".into())),
     ];
     lines.extend(header.values.iter().map(|(name, value)| ("identity", format!("{name} is {value}"))));
+    let damage =
+        [format!("{}, {} of the index", Count(counts.retired, "slot"), Count(read.damaged, "record"))];
+    let damage = damage.into_iter().chain(changed_blocks(&files, &header.layout, counts.stored > 0)?);
     lines.extend([
         ("layout", fingerprint::described(&header.layout)?),
         ("occupancy", format!("{} of {}, {percent} %", counts.stored, Count(counts.slots, "slot"))),
         ("created", age(&files, StoreFile::Header)?),
         ("changed", age(&files, StoreFile::Journal)?),
         ("index", Count(read.journal.records(), "record").to_string()),
-        (
-            "damage",
-            format!("{}, {}", Count(counts.retired, "slot"), Count(read.damaged, "record of the index")),
-        ),
     ]);
+    lines.extend(damage.map(|text| ("damage", text)));
     Ok(lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect())
+}
+
+/// How the file of blocks differs from what the store has created, if it has blocks.
+fn changed_blocks(files: &StoreFolder, layout: &[u8], has_blocks: bool) -> Result<Option<String>> {
+    let (size, needed) = (files.size(StoreFile::Blocks)?.unwrap_or(0), fingerprint::file_size(layout)?);
+    let text = || format!("the file {} has {size} bytes, and had {needed}", StoreFile::Blocks.name());
+    Ok((has_blocks && size != needed).then(text))
 }
 
 /// How long ago a file was changed. A clock that was set back shows 0.

@@ -9,7 +9,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::base::file_limit::FileSizeSignal;
-use crate::base::{Cause, Error, LocalFd, Mutex, Result, ensure, error, fail, log, retried};
+use crate::base::paths::missing_directory;
+use crate::base::{Cause, Error, LocalFd, Mutex, Result, Status, ensure, error, fail, log, retried};
 use crate::region::file_lock::{FileLock, is_locked};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +73,7 @@ const PERMISSIONS: Mode = Mode::from_raw_mode(0o666);
 impl StoreFolder {
     /// Opens a folder for writing. Creates it if it does not exist.
     pub fn open(path: &Path) -> Result<Self> {
-        let doing = |errno| Error::errno(format!("open the store {}", path.display()), errno);
+        let doing = |errno| open_error(path, errno);
         match retried::mkdir(path, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(doing(errno)),
@@ -84,7 +85,7 @@ impl StoreFolder {
         let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
             Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
                 Busy,
-                "the store {} is open for writing in {}; destroy it there first",
+                "the store {} is open for writing in {}; destroy it there, and wait for its puts and gets",
                 path.display(),
                 writer_in(&folder).unwrap_or_else(|| "another process".into())
             ),
@@ -100,8 +101,7 @@ impl StoreFolder {
     /// Opens a folder that exists, for reading its files.
     pub fn read_only(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = retried::open(path, flags, Mode::empty())
-            .map_err(|errno| Error::errno(format!("open the store {}", path.display()), errno))?;
+        let folder = retried::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno))?;
         Ok(Self { path: path.into(), folder, open: Mutex::default(), writer: None })
     }
 
@@ -162,6 +162,15 @@ impl Drop for StoreFolder {
         {
             log!(Warn, "remove the id of this process from the store {}: {errno}", self.path.display());
         }
+    }
+}
+
+fn open_error(path: &Path, errno: Errno) -> Error {
+    let error = Error::errno(format!("open the store {}", path.display()), errno);
+    match errno {
+        Errno::NOENT => error.with_advice(path.parent().and_then(missing_directory)),
+        Errno::NOTDIR => error.with_status(Status::InvalidArgument).followed_by("give the path of a folder"),
+        _ => error,
     }
 }
 

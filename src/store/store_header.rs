@@ -122,7 +122,15 @@ impl Header {
             "the store has blocks of another identity: {}; open the store of this identity, or create one in another folder",
             different.join(", ")
         );
-        (wanted.layout.check)(&self.layout, &wanted.layout.bytes)
-            .map_err(|error: Error| error.context("the layout of the store"))
+        let different = (wanted.layout.differences)(&self.layout, &wanted.layout.bytes)
+            .map_err(|error: Error| error.context("the layout of the store"))?;
+        ensure!(
+            different.is_empty(),
+            InvalidArgument,
+            "the store has blocks of another shape: {}; give the shape of the store, whose number of blocks may be 0, or create \
+             one in another folder",
+            different.join(", ")
+        );
+        Ok(())
     }
 }

@@ -132,7 +132,7 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Vec<Place>> {
             mapped.writable || access == Access::Read,
             InvalidArgument,
             "{size} bytes at {start:#x} cannot be adopted to be written: those from {at:#x} on are mapped without \
-             PROT_WRITE; KVMEM_ADOPT_READ_ONLY adopts them as a source of transfers"
+             PROT_WRITE; check the address and the size, or set KVMEM_ADOPT_READ_ONLY, which adopts a source of transfers"
         );
         if let Some(pages) = &mapped.pages
             && let Some(file) = FileId::from_list_of_mappings(&pages.file)
@@ -146,7 +146,8 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Vec<Place>> {
     ensure!(
         next >= range.end,
         InvalidArgument,
-        "{size} bytes at {start:#x} cannot be adopted: those from {next:#x} on are not mapped in this process"
+        "{size} bytes at {start:#x} cannot be adopted: those from {next:#x} on are not mapped in this process; check the address \
+         and the size, and adopt memory of a GPU by kvmem_region_adopt_device"
     );
     Ok(parts)
 }

@@ -136,7 +136,7 @@ fn a_store_of_another_identity_is_named_with_both_values() {
     assert_eq!(error.status(), Status::InvalidArgument);
     assert!(error.message().contains("model is 'llama' in the store and 'qwen' here"), "{error}");
     assert!(!error.message().contains("dtype"), "{error}");
-    let label = crate::region::Label { bytes: Vec::new(), check: |_, _| Ok(()) };
+    let label = crate::region::Label { bytes: Vec::new(), differences: |_, _| Ok(Vec::new()) };
     let other = Identity::new(&[("model", b"llama")], label.clone()).unwrap();
     let error = Store::open_or_create(files, &other, SLOTS, policy(Durability::Strict)).err().unwrap();
     assert!(error.message().contains("dtype is 'bf16' in the store and missing here"), "{error}");

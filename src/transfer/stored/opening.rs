@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::OpenStore;
 use super::checkpoints::Checkpoints;
 use crate::base::paths::absolute;
-use crate::base::{Mutex, Result, Status, by_deadline, ensure, error};
+use crate::base::{Error, Mutex, Result, Status, by_deadline, ensure, error};
 use crate::layout::fingerprint;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::region::{DirectIo, DiskConfig, OpenMode};
@@ -44,8 +44,11 @@ impl OpenStore {
 }
 
 fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
-    let named =
-        |error: crate::base::Error| error.context(format!("open the store {}", config.path.display()));
+    let named = |error: Error| {
+        let advice = "put its files back, or remove the folder to begin another store";
+        let advice = (error.status() == Status::Corrupt).then(|| advice.to_string());
+        error.context(format!("open the store {}", config.path.display())).with_advice(advice)
+    };
     let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
     ensure_slots_are_contiguous(&one)?;
     let files = StoreFolder::open(&config.path)?;
@@ -125,6 +128,9 @@ fn layout(config: &OpenConfig, geometry: Geometry, has_blocks: bool) -> Result<A
         match error.status() {
             Status::NotFound if has_blocks => {
                 error!(Corrupt, "the file {} of the store is missing", StoreFile::Blocks.name())
+            }
+            Status::Corrupt | Status::OutOfRange => {
+                error!(Corrupt, "the file {} of the store was cut or replaced", StoreFile::Blocks.name())
             }
             _ => error,
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::OpenStore;
-use crate::base::{Error, Mutex, Status, ensure, error, lists, log};
+use crate::base::{Count, Error, Mutex, Status, ensure, error, lists, log};
 use crate::layout::Layout;
 use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
 use crate::store::{Located, Reserved};
@@ -81,9 +81,9 @@ impl Held {
         let cause = moved.err().map_or(String::new(), |error| format!(": {error}"));
         let error = error!(
             Corrupt,
-            "{count} of {all} blocks did not arrive as they were stored, and {} slots of the store are damaged; these blocks are \
+            "{count} of {all} blocks did not arrive as they were stored, with {} of the store damaged; these blocks are \
              no longer stored, kvmem_transfer_get_mismatches returns them{cause}",
-            damaged.len()
+            Count(damaged.len() as u64, "slot")
         );
         log!(Warn, "{error}");
         error

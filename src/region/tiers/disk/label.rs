@@ -18,13 +18,13 @@ const MAX: usize = PAGE as usize - LENGTH;
 const WRITE: &str = "write the layout's fingerprint behind the data of the file";
 const READ: &str = "read the layout's fingerprint behind the data of the file";
 
-/// The label for a new file, and the check for the label of an existing file.
+/// The label for a new file, and the comparison with that of an existing file.
 #[derive(Clone, Debug)]
 pub struct Label {
     pub bytes: Vec<u8>,
-    /// Fails with the reason why an existing file with the first label cannot be used as one with the
-    /// second. Without a label the first is empty.
-    pub check: fn(&[u8], &[u8]) -> Result<()>,
+    /// How the first label, that of an existing file, differs from the second, as text; empty if they are the same. Fails if the
+    /// first is none.
+    pub differences: fn(&[u8], &[u8]) -> Result<Vec<String>>,
 }
 
 /// The offset of the label in a file with this size of data.

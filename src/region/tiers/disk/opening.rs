@@ -198,7 +198,14 @@ fn ensure_fits(file: &OwnedFd, length: u64, config: &DiskConfig, what: &str) -> 
     let size = if config.size == 0 { length } else { config.size };
     let mut needed = size;
     if let Some(label) = &config.label {
-        (label.check)(&label::read(file, length)?, &label.bytes).map_err(|error| error.context(what))?;
+        let found = label::read(file, length)?;
+        let different = (label.differences)(&found, &label.bytes).map_err(|error| error.context(what))?;
+        ensure!(
+            different.is_empty(),
+            InvalidArgument,
+            "{what}: the file holds another layout: {}; build the layout with the values of the file, or use another file",
+            different.join(", ")
+        );
         needed = label::offset(size)? + label::PAGE;
     }
     ensure!(needed <= length, OutOfRange, "{what}: the file has {length} bytes, the region needs {needed}");
