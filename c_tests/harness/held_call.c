@@ -57,13 +57,18 @@ static void end_call(uint64_t id, int error) {
     CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply), 0);
 }
 
-/* Waits for a call of the thread; returns false if the thread has ended. */
+/* Waits for a call of the thread; returns false if the thread has ended. Work of io_uring interrupts a call that waits here: then it is
+   gone (ENOENT), and the kernel makes it again, as another one. */
 static bool next_call(struct seccomp_notif *call) {
-    struct pollfd asked = {.fd = held.listener, .events = POLLIN};
-    CHECK_EQ(poll(&asked, 1, -1), 1); /* the process has a deadline */
-    if ((asked.revents & POLLIN) == 0) return false;
-    memset(call, 0, sizeof(*call));
-    CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_RECV, call), 0);
+    int received = -1;
+    while (received != 0) {
+        struct pollfd asked = {.fd = held.listener, .events = POLLIN};
+        CHECK_EQ(poll(&asked, 1, -1), 1); /* the process has a deadline */
+        if ((asked.revents & POLLIN) == 0) return false;
+        memset(call, 0, sizeof(*call));
+        received = ioctl(held.listener, SECCOMP_IOCTL_NOTIF_RECV, call);
+        if (received != 0) CHECK_EQ(errno, ENOENT);
+    }
     return true;
 }
 
@@ -126,7 +131,7 @@ static void *reply_to_calls(void *nothing) {
         if (decided.how == CALL_IS_PERFORMED) reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
         else if (decided.how == CALL_FAILS) reply.error = -decided.error;
         else reply.val = decided.result;
-        CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply), 0);
+        if (ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply) != 0) CHECK_EQ(errno, ENOENT);
     }
     return nothing;
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores: creating, putting, getting, removing, and opening what another handle has left.
+#include "walk.h"
+
+FAULT_WALK_CASES
+
+const bool operations_have_peer = false;
+
+static kv_side host;
+static const uint32_t ids[] = {0, 1, 2};
+
+void operations_open(void) { kv_side_open(&host, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1); }
+
+void operations_close(void) { kv_side_close(&host); }
+
+void operations_check(void) { kv_side_check(&host); }
+
+/* The folder is removed after each operation. */
+static kvmem_status open_store(uint32_t durability, kvmem_store **store) {
+    store_setup setup;
+    store_setup_init(&setup, TEXT("%s/cluster", fault_folder()), REF(kv_aligned_config(&kv_kinds[0])));
+    setup.options.durability = durability;
+    return kvmem_store_open(&setup.options, SECONDS(10), store, ERR);
+}
+
+static kvmem_status put(uint32_t durability) {
+    OWNED(kvmem_store) store = NULL;
+    size_t moved = 0;
+    kvmem_status status = open_store(durability, &store);
+    THEN(status, store_put(store, host.layout, 0, ids, NUM(ids), &moved));
+    THEN(status, kvmem_store_flush(store, SECONDS(10), ERR));
+    return status;
+}
+
+OPERATION_CALL(put_with_strict_durability, put(KVMEM_DURABILITY_STRICT))
+OPERATION_CALL(put_with_relaxed_durability, put(KVMEM_DURABILITY_RELAXED))
+OPERATION_CALL(put_without_durability, put(KVMEM_DURABILITY_NONE))
+
+OPERATION(open_again_and_remove) {
+    OWNED(kvmem_store) store = NULL;
+    unsigned char keys[2 * STORE_KEY];
+    uint64_t removed = 0;
+    store_keys(keys, 0, 2);
+    kvmem_status status = put(KVMEM_DURABILITY_STRICT);
+    THEN(status, open_store(KVMEM_DURABILITY_STRICT, &store));
+    THEN(status, kvmem_store_remove(store, keys, STORE_KEY, 2, SECONDS(10), &removed, ERR));
+    return status;
+}
+
+OPERATION(get) {
+    OWNED(kvmem_store) store = NULL;
+    size_t moved = 0;
+    kvmem_status status = open_store(KVMEM_DURABILITY_NONE, &store);
+    THEN(status, store_put(store, host.layout, 0, ids, NUM(ids), &moved));
+    THEN(status, store_get(store, host.layout, 0, ids, NUM(ids), &moved)); /* the bytes that are there */
+    return status;
+}
+
+OPERATION(describe) {
+    const kvmem_status status = put(KVMEM_DURABILITY_NONE);
+    if (status != KVMEM_STATUS_OK) return status;
+    return TRIED(kvmem_blob, kvmem_store_describe, TEXT("%s/cluster", fault_folder()));
+}
