@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A writer of a store is killed at any moment: what it had reported as stored is there with its bytes, and nothing else is wrong.
+// Readers beside it get no wrong bytes; a writer that is stopped keeps others away, and one that has ended is followed by another one.
 #include "harness.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 #define SLOTS 64
@@ -15,6 +17,13 @@ static kvmem_layout_config config(void) {
 static kvmem_store *open_store(const char *path) {
     store_setup setup;
     store_setup_init(&setup, path, REF(config()));
+    return MADE(kvmem_store, kvmem_store_open, &setup.options, PATIENCE);
+}
+
+static kvmem_store *open_to_read(const char *path) {
+    store_setup setup;
+    store_setup_init(&setup, path, REF(config()));
+    setup.options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
     return MADE(kvmem_store, kvmem_store_open, &setup.options, PATIENCE);
 }
 
@@ -48,6 +57,12 @@ ROLE(writer) {
     }
 }
 
+static void check_bytes(const kvmem_layout *layout, uint64_t number) {
+    uint64_t stride = 0;
+    const unsigned char *bytes = block_of(layout, 1, &stride);
+    for (uint64_t i = 0; i < stride; i += sizeof(number)) CHECK_EQ(memcmp(bytes + i, &number, sizeof(number)), 0);
+}
+
 /* Opens what a killed writer has left. The last number that it has reported is stored, and so are those before it that
    cannot have been evicted; each key has its bytes. */
 static void check(const char *path, uint64_t last) {
@@ -57,13 +72,11 @@ static void check(const char *path, uint64_t last) {
     EXPECT_OK(kvmem_store_verify(store, PATIENCE, &damaged, ERR));
     CHECK_EQ(damaged, 0);
     CHECK(store_has(store, last));
-    uint64_t stride = 0;
     for (uint64_t number = 0; number <= last + 1; number++) {
         if (!store_has(store, number)) continue;
         size_t found = 0;
         EXPECT_OK(store_get(store, layout, number, (uint32_t[]){1}, 1, &found));
-        const unsigned char *bytes = block_of(layout, 1, &stride);
-        for (uint64_t i = 0; i < stride; i += sizeof(number)) CHECK_EQ(memcmp(bytes + i, &number, sizeof(number)), 0);
+        check_bytes(layout, number);
     }
 }
 
@@ -83,4 +96,51 @@ TEST(a_killed_writer_loses_nothing_that_it_reported) {
         peer_kill(&child);
         check(path, last);
     }
+}
+
+/* A get of a reader: its block, a miss, or one that the writer has replaced meanwhile. Returns whether it has the block. */
+static bool get_beside(kvmem_store *reader, const kvmem_layout *layout, uint64_t number) {
+    size_t found = 0;
+    const kvmem_status status = store_get(reader, layout, number, (uint32_t[]){1}, 1, &found);
+    if (status == KVMEM_STATUS_CORRUPT) {
+        CHECK_HAS(test_last_message(), "blocks were replaced");
+        return false;
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    if (found == 1) check_bytes(layout, number);
+    return found == 1;
+}
+
+TEST(readers_get_no_wrong_bytes_beside_a_writer_that_is_stopped_and_killed) {
+    SCRATCH_FILE(path, "store");
+    OWNED(kvmem_layout) layout = layout_allocate_system(REF(config()));
+    peer child = peer_start("writer");
+    frame_send(child.socket, OPEN, path, strlen(path) + 1);
+    message_free(REF(frame_expect(child.socket, STORED)));
+    OWNED(kvmem_store) reader = open_to_read(path);
+    OWNED(kvmem_store) other = open_to_read(path);
+    uint64_t last = 0, right = 0;
+    for (int i = 0; i < 400; i++) {
+        CLEANUP(message_free) message stored = frame_expect(child.socket, STORED);
+        memcpy(&last, stored.data, sizeof(last));
+        for (uint64_t back = 0; back < 3; back++)
+            right += get_beside(i % 2 == 0 ? reader : other, layout, last - (back * 29 < last ? back * 29 : 0));
+    }
+    CHECK(right > 100);
+    CHECK_EQ(kill(child.pid, SIGSTOP), 0);
+    store_setup setup;
+    store_setup_init(&setup, path, REF(config()));
+    REFUSE(KVMEM_STATUS_BUSY, TEXT("process %d", (int)child.pid), kvmem_store_open, &setup.options, PATIENCE);
+    (void)get_beside(reader, layout, last);
+    peer_kill(&child);
+    {
+        OWNED(kvmem_store) next = open_store(path);
+        fill(layout, 0, 1000000);
+        size_t moved = 0;
+        EXPECT_OK(store_put(next, layout, 1000000, (uint32_t[]){0}, 1, &moved));
+        CHECK(get_beside(reader, layout, 1000000) && get_beside(other, layout, 1000000));
+        EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "open for reading",
+                       store_put(reader, layout, 1000001, (uint32_t[]){0}, 1, &moved));
+    }
+    CHECK(get_beside(reader, layout, 1000000)); /* there is no writer */
 }

@@ -26,7 +26,8 @@ extern "C" {
 
 /* ---- Stores ---- */
 
-/// Blocks under keys in a folder, open for writing. They survive the process and a loss of power.
+/// Blocks under keys in a folder, open for writing or for reading. They survive the process and a loss of
+/// power.
 ///
 /// Runs of puts and gets keep the store open, also after its handle was destroyed.
 ///
@@ -71,19 +72,26 @@ typedef struct kvmem_store_options {
     uint64_t max_size;
     uint32_t durability;  ///< KVMEM_DURABILITY_* value.
     uint32_t eviction;  ///< KVMEM_EVICTION_* value.
-    /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED:
-    /// how its file of blocks is accessed.
+    /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_READ_ONLY, with that: open it for
+    /// reading, also while a process writes it. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file
+    /// of blocks is accessed.
     uint64_t flags;
-    /// With KVMEM_DURABILITY_RELAXED: nanoseconds after which blocks become durable; 0 for one second.
+    /// With KVMEM_DURABILITY_RELAXED: nanoseconds after which blocks become durable. With
+    /// KVMEM_DISK_READ_ONLY: after which kvmem_store_contains knows what was stored. 0 for one second.
     uint64_t interval_ns;
 } kvmem_store_options;
 
-/// Opens a store for writing, or creates it.
+/// Opens a store for writing, or creates it; with KVMEM_DISK_READ_ONLY opens one for reading.
+///
+/// One process writes a store, any number reads it. A process that ends, however it ends, can be followed by
+/// another one that writes. A reader gets what is stored, and changes nothing: functions that change the
+/// store fail with KVMEM_STATUS_PERMISSION_DENIED.
 ///
 /// A store survives a crash at any point: each key that it has afterwards has exactly its bytes, and with
 /// KVMEM_DURABILITY_STRICT no block is missing whose put had ended. docs/store.md has its files and promises.
 /// @param timeout_ns if the file system has not responded by then, the store is closed when it is open
-/// @return KVMEM_STATUS_BUSY: the store is open in a process, which the message names
+/// @return KVMEM_STATUS_BUSY: the store is open for writing in a process, which the message names; or, for a
+///           reader, a process opens it for writing at this moment
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the store has another identity or shape (the message has the names
 ///           and both values); or the order does not begin with B
 ///         KVMEM_STATUS_NOT_FOUND: the parent of the folder does not exist, or with KVMEM_DISK_OPEN_EXISTING
@@ -155,7 +163,7 @@ kvmem_status kvmem_store_put(kvmem_store *store, const kvmem_layout *source,
 /// Each block is compared with its checksum before the run ends. If blocks are damaged or cannot be read, the
 /// run ends with KVMEM_STATUS_CORRUPT, and kvmem_transfer_get_mismatches returns their indices; all others
 /// have arrived. These blocks are no longer stored, the store counts and logs them, and does not use their
-/// slots again.
+/// slots again. For a reader of the store, blocks that its writer replaces meanwhile end the run so, too.
 /// @param destination as `source` of kvmem_store_put. Nothing else may use the blocks until the run has ended
 /// @param options as for kvmem_store_put, without KVMEM_TRANSFER_BY_LAYER: layers would be reported before
 ///         they are compared
@@ -163,6 +171,7 @@ kvmem_status kvmem_store_put(kvmem_store *store, const kvmem_layout *source,
 /// @param transfer as for kvmem_store_put; NULL if the first key is not stored
 /// @param num_moved receives the number of keys that were found: the key with this index is missing
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
+///         KVMEM_STATUS_BUSY: for a reader, a process opens the store for writing at this moment
 ///         any status of kvmem_transfer_start
 kvmem_status kvmem_store_get(kvmem_store *store, const kvmem_layout *destination,
     const kvmem_transfer_options *options, const kvmem_store_blocks *blocks, kvmem_transfer **transfer,
@@ -255,7 +264,9 @@ typedef struct kvmem_store_info {
 /// Returns the properties of a store. Waits for no file.
 kvmem_status kvmem_store_get_info(const kvmem_store *store, kvmem_store_info *info, kvmem_error **error);
 
-/// Makes all blocks durable whose puts have ended, whatever the durability of the store.
+/// Makes all blocks durable whose puts have ended, whatever the durability of the store. For a store that is
+/// open for reading: reads what was stored since, and fails with KVMEM_STATUS_BUSY while a process opens it
+/// for writing.
 /// @param timeout_ns if the file system has not responded by then, the work goes on, unless an earlier call
 ///        still waits for it
 /// @return KVMEM_STATUS_TIMED_OUT

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A store: the index in memory and its journal. Who stores a block writes its bytes between [`Store::reserve`] and [`Store::commit`].
 
+use super::blocks::{Counts, Entry, Located, NewBlock, Reserved};
 use super::commits::Commits;
 use super::files::{Files, StoreFile};
-use super::index::{Counts, Entry, Index, Located, NewBlock, Reserved};
+use super::index::Index;
 use super::journal::{Journal, Recovered};
 use super::key::{Key, Keys};
 use super::record::Record;
@@ -27,21 +28,29 @@ pub struct Policy {
     pub durability: Durability,
     /// The store evicts blocks when it needs slots. Otherwise its caller removes some.
     pub evicts: bool,
+    pub access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Write,
+    /// Beside the process that writes, if there is one.
+    Read,
 }
 
 pub struct Store<F> {
-    files: F,
-    header: Header,
+    pub(super) files: F,
+    pub(super) header: Header,
     policy: Policy,
     commits: Commits,
     /// Locked before the index, and during calls of the file system.
-    journal: Mutex<Pending>,
+    pub(super) journal: Mutex<Pending>,
     /// Never locked during a call of the file system.
-    index: Mutex<Index>,
+    pub(super) index: Mutex<Index>,
 }
 
-struct Pending {
-    journal: Journal,
+pub(super) struct Pending {
+    pub(super) journal: Journal,
     /// Records that are not in the journal yet.
     records: Vec<Record>,
     /// They could not be written when this was tried last.
@@ -82,10 +91,10 @@ impl<F: Files> Store<F> {
         header.ensure_same(identity)?;
         // Opened before blocks are written, because the kernel reports a failed write to files that were open then.
         files.size(StoreFile::Blocks)?;
-        let mut index = Index::new(header.slots)?;
+        let mut index = Index::to_replay(header.slots)?;
         let Recovered { mut journal, damaged } =
             Journal::recover(&files, header.id, |record| index.replay(record))?;
-        index.list_free();
+        index.end_replay();
         if damaged > 0 {
             log!(Warn, "{damaged} records of the store's index were damaged; blocks may be missing");
             // What is damaged stays so, and is left out when the store is opened again.
@@ -96,7 +105,7 @@ impl<F: Files> Store<F> {
         Ok(Self::new(files, header, policy, journal, index))
     }
 
-    fn new(files: F, header: Header, policy: Policy, journal: Journal, index: Index) -> Self {
+    pub(super) fn new(files: F, header: Header, policy: Policy, journal: Journal, index: Index) -> Self {
         let long = 2 * header.slots + LONG;
         let journal = Mutex::new(Pending { journal, records: Vec::new(), is_behind: false, long });
         Self { files, header, policy, commits: Commits::default(), journal, index: Mutex::new(index) }
@@ -123,6 +132,7 @@ impl<F: Files> Store<F> {
     /// Reserves a slot for each block; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
     /// enough free slots. Fails with BUSY, and reserves none, if that does not suffice.
     pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
+        self.ensure_writable()?;
         ensure!(
             blocks.len() as u64 <= self.slots(),
             OutOfRange,
@@ -137,6 +147,9 @@ impl<F: Files> Store<F> {
 
     /// The same if it has not to wait for a file; otherwise `None`.
     pub fn reserve_free(&self, blocks: &[NewBlock]) -> Option<Vec<Option<Reserved>>> {
+        if self.policy.access == Access::Read {
+            return None;
+        }
         let missing = self.index.lock().missing(blocks);
         if missing == 0 { self.reserve_now(blocks).ok() } else { None }
     }
@@ -256,7 +269,18 @@ impl<F: Files> Store<F> {
 
     /// Ends the use of blocks of which some did not arrive as they were stored; their indices are in `wrong`. These are removed. The slots
     /// of those that are in `damaged`, too, are not used again.
+    ///
+    /// A reader removes them from its own index only.
     pub fn release_wrong(&self, run: Vec<Located>, wrong: &[u64], damaged: &[u64]) -> Result<()> {
+        if self.policy.access == Access::Read {
+            let mut index = self.index.lock();
+            for block in damaged.iter().filter_map(|at| run.get(*at as usize)) {
+                if index.has(block) {
+                    index.retire(block);
+                }
+            }
+            return Ok(());
+        }
         self.record(wrong.len(), |index| {
             // Under the same lock, so that no slot has another block before it is retired.
             run.iter().for_each(|block| index.release(block));
@@ -270,6 +294,7 @@ impl<F: Files> Store<F> {
 
     /// Removes blocks. Returns how many were stored. Fails with BUSY, and removes none, while one of them is read.
     pub fn remove(&self, keys: &[Key]) -> Result<u64> {
+        self.ensure_writable()?;
         let mut removed = 0;
         self.record(keys.len(), |index| {
             let records = index.remove(keys)?;
@@ -280,9 +305,10 @@ impl<F: Files> Store<F> {
     }
 
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
-    pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> u64 {
+    pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> Result<u64> {
+        self.ensure_writable()?;
         let mut index = self.index.lock();
-        keys.iter().map(|key| u64::from(index.pin(&key, is_pinned))).sum()
+        Ok(keys.iter().map(|key| u64::from(index.pin(&key, is_pinned))).sum())
     }
 
     /// Passes the stored blocks from a slot on to `take`, in the order of their slots, at most so many.
@@ -294,8 +320,11 @@ impl<F: Files> Store<F> {
         self.index.lock().counts()
     }
 
-    /// Makes all that was committed durable, whatever the mode.
+    /// Makes all that was committed durable, whatever the mode. A reader reads what the writer has published.
     pub fn flush(&self) -> Result<()> {
+        if self.policy.access == Access::Read {
+            return self.read_on();
+        }
         let mut pending = self.journal.lock();
         self.write_pending(&mut pending)?;
         if !self.syncs() {

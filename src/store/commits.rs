@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::index::Reserved;
+use super::blocks::Reserved;
 use crate::base::{Error, Mutex, Result, Status, lists};
 
 /// Slots that were written, each with the CRC32C of its bytes.

@@ -16,7 +16,7 @@ pub fn describe(path: &Path) -> Result<String> {
     let header = Header::read(&files)
         .map_err(named)?
         .ok_or_else(|| error!(NotFound, "the folder {} contains no store", path.display()))?;
-    let mut index = Index::new(header.slots)?;
+    let mut index = Index::to_replay(header.slots)?;
     let read = Journal::read(&files, header.id, |record| index.replay(record)).map_err(named)?;
     let counts = index.counts();
     let percent = counts.stored * 100 / counts.slots.max(1);

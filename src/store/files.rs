@@ -23,6 +23,8 @@ pub enum StoreFile {
     NewJournal,
     /// The layout, whose blocks are the slots.
     Blocks,
+    /// The process of the writer, and how far readers may read the journal.
+    Writer,
 }
 
 impl StoreFile {
@@ -33,6 +35,7 @@ impl StoreFile {
             Self::Journal => "index.0",
             Self::NewJournal => "index.0.new",
             Self::Blocks => "blocks.0",
+            Self::Writer => "writer",
         }
     }
 }
@@ -53,6 +56,8 @@ pub trait Files {
     fn rename(&self, from: StoreFile, to: StoreFile) -> Result<()>;
     /// Makes the names of the files durable.
     fn sync_folder(&self) -> Result<()>;
+    /// Has a file opened again by the next call: another process may have replaced it.
+    fn reopen(&self, file: StoreFile);
 }
 
 /// The folder of a store. With the lock of its writer, no other process, nor another open in this one, has that meanwhile.
@@ -65,9 +70,12 @@ pub struct StoreFolder {
     writer: Option<FileLock>,
 }
 
-/// The file that the writer of a store locks, and the byte of it. Its content is the id of the writer's process, for messages.
-const WRITER: &str = "writer";
+/// The byte of [`StoreFile::Writer`] that the writer of a store locks.
 const WRITER_BYTE: u64 = 0;
+/// Bytes of the id of the writer's process, which that file begins with: text for messages, followed by spaces.
+const PROCESS: usize = 16;
+/// Bytes of that file.
+pub const WRITER_SIZE: usize = 84;
 const PERMISSIONS: Mode = Mode::from_raw_mode(0o666);
 
 impl StoreFolder {
@@ -78,10 +86,10 @@ impl StoreFolder {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(doing(errno)),
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = retried::open(path, flags, Mode::empty()).map_err(doing)?;
+        let folder = open_folder(path)?;
         let lock = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let lock = LocalFd::open(|| retried::openat(&folder, WRITER, lock, PERMISSIONS)).map_err(doing)?;
+        let lock = LocalFd::open(|| retried::openat(&folder, StoreFile::Writer.name(), lock, PERMISSIONS))
+            .map_err(doing)?;
         let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
             Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
                 Busy,
@@ -91,8 +99,10 @@ impl StoreFolder {
             ),
             _ => error.context(format!("lock the store {}", path.display())),
         })?;
-        // Only messages need it: a store on a full disk can be read, and blocks of it removed.
-        if let Err(errno) = note_process(writer.file(), &std::process::id().to_string()) {
+        // Readers wait until this writer has read the journal and says how far they may. On a full disk they go on as before.
+        let mut noted = [0; WRITER_SIZE];
+        noted[..PROCESS].copy_from_slice(&process_text(Some(std::process::id())));
+        if let Err(errno) = note(writer.file(), &noted) {
             log!(Warn, "write the id of this process to the store {}: {errno}", path.display());
         }
         Ok(Self { path: path.into(), folder, open: Mutex::default(), writer: Some(writer) })
@@ -100,9 +110,7 @@ impl StoreFolder {
 
     /// Opens a folder that exists, for reading its files.
     pub fn read_only(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = retried::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno))?;
-        Ok(Self { path: path.into(), folder, open: Mutex::default(), writer: None })
+        Ok(Self { path: path.into(), folder: open_folder(path)?, open: Mutex::default(), writer: None })
     }
 
     pub fn path(&self) -> &Path {
@@ -112,7 +120,7 @@ impl StoreFolder {
     /// The process that has the store open for writing; `None` if there is none.
     pub fn writer(&self) -> Option<String> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = retried::openat(&self.folder, WRITER, flags, Mode::empty()).ok()?;
+        let file = retried::openat(&self.folder, StoreFile::Writer.name(), flags, Mode::empty()).ok()?;
         let is_locked = is_locked(file.as_fd(), WRITER_BYTE).unwrap_or(false);
         is_locked.then(|| writer_in(&self.folder).unwrap_or_else(|| "a process".into()))
     }
@@ -158,7 +166,7 @@ impl Drop for StoreFolder {
     fn drop(&mut self) {
         // A later message names no process that has left.
         if let Some(writer) = &self.writer
-            && let Err(errno) = note_process(writer.file(), "")
+            && let Err(errno) = note(writer.file(), &process_text(None))
         {
             log!(Warn, "remove the id of this process from the store {}: {errno}", self.path.display());
         }
@@ -174,12 +182,28 @@ fn open_error(path: &Path, errno: Errno) -> Error {
     }
 }
 
-/// Writes the id of the writer's process to the locked file.
-fn note_process(file: BorrowedFd<'_>, id: &str) -> std::result::Result<(), Errno> {
-    let _limit_reports_itself = FileSizeSignal::block();
-    retried::ftruncate(file, 0)?;
-    if !id.is_empty() {
-        retried::pwrite(file, id.as_bytes(), 0).map(drop)?;
+fn open_folder(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    retried::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno))
+}
+
+fn process_text(id: Option<u32>) -> [u8; PROCESS] {
+    let mut text = [b' '; PROCESS];
+    let id = id.map_or(String::new(), |id| id.to_string());
+    text[..id.len()].copy_from_slice(id.as_bytes());
+    text
+}
+
+/// Writes the first bytes of the locked file.
+fn note(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
+    let (_limit_reports_itself, mut offset) = (FileSizeSignal::block(), 0);
+    while !bytes.is_empty() {
+        let written = retried::pwrite(file, bytes, offset)?;
+        if written == 0 {
+            return Err(Errno::IO);
+        }
+        bytes = &bytes[written..];
+        offset += written as u64;
     }
     Ok(())
 }
@@ -187,10 +211,10 @@ fn note_process(file: BorrowedFd<'_>, id: &str) -> std::result::Result<(), Errno
 /// The process that the locked file names.
 fn writer_in(folder: &OwnedFd) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = retried::openat(folder, WRITER, flags, Mode::empty()).ok()?;
-    let mut text = [0; 16];
+    let file = retried::openat(folder, StoreFile::Writer.name(), flags, Mode::empty()).ok()?;
+    let mut text = [0; PROCESS];
     let size = retried::pread(&file, &mut text, 0).ok()?;
-    let id: u32 = str::from_utf8(&text[..size]).ok()?.parse().ok()?;
+    let id: u32 = str::from_utf8(&text[..size]).ok()?.trim_end().parse().ok()?;
     Some(match id == std::process::id() {
         true => "this process".to_string(),
         false => format!("process {id}"),
@@ -252,5 +276,9 @@ impl Files for StoreFolder {
     fn sync_folder(&self) -> Result<()> {
         retried::fsync(&self.folder)
             .map_err(|errno| Error::errno(format!("sync the folder {}", self.path.display()), errno))
+    }
+
+    fn reopen(&self, file: StoreFile) {
+        self.open.lock().retain(|(name, _)| *name != file);
     }
 }

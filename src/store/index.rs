@@ -6,67 +6,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::blocks::{Counts, Entry, Located, NewBlock, Reserved};
 use super::key::{Key, KeyHashing};
 use super::record::Record;
 use crate::base::{Result, ensure, fail, lists};
-
-/// A block to store.
-#[derive(Clone, Copy, Debug)]
-pub struct NewBlock {
-    pub key: Key,
-    pub parent: Option<Key>,
-}
-
-/// A slot that only the holder of this writes, until it is committed or abandoned.
-#[must_use]
-#[derive(Debug)]
-pub struct Reserved(u32);
-
-impl Reserved {
-    pub fn slot(&self) -> u32 {
-        self.0
-    }
-}
-
-/// A stored block, which is not evicted or removed until it is released.
-#[must_use]
-#[derive(Debug)]
-pub struct Located {
-    slot: u32,
-    checksum: u32,
-}
-
-impl Located {
-    pub fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    /// The CRC32C that its bytes must have.
-    pub fn checksum(&self) -> u32 {
-        self.checksum
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub slots: u64,
-    pub stored: u64,
-    pub retired: u64,
-    pub hits: u64,
-    pub misses: u64,
-    pub evicted: u64,
-    /// Blocks whose bytes could not be read, or were not those that were stored.
-    pub damaged: u64,
-}
-
-/// A stored block, for a list.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    pub slot: u32,
-    pub block: NewBlock,
-    pub checksum: u32,
-    pub is_pinned: bool,
-}
 
 enum Slot {
     /// Also while it is in quarantine.
@@ -79,6 +22,8 @@ enum Slot {
 struct Stored {
     block: NewBlock,
     checksum: u32,
+    /// The clock when it was stored.
+    since: u64,
     /// The clock at its last use.
     used: u64,
     children: u32,
@@ -88,6 +33,11 @@ struct Stored {
 }
 
 impl Stored {
+    fn hold(&mut self, slot: u32) -> Located {
+        self.holds += 1;
+        Located { slot, checksum: self.checksum, since: self.since }
+    }
+
     fn is_evictable(&self) -> bool {
         self.children == 0 && self.holds == 0 && !self.is_pinned
     }
@@ -99,8 +49,8 @@ pub struct Index {
     reserved: HashMap<Key, u32, KeyHashing>,
     /// Parents that are not stored, with the number of their children that are.
     absent_parents: HashMap<Key, u32, KeyHashing>,
-    /// By last use.
-    evictable: BTreeSet<(u64, u32)>,
+    /// By last use; `None` while the journal is replayed, and in the index of a reader, which evicts nothing.
+    evictable: Option<BTreeSet<(u64, u32)>>,
     pub(super) free: Vec<u32>,
     quarantine: Vec<u32>,
     clock: u64,
@@ -119,7 +69,7 @@ impl Index {
             stored,
             reserved: map(),
             absent_parents: map(),
-            evictable: BTreeSet::new(),
+            evictable: Some(BTreeSet::new()),
             free: lists::collect((0..count as u32).rev())?,
             quarantine: Vec::new(),
             clock: 0,
@@ -127,7 +77,12 @@ impl Index {
         })
     }
 
-    /// Applies a record of the journal. The free slots are listed by [`Self::list_free`] after the last one.
+    /// For the records of a journal.
+    pub fn to_replay(count: u64) -> Result<Self> {
+        Ok(Self { evictable: None, ..Self::new(count)? })
+    }
+
+    /// Applies a record of the journal. [`Self::end_replay`] follows the last one, unless it is the index of a reader.
     pub fn replay(&mut self, record: Record) -> Result<()> {
         let (Record::Stored { slot, .. } | Record::Removed { slot } | Record::Retired { slot }) = record;
         let count = self.slots.len();
@@ -147,10 +102,32 @@ impl Index {
         Ok(())
     }
 
-    /// Lists the free slots, after the journal was replayed.
-    pub fn list_free(&mut self) {
+    /// Goes on as the index of a reader whose journal was replaced: no block is taken for one of the index before.
+    pub fn follow(&mut self, before: &Self) {
+        self.clock += before.clock;
+        for slot in &mut self.slots {
+            if let Slot::Stored(stored) = slot {
+                stored.since += before.clock;
+            }
+        }
+        self.counts = Counts { retired: self.counts.retired, ..before.counts };
+    }
+
+    /// Whether a slot still has the block that was located there.
+    pub fn has(&self, block: &Located) -> bool {
+        matches!(&self.slots[block.slot as usize], Slot::Stored(stored) if stored.since == block.since)
+    }
+
+    /// Lists the slots that are free, and those that can be evicted. To keep the second list during the replay would take as long as all
+    /// else: most blocks get children.
+    pub fn end_replay(&mut self) {
         let slots = &self.slots;
         self.free.retain(|slot| matches!(slots[*slot as usize], Slot::Free));
+        let evictable = slots.iter().zip(0..).filter_map(|(state, slot)| match state {
+            Slot::Stored(stored) if stored.is_evictable() => Some((stored.used, slot)),
+            _ => None,
+        });
+        self.evictable = Some(evictable.collect());
     }
 
     pub fn contains(&self, key: &Key) -> bool {
@@ -227,12 +204,10 @@ impl Index {
             let Some(slot) = self.stored.get(key).copied() else { break };
             self.clock += 1;
             let clock = self.clock;
-            let checksum = self.change(slot, |stored| {
-                stored.holds += 1;
+            run.extend(self.change(slot, |stored| {
                 stored.used = clock;
-                stored.checksum
-            });
-            run.extend(checksum.map(|checksum| Located { slot, checksum }));
+                stored.hold(slot)
+            }));
         }
         self.counts.hits += run.len() as u64;
         self.counts.misses += (keys.len() - run.len()) as u64;
@@ -278,7 +253,7 @@ impl Index {
     pub fn evict(&mut self, count: usize) -> Vec<Record> {
         let mut records = Vec::new();
         while records.len() < count
-            && let Some((_, slot)) = self.evictable.first().copied()
+            && let Some((_, slot)) = self.evictable.as_ref().and_then(|slots| slots.first().copied())
         {
             records.push(self.remove_slot(slot));
             self.counts.evicted += 1;
@@ -343,11 +318,11 @@ impl Index {
     /// Holds some of the stored blocks from a slot on. This is no use of them: nothing changes in the order of eviction.
     pub fn hold_from(&mut self, first: u64, count: usize) -> Result<Vec<Located>> {
         let found = self.entries(first).take(count);
-        let found = lists::collect(found.map(|Entry { slot, checksum, .. }| Located { slot, checksum }))?;
-        for Located { slot, .. } in &found {
-            self.change(*slot, |stored| stored.holds += 1);
-        }
-        Ok(found)
+        let slots: Vec<u32> = lists::collect(found.map(|entry| entry.slot))?;
+        let mut located = Vec::new();
+        lists::reserve(&mut located, slots.len())?;
+        located.extend(slots.into_iter().filter_map(|slot| self.change(slot, |stored| stored.hold(slot))));
+        Ok(located)
     }
 
     pub fn counts(&self) -> Counts {
@@ -361,7 +336,8 @@ impl Index {
             block.parent = None;
         }
         self.clock += 1;
-        let stored = Stored { block, checksum, used: self.clock, children, holds: 0, is_pinned: false };
+        let (since, used) = (self.clock, self.clock);
+        let stored = Stored { block, checksum, since, used, children, holds: 0, is_pinned: false };
         self.slots[slot as usize] = Slot::Stored(stored);
         self.stored.insert(block.key, slot);
         self.change(slot, |_| ());
@@ -393,7 +369,9 @@ impl Index {
         let before = std::mem::replace(&mut self.slots[slot as usize], Slot::Free);
         self.counts.retired -= u64::from(matches!(before, Slot::Retired));
         let Slot::Stored(stored) = before else { return };
-        self.evictable.remove(&(stored.used, slot));
+        if let Some(evictable) = &mut self.evictable {
+            evictable.remove(&(stored.used, slot));
+        }
         self.stored.remove(&stored.block.key);
         if stored.children > 0 {
             self.absent_parents.insert(stored.block.key, stored.children);
@@ -423,11 +401,13 @@ impl Index {
         let before = (stored.used, slot);
         let result = change(stored);
         let (after, is_evictable) = ((stored.used, slot), stored.is_evictable());
-        if before != after || !is_evictable {
-            self.evictable.remove(&before);
-        }
-        if is_evictable {
-            self.evictable.insert(after);
+        if let Some(evictable) = &mut self.evictable {
+            if before != after || !is_evictable {
+                evictable.remove(&before);
+            }
+            if is_evictable {
+                evictable.insert(after);
+            }
         }
         Some(result)
     }

@@ -4,9 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::files::{Files, StoreFile};
+use super::published::Published;
 use super::record::{Read, Record, SIZE};
 use crate::base::wire::Form;
-use crate::base::{Error, Result, Status, ensure, fail, lists};
+use crate::base::{Error, Result, Status, ensure, fail, lists, log};
 
 const VERSION: u16 = 1;
 const FORM: Form =
@@ -26,6 +27,8 @@ pub struct Journal {
     start: Start,
     /// The number of the next record.
     next: u64,
+    /// Readers know how far they may read.
+    is_published: bool,
     /// Why it takes no more records until the store is opened again.
     broken: Option<Error>,
 }
@@ -39,9 +42,11 @@ pub struct Recovered {
 impl Journal {
     /// Creates the journal of a store. Replaces one that an interrupted creation has left.
     pub fn create(files: &impl Files, store: [u8; 16]) -> Result<Self> {
-        let mut journal = Self { start: Start { store, generation: 0 }, next: 0, broken: None };
+        let mut journal =
+            Self { start: Start { store, generation: 0 }, next: 0, is_published: false, broken: None };
         journal.write_whole(files, &[])?;
         replace(files)?;
+        journal.publish_later(files);
         Ok(journal)
     }
 
@@ -49,11 +54,12 @@ impl Journal {
     pub fn checkpoint(&mut self, files: &impl Files, records: &[Record]) -> Result<()> {
         self.ensure_usable()?;
         let start = Start { generation: self.start.generation + 1, ..self.start };
-        let mut next = Self { start, next: 0, broken: None };
+        let mut next = Self { start, next: 0, is_published: false, broken: None };
         next.write_whole(files, records)?;
         // It is unknown which of the two is durable if this fails.
         replace(files).inspect_err(|error| self.broken = Some(error.clone()))?;
         *self = next;
+        self.publish_later(files);
         Ok(())
     }
 
@@ -74,12 +80,13 @@ impl Journal {
         store: [u8; 16],
         replay: impl FnMut(Record) -> Result<()>,
     ) -> Result<Recovered> {
-        let recovered = Self::read(files, store, replay)?;
+        let mut recovered = Self::read(files, store, replay)?;
         let end = offset(recovered.journal.next);
         if files.size(StoreFile::Journal)?.is_some_and(|size| size > end) {
             files.set_size(StoreFile::Journal, end)?;
             files.sync(StoreFile::Journal)?;
         }
+        recovered.journal.publish_later(files);
         Ok(recovered)
     }
 
@@ -87,8 +94,15 @@ impl Journal {
     pub fn read(
         files: &impl Files,
         store: [u8; 16],
-        mut replay: impl FnMut(Record) -> Result<()>,
+        replay: impl FnMut(Record) -> Result<()>,
     ) -> Result<Recovered> {
+        let (mut journal, count) = Self::open(files, store)?;
+        let damaged = journal.read_to(files, count, replay)?;
+        Ok(Recovered { journal, damaged })
+    }
+
+    /// A journal of which no record was read yet, and how many it has at most.
+    pub fn open(files: &impl Files, store: [u8; 16]) -> Result<(Self, u64)> {
         let Some(size) = files.size(StoreFile::Journal)? else {
             fail!(Corrupt, "the store has no file {}", StoreFile::Journal.name());
         };
@@ -106,17 +120,27 @@ impl Journal {
             "the file {} belongs to another store",
             StoreFile::Journal.name()
         );
-        let mut journal = Self { start, next: 0, broken: None };
-        let (seed, count) = (journal.seed(), size / SIZE as u64 - 1);
-        let (mut buffer, mut damaged, mut sequence) = (vec![0; CHUNK * SIZE], 0, 0);
-        while sequence < count {
-            let chunk = (count - sequence).min(CHUNK as u64) as usize * SIZE;
+        Ok((Self { start, next: 0, is_published: false, broken: None }, size / SIZE as u64 - 1))
+    }
+
+    /// Reads the records from the next one up to the one with this number, and passes each to `replay`. Returns how many are damaged
+    /// that are followed by a valid one.
+    pub fn read_to(
+        &mut self,
+        files: &impl Files,
+        end: u64,
+        mut replay: impl FnMut(Record) -> Result<()>,
+    ) -> Result<u64> {
+        let (seed, mut damaged, mut sequence) = (self.seed(), 0, self.next);
+        let mut buffer = vec![0; end.saturating_sub(sequence).min(CHUNK as u64) as usize * SIZE];
+        while sequence < end {
+            let chunk = (end - sequence).min(CHUNK as u64) as usize * SIZE;
             files.read(StoreFile::Journal, offset(sequence), &mut buffer[..chunk])?;
             for bytes in buffer[..chunk].as_chunks::<SIZE>().0 {
                 match Record::from_bytes(bytes, sequence, seed) {
                     Read::Record(record) => {
-                        damaged += sequence - journal.next;
-                        journal.next = sequence + 1;
+                        damaged += sequence - self.next;
+                        self.next = sequence + 1;
                         replay(record)?;
                     }
                     Read::Damaged => {}
@@ -128,13 +152,36 @@ impl Journal {
                 sequence += 1;
             }
         }
-        Ok(Recovered { journal, damaged })
+        Ok(damaged)
+    }
+
+    /// Says how far readers in other processes may read. Until then they see none of the changes, so no slot of a removed block is
+    /// written before.
+    fn publish(&mut self, files: &impl Files) -> Result<()> {
+        self.is_published = false;
+        self.published().write(files, self.start.store)?;
+        self.is_published = true;
+        Ok(())
+    }
+
+    /// The same where nothing has changed. If there is no space for it, it is done before the next records are written.
+    fn publish_later(&mut self, files: &impl Files) {
+        if let Err(error) = self.publish(files) {
+            log!(Warn, "readers of the store do not know its index yet: {error}");
+        }
+    }
+
+    pub fn published(&self) -> Published {
+        Published { generation: self.start.generation, records: self.next }
     }
 
     /// Appends records. With `syncs`, the blocks are durable before the records that name them are written, and the records when it returns.
     /// After a failure none of the records is in the journal, or the journal takes no more.
     pub fn append(&mut self, files: &impl Files, records: &[Record], syncs: bool) -> Result<()> {
         self.ensure_usable()?;
+        if !self.is_published {
+            self.publish(files)?;
+        }
         if syncs && records.iter().any(|record| matches!(record, Record::Stored { .. })) {
             self.sync(files, StoreFile::Blocks)?;
         }
@@ -149,7 +196,8 @@ impl Journal {
             self.sync(files, StoreFile::Journal)?;
         }
         self.next += records.len() as u64;
-        Ok(())
+        // The records are in the journal.
+        self.publish(files).inspect_err(|error| self.broken = Some(error.clone()))
     }
 
     /// After a failure the journal takes no more records: the kernel reports a failed write once, and may then take the pages for written.

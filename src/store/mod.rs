@@ -8,22 +8,26 @@
 //!   *checkpoint*: records of all that was stored when the file was written.
 //! - A slot is in *quarantine* while its key is removed in memory, but not yet in the journal as durably as the mode requires.
 //!   Nothing is written to it, so that no record that a crash leaves names a slot with the bytes of another key.
+//! - A *reader* is another process, whose index follows the records that the writer has *published*.
 
 mod block_store;
+mod blocks;
 mod commits;
 mod description;
 mod files;
 mod index;
 mod journal;
 mod key;
+mod published;
+mod reading;
 mod record;
 mod store_header;
 #[cfg(test)]
 mod tests;
 
-pub use block_store::{Durability, Policy, Store};
+pub use block_store::{Access, Durability, Policy, Store};
+pub use blocks::{Counts, Entry, Located, NewBlock, Reserved};
 pub use description::describe;
 pub use files::{Files, StoreFile, StoreFolder};
-pub use index::{Counts, Entry, Located, NewBlock, Reserved};
 pub use key::{Key, Keys};
 pub use store_header::Identity;

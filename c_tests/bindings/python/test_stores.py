@@ -74,6 +74,22 @@ def test_misuse_is_named(tmp_path: pathlib.Path) -> None:
         kvmem.Store(path, SHAPE, identity=IDENTITY, durability="relaxed")
 
 
+def test_a_store_is_read_beside_its_writer(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "store"
+    reading = kvmem.DiskFlags.OPEN_EXISTING | kvmem.DiskFlags.READ_ONLY
+    with (
+        kvmem.Store(path, SHAPE, identity=IDENTITY) as store,
+        kvmem.Store(path, SHAPE, identity=IDENTITY, flags=reading) as reader,
+        filled(7) as source,
+        filled(1) as destination,
+    ):
+        assert store.put(source, KEYS[:2], [0, 1]).wait(60) == 2
+        assert reader.get(destination, KEYS, [3, 2, 1, 0]).wait(60) == 2
+        assert destination.checksums([3, 2]) == source.checksums([0, 1])
+        with pytest.raises(kvmem.PermissionDenied, match="open for reading"):
+            reader.remove(KEYS[:1])
+
+
 def test_a_put_can_be_awaited(tmp_path: pathlib.Path) -> None:
     async def put() -> None:
         with kvmem.Store(tmp_path / "store", SHAPE, identity=IDENTITY) as store, filled(1) as source:

@@ -113,7 +113,7 @@ unsafe fn pin(
     is_pinned: bool,
 ) -> kvmem_status {
     call_out(error, (num_found, "num_found"), |scope| {
-        Ok(borrow(scope, store)?.pin(self::keys(keys, key_size, num_keys)?, is_pinned))
+        borrow(scope, store)?.pin(self::keys(keys, key_size, num_keys)?, is_pinned)
     })
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use crate::ffi::common::{Handle, opaque};
 use crate::transfer::stored::OpenStore;
 
-/// Blocks under keys in a folder, open for writing. They survive the process and a loss of power.
+/// Blocks under keys in a folder, open for writing or for reading. They survive the process and a loss of
+/// power.
 ///
 /// Runs of puts and gets keep the store open, also after its handle was destroyed.
 ///

@@ -103,7 +103,7 @@ pub unsafe extern "C" fn kvmem_store_put(
 /// Each block is compared with its checksum before the run ends. If blocks are damaged or cannot be read, the
 /// run ends with KVMEM_STATUS_CORRUPT, and kvmem_transfer_get_mismatches returns their indices; all others
 /// have arrived. These blocks are no longer stored, the store counts and logs them, and does not use their
-/// slots again.
+/// slots again. For a reader of the store, blocks that its writer replaces meanwhile end the run so, too.
 ///
 /// @param destination as `source` of kvmem_store_put. Nothing else may use the blocks until the run has ended
 /// @param options as for kvmem_store_put, without KVMEM_TRANSFER_BY_LAYER: layers would be reported before
@@ -112,6 +112,7 @@ pub unsafe extern "C" fn kvmem_store_put(
 /// @param transfer as for kvmem_store_put; NULL if the first key is not stored
 /// @param num_moved receives the number of keys that were found: the key with this index is missing
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
+///         KVMEM_STATUS_BUSY: for a reader, a process opens the store for writing at this moment
 ///         any status of kvmem_transfer_start
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_store_get(

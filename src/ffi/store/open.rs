@@ -10,11 +10,13 @@ use crate::ffi::common::{
     read, text,
 };
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
-use crate::ffi::region::disk::{KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_OPEN_EXISTING};
+use crate::ffi::region::disk::{
+    KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_OPEN_EXISTING, KVMEM_DISK_READ_ONLY,
+};
 use crate::ffi::store::kvmem_store;
 use crate::layout::{Arrangement, Dimensions};
 use crate::region::DirectIo;
-use crate::store::{Durability, Policy};
+use crate::store::{Access, Durability, Policy};
 use crate::transfer::stored::{OpenConfig, OpenStore};
 
 /// What has ended is durable: a put ends after its blocks and the index are on the disk. Puts that end at the
@@ -67,21 +69,28 @@ pub struct kvmem_store_options {
     pub durability: u32,
     /// KVMEM_EVICTION_* value.
     pub eviction: u32,
-    /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED:
-    /// how its file of blocks is accessed.
+    /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_READ_ONLY, with that: open it for
+    /// reading, also while a process writes it. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file
+    /// of blocks is accessed.
     pub flags: u64,
-    /// With KVMEM_DURABILITY_RELAXED: nanoseconds after which blocks become durable; 0 for one second.
+    /// With KVMEM_DURABILITY_RELAXED: nanoseconds after which blocks become durable. With
+    /// KVMEM_DISK_READ_ONLY: after which kvmem_store_contains knows what was stored. 0 for one second.
     pub interval_ns: u64,
 }
 options!(kvmem_store_options);
 
-/// Opens a store for writing, or creates it.
+/// Opens a store for writing, or creates it; with KVMEM_DISK_READ_ONLY opens one for reading.
+///
+/// One process writes a store, any number reads it. A process that ends, however it ends, can be followed by
+/// another one that writes. A reader gets what is stored, and changes nothing: functions that change the
+/// store fail with KVMEM_STATUS_PERMISSION_DENIED.
 ///
 /// A store survives a crash at any point: each key that it has afterwards has exactly its bytes, and with
 /// KVMEM_DURABILITY_STRICT no block is missing whose put had ended. docs/store.md has its files and promises.
 ///
 /// @param timeout_ns if the file system has not responded by then, the store is closed when it is open
-/// @return KVMEM_STATUS_BUSY: the store is open in a process, which the message names
+/// @return KVMEM_STATUS_BUSY: the store is open for writing in a process, which the message names; or, for a
+///           reader, a process opens it for writing at this moment
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the store has another identity or shape (the message has the names
 ///           and both values); or the order does not begin with B
 ///         KVMEM_STATUS_NOT_FOUND: the parent of the folder does not exist, or with KVMEM_DISK_OPEN_EXISTING
@@ -103,7 +112,8 @@ pub unsafe extern "C" fn kvmem_store_open(
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
 unsafe fn config(options: &kvmem_store_options) -> Result<OpenConfig> {
-    let known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING;
+    let known =
+        KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
     check_flags("kvmem_store_options", options.flags, known)?;
     let has = [("path", !options.path.is_null()), ("config", !options.config.is_null())];
     ensure_given("kvmem_store_options", &has)?;
@@ -144,14 +154,34 @@ fn policy(options: &kvmem_store_options) -> Result<Policy> {
         KVMEM_EVICTION_CALLER => false,
         other => return Err(not_one_of("eviction", other, "KVMEM_EVICTION_*")),
     };
-    Ok(Policy { durability, evicts })
+    let access = access(options)?;
+    Ok(Policy { durability, evicts, access })
+}
+
+fn access(options: &kvmem_store_options) -> Result<Access> {
+    if options.flags & KVMEM_DISK_READ_ONLY == 0 {
+        return Ok(Access::Write);
+    }
+    ensure!(
+        options.flags & KVMEM_DISK_OPEN_EXISTING != 0,
+        InvalidArgument,
+        "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new store is there to be written"
+    );
+    ensure!(
+        options.durability == 0 && options.eviction == 0 && options.max_size == 0,
+        InvalidArgument,
+        "durability, eviction or max_size is set, which only the writer of a store chooses; with KVMEM_DISK_READ_ONLY set them to 0"
+    );
+    Ok(Access::Read)
 }
 
 fn interval(options: &kvmem_store_options) -> Result<Duration> {
     ensure!(
-        options.interval_ns == 0 || options.durability == KVMEM_DURABILITY_RELAXED,
+        options.interval_ns == 0
+            || options.durability == KVMEM_DURABILITY_RELAXED
+            || options.flags & KVMEM_DISK_READ_ONLY != 0,
         InvalidArgument,
-        "interval_ns is {}, which only KVMEM_DURABILITY_RELAXED uses; set it to 0",
+        "interval_ns is {}, which only KVMEM_DURABILITY_RELAXED and KVMEM_DISK_READ_ONLY use; set it to 0",
         options.interval_ns
     );
     Ok(match options.interval_ns {

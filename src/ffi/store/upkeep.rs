@@ -67,7 +67,9 @@ pub unsafe extern "C" fn kvmem_store_get_info(
     })
 }
 
-/// Makes all blocks durable whose puts have ended, whatever the durability of the store.
+/// Makes all blocks durable whose puts have ended, whatever the durability of the store. For a store that is
+/// open for reading: reads what was stored since, and fails with KVMEM_STATUS_BUSY while a process opens it
+/// for writing.
 ///
 /// @param timeout_ns if the file system has not responded by then, the work goes on, unless an earlier call
 ///        still waits for it

@@ -47,8 +47,8 @@ fn a_commit_that_fails_fails_for_all_that_share_it() {
         while store.waiting_commits() < 2 {
             thread::yield_now();
         }
-        // The sync that is held, a write and a sync of the journal succeed.
-        files.fail(4, rustix::io::Errno::IO, true);
+        // The sync that is held, a write and a sync of the journal, and its publication succeed.
+        files.fail(5, rustix::io::Errno::IO, true);
         held.release();
         assert!(first.join().unwrap().is_ok());
         for other in others {
@@ -61,7 +61,7 @@ fn a_commit_that_fails_fails_for_all_that_share_it() {
 #[test]
 fn without_eviction_the_caller_frees_slots() {
     let files = RecordedFiles::empty();
-    let policy = Policy { durability: Durability::Relaxed, evicts: false };
+    let policy = Policy { durability: Durability::Relaxed, evicts: false, access: Access::Write };
     let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy).unwrap();
     for number in 0..SLOTS {
         put(&store, &files, &[(number, None, 1)]).unwrap();

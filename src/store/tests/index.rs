@@ -3,6 +3,7 @@
 
 use super::key;
 use crate::store::NewBlock;
+use crate::store::blocks::*;
 use crate::store::index::*;
 
 fn put(index: &mut Index, number: u64, parent: Option<u64>) {

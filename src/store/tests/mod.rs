@@ -5,9 +5,10 @@ mod commits;
 mod crash;
 mod damage;
 mod index;
+mod reading;
 mod recorded;
 
-use super::{Durability, Identity, Key, Keys, NewBlock, Policy, Store};
+use super::{Access, Durability, Identity, Key, Keys, NewBlock, Policy, Store};
 use crate::base::Result;
 use crate::region::Label;
 use recorded::RecordedFiles;
@@ -36,7 +37,7 @@ pub fn bytes(number: u64, version: u64) -> Vec<u8> {
 }
 
 pub fn policy(durability: Durability) -> Policy {
-    Policy { durability, evicts: true }
+    Policy { durability, evicts: true, access: Access::Write }
 }
 
 pub fn open(files: &RecordedFiles, durability: Durability) -> Result<Store<RecordedFiles>> {

@@ -347,4 +347,6 @@ impl Files for RecordedFiles {
         }
         Ok(())
     }
+
+    fn reopen(&self, _file: StoreFile) {}
 }

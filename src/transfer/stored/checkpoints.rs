@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that makes a store with relaxed durability durable from time to time.
+//! The thread that makes a store with relaxed durability durable from time to time, or reads what others have stored.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn flush_regularly(flush: &impl Fn() -> Option<Result<()>>, end: &End, interval:
     while !end.comes_before(Instant::now().checked_add(interval)) {
         let Some(flushed) = flush() else { return };
         if let (Err(error), false) = (&flushed, has_failed) {
-            log!(Error, "a store is not durable: {error}");
+            log!(Error, "{error}");
         }
         has_failed = flushed.is_err();
     }

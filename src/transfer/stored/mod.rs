@@ -18,7 +18,7 @@ use crate::layout::Layout;
 use crate::store::{Counts, Durability, Entry, Key, Keys, Store, StoreFolder};
 use checkpoints::Checkpoints;
 
-pub use crate::store::{Policy, describe};
+pub use crate::store::{Access, Policy, describe};
 pub use moves::{Moved, StoredBlocks};
 pub use opening::OpenConfig;
 
@@ -46,11 +46,11 @@ impl OpenStore {
     }
 
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
-    pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> u64 {
+    pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> Result<u64> {
         self.store.pin(keys, is_pinned)
     }
 
-    /// Makes all that was stored durable. If it is late, it goes on.
+    /// Makes all that was stored durable. A reader reads what was stored since. If it is late, it goes on.
     pub fn flush(self: &Arc<Self>, deadline: Option<Instant>) -> Result<()> {
         let store = self.clone();
         by_deadline(&self.writes, deadline, "flush a store", move || store.store.flush())

@@ -9,7 +9,7 @@ use super::run_ends::{Held, RunEnd, Slots, Uses};
 use crate::base::{Result, by_deadline, ensure, lists};
 use crate::layout::Layout;
 use crate::plan::{BlockPair, Wanted};
-use crate::store::{Key, Keys, NewBlock};
+use crate::store::{Access, Key, Keys, NewBlock};
 use crate::transfer::Transfer;
 use crate::transfer::transfer_request::{Step, TransferRequest};
 
@@ -83,6 +83,10 @@ impl OpenStore {
         ensure_whole_blocks(&request.wanted, &request.parts)?;
         what.ensure_paired()?;
         let keys: Vec<Key> = lists::collect(what.keys.iter())?;
+        let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if self.store.policy().access == Access::Read {
+            self.flush(deadline)?;
+        }
         let held = Held::new(self, self.store.hold_run(&keys)?);
         let count = held.blocks().len();
         if count == 0 {
@@ -92,7 +96,6 @@ impl OpenStore {
         let pairs = pairs.map(|(held, block)| BlockPair { source: held.slot(), destination: *block });
         let (pairs, checksums): (Vec<_>, Vec<_>) =
             (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(|held| held.checksum()))?);
-        let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
         let followed = |checks| Arc::new(RunEnd::new(Uses::Get(held), checks)) as _;
         let transfer = Transfer::start_single([&self.layout, destination], request, step, followed)?;

@@ -12,7 +12,7 @@ use crate::base::{Error, Mutex, Result, Status, by_deadline, ensure, error};
 use crate::layout::fingerprint;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::region::{DirectIo, DiskConfig, OpenMode};
-use crate::store::{Durability, Identity, Policy, Store, StoreFile, StoreFolder};
+use crate::store::{Access, Durability, Identity, Policy, Store, StoreFile, StoreFolder};
 
 /// The store to open, or to create.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub struct OpenConfig {
     /// Fail if there is no store.
     pub must_exist: bool,
     pub policy: Policy,
-    /// How often a store with relaxed durability becomes durable.
+    /// How often a store with relaxed durability becomes durable, and a reader looks what was stored.
     pub interval: Duration,
 }
 
@@ -51,7 +51,11 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     };
     let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
     ensure_slots_are_contiguous(&one)?;
-    let files = StoreFolder::open(&config.path)?;
+    let is_reader = config.policy.access == Access::Read;
+    let files = match is_reader {
+        false => StoreFolder::open(&config.path)?,
+        true => StoreFolder::read_only(&config.path)?,
+    };
     let existing = Store::slots_in(&files).map_err(named)?;
     ensure!(
         existing.is_some() || !config.must_exist,
@@ -76,14 +80,20 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     let values: Vec<_> =
         config.values.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
     let identity = Identity::new(&values, fingerprint::label(&geometry)?)?;
-    let store = Store::open_or_create(files, &identity, num_blocks, config.policy).map_err(named)?;
-    let layout = layout(config, geometry, store.counts().stored > 0).map_err(named)?;
-    let is_relaxed = config.policy.durability == Durability::Relaxed;
+    let store = match is_reader {
+        false => Store::open_or_create(files, &identity, num_blocks, config.policy),
+        true => Store::open_to_read(files, &identity, config.policy),
+    };
+    let store = store.map_err(named)?;
+    let layout = layout(config, geometry, is_reader || store.counts().stored > 0).map_err(named)?;
+    let is_relaxed = is_reader || config.policy.durability == Durability::Relaxed;
     let mut failure = None;
     let opened = Arc::new_cyclic(|opened: &Weak<OpenStore>| {
         let opened = opened.clone();
         // If this thread is the last holder, the store ends on it.
-        let flush = move || opened.upgrade().map(|store| store.store.flush());
+        let doing = if is_reader { "read the index of a store" } else { "make a store durable" };
+        let flush =
+            move || opened.upgrade().map(|store| store.store.flush().map_err(|error| error.context(doing)));
         let checkpoints = is_relaxed.then(|| Checkpoints::start(config.interval, flush));
         let checkpoints = checkpoints.transpose().unwrap_or_else(|error| {
             failure = Some(error);
@@ -122,6 +132,7 @@ fn layout(config: &OpenConfig, geometry: Geometry, has_blocks: bool) -> Result<A
         opening: if has_blocks { OpenMode::Existing } else { OpenMode::OpenOrCreate },
         // The folder is locked.
         no_lock: true,
+        read_only: config.policy.access == Access::Read,
         ..DiskConfig::default()
     };
     Layout::build(geometry, LayoutSource::Allocate(AllocationConfig::Disk(disk)), None).map_err(|error| {

@@ -69,6 +69,29 @@ impl Held {
         std::mem::take(&mut self.run)
     }
 
+    /// What the run has found is that blocks differ, or nothing. A reader looks which blocks the writer has replaced meanwhile.
+    fn end(self, moved: Outcome, findings: &mut Findings) -> Outcome {
+        let replaced = self.store.store.replaced(&self.run)?;
+        let damaged = findings.mismatches.iter().filter(|at| replaced.binary_search(at).is_err());
+        let damaged: Vec<u64> = damaged.copied().collect();
+        if damaged.is_empty() && replaced.is_empty() {
+            return moved;
+        }
+        findings.mismatches = replaced;
+        findings.mismatches.extend(&damaged);
+        findings.mismatches.sort_unstable();
+        match damaged.is_empty() {
+            false => Err(self.remove(&damaged, moved)),
+            true => Err(error!(
+                Corrupt,
+                "{} of {} blocks were replaced by the writer of the store while they were read; \
+                 kvmem_transfer_get_mismatches returns them",
+                findings.mismatches.len(),
+                self.run.len()
+            )),
+        }
+    }
+
     /// Removes blocks from the store, and retires the slots of those that are damaged there, too.
     fn remove(self, wrong: &[u64], moved: Outcome) -> Error {
         let (store, run) = (self.store.clone(), self.into_run());
@@ -147,11 +170,9 @@ impl Verify for RunEnd {
                     return moved;
                 }
                 // After a read that failed, too: this finds the blocks that have not arrived.
-                match check(findings) {
-                    Some(Err(error)) if error.status() == Status::Corrupt => {
-                        Err(held.remove(&findings.mismatches, moved))
-                    }
-                    checked => moved.and(checked.unwrap_or(Ok(()))),
+                match check(findings).unwrap_or(Ok(())) {
+                    Err(error) if error.status() != Status::Corrupt => moved.and(Err(error)),
+                    _ => held.end(moved, findings),
                 }
             }
             None => moved,

@@ -16,6 +16,7 @@ const BATCH: usize = 64;
 impl OpenStore {
     /// Reads all blocks, from where the last call has ended if that was late, and removes those that are damaged. Returns their number.
     pub fn verify(self: &Arc<Self>, deadline: Option<Instant>) -> Result<u64> {
+        self.store.ensure_writable()?;
         let store = self.clone();
         // Another call ends at once while this one goes on.
         by_deadline(&Arc::default(), deadline, "verify a store", move || store.verify_until(deadline))

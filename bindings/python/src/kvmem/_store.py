@@ -71,7 +71,7 @@ class StoreRun(NamedTuple):
 
 
 class Store(Handle):
-    """Blocks under keys in a folder, open for writing. Runs of puts and gets keep the store open.
+    """Blocks under keys in a folder, open for writing or for reading. Runs of puts and gets keep the store open.
 
     `keys` are a list of bytes of one size, 16 to 64, or an array of NumPy of the shape (n, size) and the type uint8."""
 
@@ -96,7 +96,9 @@ class Store(Handle):
         shape       of the blocks. num_blocks is the number of slots; 0 for that of an existing store, or for as many as max_size has
                     space for
         identity    what the blocks contain: names, such as "model" and "dtype", with values. A store of another identity is refused
-        interval    seconds after which blocks become durable, with Durability.RELAXED; one by default
+        flags       DiskFlags.OPEN_EXISTING | DiskFlags.READ_ONLY opens it for reading, also while a process writes it
+        interval    seconds after which blocks become durable, with Durability.RELAXED, or after which a reader knows what was stored;
+                    one by default
         timeout     seconds that the call may take"""
         self._path = os.fspath(path)
         kept = [(c_string(name), ffi.from_buffer(value)) for name, value in _values(identity)]
