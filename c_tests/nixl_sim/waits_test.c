@@ -35,6 +35,7 @@ typedef struct objects {
     scratch folder;
     kvmem_directory *directory;
     kvmem_directory_entry *entry;
+    kvmem_share *share; /* of the layout of 'far' */
 } objects;
 
 static kvmem_region *adopt(int which) {
@@ -53,7 +54,8 @@ static void objects_open(objects *o, uint64_t limit) {
     nixl_find_stand_in();
     memset(o, 0, sizeof(*o));
     o->limit = limit;
-    const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.call_timeout_ns = limit);
+    const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.call_timeout_ns = limit,
+                                                it.flags = KVMEM_AGENT_TELEMETRY);
     o->near = MADE(kvmem_agent, kvmem_agent_create, "near", &options);
     EXPECT_OK(kvmem_agent_create_backend(o->near, "UCX", NULL, 0, ERR));
     o->far = agent_open("far");
@@ -106,9 +108,12 @@ static void objects_open(objects *o, uint64_t limit) {
     const kvmem_named_layout cache = {.name = "cache", .layout = o->far_side.layout};
     EXPECT_OK(kvmem_directory_publish(o->directory, o->far, &cache, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_look_up(o->directory, "far", PATIENCE, &o->entry, ERR));
+    o->share = MADE(kvmem_share, kvmem_share_create_layout, o->far_side.layout,
+                    REF(OPTIONS(kvmem_share_options, it.transport = KVMEM_SHARE_REMOTE)));
 }
 
 static void objects_close(objects *o) {
+    kvmem_share_destroy(o->share);
     kvmem_directory_entry_destroy(o->entry);
     kvmem_directory_destroy(o->directory);
     scratch_remove(&o->folder);
@@ -179,11 +184,18 @@ MAKES(connect_by_directory, kvmem_directory_entry, kvmem_directory_connect, o->d
       MILLISECONDS(20))
 MAKES(open_by_directory, kvmem_layout, kvmem_directory_entry_open_layout, o->entry, "cache",
       REF(OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REMOTE, it.agent = o->near)), MILLISECONDS(20))
+MAKES(open_share, kvmem_layout, kvmem_share_open_layout, o->share,
+      REF(OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REMOTE, it.agent = o->near)))
 CALLS(publish, kvmem_directory_publish(o->directory, o->near, NULL, 0, MILLISECONDS(20), ERR))
 CALLS(check, kvmem_agent_check_remote_metadata(o->near, "stranger", ERR))
 CALLS(invalidate, kvmem_agent_invalidate_remote_metadata(o->near, "far", NULL, ERR))
 CALLS(invalidate_all, kvmem_agent_invalidate_remote_metadata(o->near, NULL, NULL, ERR))
 CALLS(notify, kvmem_agent_notify(o->near, "far", "x", 1, ERR))
+/* It calls nothing of NIXL, and waits for the calls before it. */
+FUNCTION(get_sums) {
+    (void)notify(o);
+    return kvmem_agent_get_telemetry(o->near, &(kvmem_agent_telemetry){0}, ERR);
+}
 CALLS(connect_peer, kvmem_agent_connect(o->near, "far", NULL, KVMEM_TIMEOUT_FOREVER, ERR))
 CALLS(connect_soon, kvmem_agent_connect(o->near, "far", NULL, MILLISECONDS(20), ERR))
 MAKES(take, kvmem_notifications, kvmem_agent_take_notifications, o->near, MILLISECONDS(20))
@@ -263,6 +275,7 @@ static const struct row {
     {.name = "kvmem_agent_invalidate_remote_metadata of all", .run = invalidate_all,
      .held = NIXL_SIM_INVALIDATE},
     {.name = "kvmem_agent_notify", .run = notify, .held = NIXL_SIM_NOTIFY},
+    {.name = "kvmem_agent_get_telemetry", .run = get_sums, .held = NIXL_SIM_NOTIFY},
     {.name = "kvmem_agent_connect", .run = connect_peer, .held = NIXL_SIM_CONNECT},
     {.name = "kvmem_agent_connect with timeout_ns", .run = connect_soon, .held = NIXL_SIM_CONNECT,
      .has_own_limit = true},
@@ -287,6 +300,7 @@ static const struct row {
     {.name = "kvmem_layout_destroy", .run = destroy_layout, .held = NIXL_SIM_DEREGISTER},
     {.name = "kvmem_layout_export", .run = export_layout, .held = NIXL_SIM_METADATA},
     {.name = "kvmem_share_create_layout", .run = share_layout, .held = NIXL_SIM_METADATA},
+    {.name = "kvmem_share_open_layout", .run = open_share, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_create_remote", .run = create_remote_layout, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_import", .run = import_layout, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_serve", .run = serve, .held = NIXL_SIM_REGISTER},
