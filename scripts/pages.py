@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks all committed pages: links resolve, to files and to headings; files of the source tree that a page names in
-`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test. The table
-of blocking calls in docs/errors.md names functions, among them each with a timeout, and none that never waits. Each promise of
-docs/reliability.md names a test that exists.
+`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test. Each function
+is in the table of docs/errors.md of what calls wait for, with a test that exists, or in its list of those that wait for nothing. Each
+promise of docs/reliability.md names a test that exists.
 
 pages.py PREFIX checks the links of all pages that are installed there."""
 
@@ -34,8 +34,10 @@ def main():
     if not pages or not names:
         sys.exit("pages.py: git lists no pages, or no headers")
     found = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page.read_text(), page, names)]
-    found += [f"docs/errors.md: {fault}" for fault in waiting_faults()]
-    found += [f"docs/reliability.md: {fault}" for fault in promise_faults((ROOT / "docs/reliability.md").read_text(), test_cases())]
+    cases = test_cases()
+    waiting = (ROOT / "docs/errors.md").read_text(), declared_functions(), cases
+    found += [f"docs/errors.md: {fault}" for fault in waiting_faults(*waiting)]
+    found += [f"docs/reliability.md: {fault}" for fault in promise_faults((ROOT / "docs/reliability.md").read_text(), cases)]
     if found:
         sys.exit("\n".join(found))
     print(f"pages.py: {len(pages)} pages have no broken link and no unknown name")
@@ -74,28 +76,46 @@ def faults(text, page, names):
     yield from link_faults(text, page, ROOT)
 
 
-def waiting_faults():
-    headers = [header.read_text() for header in committed("include/kvmem/*.h")]
-    functions = {name: (comment, parameters) for text in headers for comment, name, parameters in FUNCTION.findall(text)}
-    section = (ROOT / "docs/errors.md").read_text().partition("## What calls wait for")[2].partition("\n## ")[0]
-    listed = set()
-    for row in section.splitlines():
-        noun = ""
-        for name in re.findall(r"`(\w+)`", row.split("|")[1] if row.startswith("|") else ""):
-            if name.startswith("kvmem_"):
-                noun = "_".join(name.split("_")[:2])
-            elif name.startswith("_"):
-                name = noun + name
-            else:
-                continue
-            listed.add(name)
-            if name not in functions:
-                yield f"{name}: no such function in the table of what calls wait for"
+def waiting_faults(page, functions, cases):
+    """Each function is in the table of what calls wait for or in the list of those that wait for nothing, and each row of the table
+    names a test that exists."""
+    table, _, others = page.partition("## What calls wait for")[2].partition("\n## ")[0].partition("\n### ")
+    rows = [row.split("|") for row in table.splitlines() if row.startswith("| ") and not row.startswith("| **")][1:]
+    waiting = {name for row in rows for name in function_names(row[1])}
+    never = set(function_names(others))
+    for name in sorted((waiting | never) - set(functions)):
+        yield f"{name}: no such function in what calls wait for"
+    for name in sorted(waiting & never):
+        yield f"{name} waits for something and for nothing"
+    for name in sorted(set(functions) - waiting - never):
+        yield f"{name} is neither in the table of what calls wait for, nor in the list of functions that wait for nothing"
     for name, (comment, parameters) in functions.items():
-        if "timeout_ns" in parameters and name not in listed:
+        if "timeout_ns" in parameters and name in never:
             yield f"{name} has a timeout, and no row in the table of what calls wait for"
-        if "Never waits" in comment and name in listed:
+        if "Never waits" in comment and name in waiting:
             yield f"{name} never waits, and has a row in the table of what calls wait for"
+    for row in rows:
+        test = re.fullmatch(r" `(?:\w+\.(\w+): )?(\w+)` ", row[4]) if len(row) == 6 else None
+        if not test:
+            yield f"what calls wait for: this row names no test: {'|'.join(row)[:60]}"
+        elif (test.group(1) or "", test.group(2)) not in cases:
+            yield f"what calls wait for: {test.group(2)}: no such test"
+
+
+def declared_functions():
+    headers = [header.read_text() for header in committed("include/kvmem/*.h")]
+    return {name: (comment, parameters) for text in headers for comment, name, parameters in FUNCTION.findall(text)}
+
+
+def function_names(text):
+    """The functions in a text, in which one after another of its noun may begin with _."""
+    noun = ""
+    for name in re.findall(r"`(\w+)`", text):
+        if name.startswith("kvmem_"):
+            noun = "_".join(name.split("_")[:2])
+            yield name
+        elif name.startswith("_"):
+            yield noun + name
 
 
 def test_cases():

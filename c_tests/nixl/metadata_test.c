@@ -438,6 +438,26 @@ TEST(a_peer_that_does_not_reply_fails_in_time) {
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, MILLISECONDS(700), ERR));
 }
 
+/* Its queue of connections is full, so that the kernel ignores further ones, as a machine that is gone does. */
+TEST(a_peer_that_does_not_accept_delays_a_send_for_a_time) {
+    uint32_t near_port = 0, port = 0;
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
+    const int listener = bound_socket(INADDR_LOOPBACK, &port);
+    CHECK_EQ(listen(listener, 0), 0);
+    int fillers[4];
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                        .sin_port = htons((uint16_t)port)};
+    for (size_t i = 0; i < NUM(fillers); i++) {
+        fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        CHECK(connect(fillers[i], (const struct sockaddr *)&address, sizeof(address)) != 0);
+        CHECK_EQ(errno, EINPROGRESS);
+    }
+    EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
+    for (size_t i = 0; i < NUM(fillers); i++) close(fillers[i]);
+    close(listener); /* before NIXL's listen thread tries to connect for minutes */
+    CLEANUP(message_free) message metadata = agent_metadata(near);
+}
+
 TEST(impossible_addresses_fail) {
     const uint64_t forever = KVMEM_TIMEOUT_FOREVER;
     static const char *const texts[] = {"local host", "127.0.0", "127.0.0.256", "::1", ""};

@@ -77,6 +77,34 @@ static void check_blocks(char value) {
     }
 }
 
+static kvmem_region *written;
+
+static void write_back(void) { outcome = kvmem_region_sync(written, ERR); }
+
+static bool any(const uint64_t *arguments) {
+    (void)arguments;
+    return true;
+}
+
+/* The medium may take any time. */
+TEST(nothing_waits_for_a_file_that_is_written_back) {
+    SCRATCH_FILE(file, "cache");
+    SCRATCH_FILE(other, "other");
+    written = MADE(kvmem_region, kvmem_region_create_disk,
+                   REF(OPTIONS(kvmem_disk_options, it.path = file, it.size = BLOCK, it.flags = KVMEM_DISK_BUFFERED)));
+    outcome = KVMEM_STATUS_IN_PROGRESS;
+    held_call_begin(write_back, SYS_fdatasync, any);
+    CHECK_EQ(region_info(written).size, BLOCK);
+    OWN(kvmem_region, of_other, kvmem_region_create_disk,
+        REF(OPTIONS(kvmem_disk_options, it.path = other, it.size = BLOCK, it.flags = KVMEM_DISK_BUFFERED)));
+    OWN(kvmem_blob, named, kvmem_region_get_path, written);
+    CHECK_STR(kvmem_blob_data(named), file);
+    CHECK_EQ(outcome, KVMEM_STATUS_IN_PROGRESS);
+    held_call_end();
+    CHECK_EQ(outcome, KVMEM_STATUS_OK);
+    DESTROYED(kvmem_region, written);
+}
+
 /* The first creator is stopped before it has locked the file. */
 TEST(a_file_that_another_writer_has_filled_is_not_changed) {
     SCRATCH_FILE(file, "cache");
