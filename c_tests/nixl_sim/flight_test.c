@@ -361,7 +361,10 @@ TEST(memory_of_a_request_that_cannot_be_released_is_leaked) {
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", run(pair.transfer)); /* NIXL may still write */
     CHECK_EQ(requests().reposts, 0);
     const int releases = releases_count();
+    OWN(kvmem_region, again, kvmem_layout_get_region, pair.local, 0);
     pair_destroy_handles(&pair);
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, again);
+    CHECK(holders.references > 1 && holders.handles == 1); /* what is leaked keeps it */
     await_callbacks();
     CHECK_EQ(releases_count(), releases + 1); /* the one of await_callbacks */
     CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);

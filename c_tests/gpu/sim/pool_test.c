@@ -105,6 +105,44 @@ TEST(a_block_that_gets_no_memory_keeps_no_pool) {
     AWAIT(reservations() == 0);
 }
 
+static void *allocate_extent(void *argument) {
+    waiting *waiting = argument;
+    waiting->block = kvmem_pool_malloc(EXTENT, 0, waiting->stream);
+    return NULL;
+}
+
+static void *free_second(void *argument) {
+    waiting *waiting = argument;
+    kvmem_pool_free(waiting->block, 0, 0, waiting->stream);
+    waiting->block = NULL;
+    return NULL;
+}
+
+/* The driver may block any call while the GPU works. */
+TEST(a_free_does_not_wait_for_an_allocation_that_the_driver_holds_up) {
+    SIM(sim_reset());
+    OPENED(stream, stream, 0);
+    OWNED(kvmem_region) region = region_create_elastic(2 * EXTENT, EXTENT, 0);
+    EXPECT_OK(kvmem_pool_set_current(0, region, ERR));
+    void *const first = kvmem_pool_malloc(EXTENT, 0, stream.handle);
+    waiting freed = {.stream = stream.handle, .block = kvmem_pool_malloc(EXTENT, 0, stream.handle)};
+    kvmem_pool_free(first, 0, 0, stream.handle);
+    waiting allocated = {.stream = stream.handle};
+    threads allocating = {0}, freeing = {0};
+    SIM(sim_hold_call("cuEventQuery"));
+    threads_start(&allocating, 1, allocate_extent, &allocated, sizeof(allocated));
+    AWAIT(SIM(sim_held_calls()) == 1);
+    threads_start(&freeing, 1, free_second, &freed, sizeof(freed));
+    threads_join(&freeing);
+    CHECK(freed.block == NULL);
+    CHECK_EQ(region_info(region).size, 2 * EXTENT);
+    SIM(sim_go_calls());
+    threads_join(&allocating);
+    CHECK(allocated.block == first);
+    kvmem_pool_free(allocated.block, 0, 0, stream.handle);
+    EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
+}
+
 /* Without a report the end is found all the same. */
 TEST(an_allocation_finds_the_end_of_work_if_the_driver_does_not_report_it) {
     SIM(sim_reset());

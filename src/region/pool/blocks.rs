@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ranges::{Ranges, Taken};
-use crate::base::{Mutex, MutexGuard, Result, ensure, log};
+use crate::base::{Mutex, Result, ensure, log};
 use crate::cuda::{Active, CallerStream, Context, Device, Event, Stream, Wake};
 
 /// How often a thread looks for the end of work that the driver should report.
@@ -21,15 +21,6 @@ pub enum Work {
     /// The stream was being captured, or the driver has recorded no event: the memory is not reused until the caller has waited for
     /// the device.
     Unknown,
-}
-
-impl Work {
-    fn has_ended(&self) -> bool {
-        match self {
-            Self::Before(event) => event.is_done().unwrap_or(false),
-            Self::Unknown => false,
-        }
-    }
 }
 
 pub struct Blocks {
@@ -47,10 +38,24 @@ impl Blocks {
         Ok(Self { context, ranges: Mutex::new(Ranges::new(size)), resizing: Mutex::default() })
     }
 
-    fn ranges(&self) -> MutexGuard<'_, Ranges<Work>> {
-        let mut ranges = self.ranges.lock();
-        ranges.end_work(Work::has_ended);
-        ranges
+    /// Forgets work that has ended. The driver is asked, and destroys its events, without the lock.
+    fn forget_ended(&self) {
+        let mut ended = self.work();
+        ended.sort_unstable_by_key(Arc::as_ptr);
+        ended.dedup_by_key(|event| Arc::as_ptr(event));
+        ended.retain(|event| event.is_done().unwrap_or(false));
+        let find = |event: &Arc<Event>| ended.binary_search_by_key(&Arc::as_ptr(event), Arc::as_ptr);
+        self.ranges.lock().end_work(|work| matches!(work, Work::Before(event) if find(event).is_ok()));
+    }
+
+    /// What free memory waits for, as far as it is known.
+    fn work(&self) -> Vec<Arc<Event>> {
+        let ranges = self.ranges.lock();
+        let events = ranges.working().filter_map(|(_, _, work)| match work {
+            Work::Before(event) => Some(event.clone()),
+            Work::Unknown => None,
+        });
+        events.collect()
     }
 
     pub fn is_unused(&self) -> bool {
@@ -62,7 +67,8 @@ impl Blocks {
         // A graph cannot wait for work outside of it.
         let is_captured = stream.is_captured();
         let may_wait = |work: &Work| !is_captured && matches!(work, Work::Before(_));
-        let taken = self.ranges().take(size, may_wait);
+        self.forget_ended();
+        let taken = self.ranges.lock().take(size, may_wait);
         if let Some(Taken { offset, work: Some(Work::Before(event)), .. }) = &taken
             && let Err(error) = stream.wait_for(event)
         {
@@ -108,7 +114,8 @@ impl Blocks {
         let mut reported = Vec::new();
         let mut wake = Arc::default();
         while Instant::now() < end {
-            let working = self.work_before();
+            self.forget_ended();
+            let working = self.work();
             if working.is_empty() {
                 return;
             }
@@ -124,16 +131,6 @@ impl Blocks {
         }
     }
 
-    /// What free memory waits for.
-    fn work_before(&self) -> Vec<Arc<Event>> {
-        let ranges = self.ranges();
-        let events = ranges.working().filter_map(|(_, _, work)| match work {
-            Work::Before(event) => Some(event.clone()),
-            Work::Unknown => None,
-        });
-        events.collect()
-    }
-
     /// Has the driver report the end of all of it.
     fn wake_after(&self, events: &[Arc<Event>], wake: &Arc<Wake>) -> Result<()> {
         let stream = Stream::new(&self.context)?;
@@ -144,12 +141,14 @@ impl Blocks {
 
     /// All work has ended.
     pub fn end_work(&self) {
+        let _destroyed_later = self.work();
         self.ranges.lock().end_work(|_| true);
     }
 
     /// The extents of blocks, and those of free memory that work still uses. `touched` returns the extents of a range.
     pub fn extents(&self, touched: impl Fn(u64, u64) -> Range<usize>) -> (BTreeSet<usize>, BTreeSet<usize>) {
-        let ranges = self.ranges();
+        self.forget_ended();
+        let ranges = self.ranges.lock();
         let used = ranges.used().flat_map(|(offset, size)| touched(offset, size)).collect();
         let working = ranges.working().flat_map(|(offset, size, _)| touched(offset, size)).collect();
         (used, working)

@@ -202,13 +202,27 @@ fn lock_directory(path: &Path) -> Option<FolderLock> {
             return None;
         }
     };
-    let entries = std::fs::read_dir(directory).ok().into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| is_temporary(&entry.file_name())) {
-        if is_abandoned(&entry.path(), opened.as_fd()) && retried::unlink(&entry.path()).is_ok() {
-            log!(Info, "removed the socket of a broker that was killed: {}", entry.path().display());
-        }
+    if let Err(errno) = remove_abandoned(directory, opened.as_fd()) {
+        log!(Warn, "sockets that killed brokers have left in {} may remain: {errno}", directory.display());
     }
     Some(lock)
+}
+
+fn remove_abandoned(directory: &Path, opened: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
+    for item in retried::read_folder(opened)? {
+        let item = item?;
+        let name = OsStr::from_bytes(item.file_name().to_bytes());
+        let path = directory.join(name);
+        if !is_temporary(name) || !is_abandoned(&path, opened) {
+            continue;
+        }
+        match retried::unlink(&path) {
+            Ok(()) => log!(Info, "removed the socket of a broker that was killed: {}", path.display()),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 fn is_temporary(name: &OsStr) -> bool {
