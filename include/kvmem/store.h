@@ -148,6 +148,7 @@ typedef struct kvmem_store_blocks {
 ///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
 ///         KVMEM_STATUS_TIMED_OUT: blocks were not evicted within `run_timeout_ns`
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO: the index cannot be written. Open the store again
 ///         any status of kvmem_transfer_start
 kvmem_status kvmem_store_put(kvmem_store *store, const kvmem_layout *source,
@@ -196,6 +197,7 @@ kvmem_status kvmem_store_contains(const kvmem_store *store, const void *keys, si
 ///        earlier call still waits for it
 /// @param num_removed receives the number of blocks that were stored
 /// @return KVMEM_STATUS_BUSY: a get reads one of the blocks; none is removed
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 ///         KVMEM_STATUS_TIMED_OUT
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO: the index cannot be written. The blocks are removed
 ///           in this process only
@@ -207,6 +209,7 @@ kvmem_status kvmem_store_remove(kvmem_store *store, const void *keys, size_t key
 /// @param key_size bytes of each key, 16 to 64
 /// @param num_keys number of keys, at least 1
 /// @param num_found receives the number of keys that are stored; the others are no error
+/// @return KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 kvmem_status kvmem_store_pin(kvmem_store *store, const void *keys, size_t key_size, size_t num_keys,
     uint64_t *num_found, kvmem_error **error);
 
@@ -215,6 +218,7 @@ kvmem_status kvmem_store_pin(kvmem_store *store, const void *keys, size_t key_si
 /// @param key_size bytes of each key, 16 to 64
 /// @param num_keys number of keys, at least 1
 /// @param num_found receives the number of keys that are stored; the others are no error
+/// @return KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 kvmem_status kvmem_store_unpin(kvmem_store *store, const void *keys, size_t key_size, size_t num_keys,
     uint64_t *num_found, kvmem_error **error);
 
@@ -265,11 +269,11 @@ typedef struct kvmem_store_info {
 kvmem_status kvmem_store_get_info(const kvmem_store *store, kvmem_store_info *info, kvmem_error **error);
 
 /// Makes all blocks durable whose puts have ended, whatever the durability of the store. For a store that is
-/// open for reading: reads what was stored since, and fails with KVMEM_STATUS_BUSY while a process opens it
-/// for writing.
+/// open for reading: reads what was stored since.
 /// @param timeout_ns if the file system has not responded by then, the work goes on, unless an earlier call
 ///        still waits for it
 /// @return KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_BUSY: for a reader, a process opens the store for writing at this moment
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: blocks may not be
 ///           durable. Open the store again
 kvmem_status kvmem_store_flush(kvmem_store *store, uint64_t timeout_ns, kvmem_error **error);
@@ -280,6 +284,7 @@ kvmem_status kvmem_store_flush(kvmem_store *store, uint64_t timeout_ns, kvmem_er
 /// @param num_damaged receives the number of blocks that this call has removed
 /// @return KVMEM_STATUS_TIMED_OUT: not all blocks were read
 ///         KVMEM_STATUS_BUSY: another call verifies the store
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 kvmem_status kvmem_store_verify(kvmem_store *store, uint64_t timeout_ns, uint64_t *num_damaged,
     kvmem_error **error);
 

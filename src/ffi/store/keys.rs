@@ -47,6 +47,7 @@ pub unsafe extern "C" fn kvmem_store_contains(
 ///        earlier call still waits for it
 /// @param num_removed receives the number of blocks that were stored
 /// @return KVMEM_STATUS_BUSY: a get reads one of the blocks; none is removed
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 ///         KVMEM_STATUS_TIMED_OUT
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO: the index cannot be written. The blocks are removed
 ///           in this process only
@@ -71,6 +72,7 @@ pub unsafe extern "C" fn kvmem_store_remove(
 /// @param key_size bytes of each key, 16 to 64
 /// @param num_keys number of keys, at least 1
 /// @param num_found receives the number of keys that are stored; the others are no error
+/// @return KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_store_pin(
     store: *mut kvmem_store,
@@ -89,6 +91,7 @@ pub unsafe extern "C" fn kvmem_store_pin(
 /// @param key_size bytes of each key, 16 to 64
 /// @param num_keys number of keys, at least 1
 /// @param num_found receives the number of keys that are stored; the others are no error
+/// @return KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_store_unpin(
     store: *mut kvmem_store,

@@ -73,6 +73,7 @@ options!(kvmem_store_blocks);
 ///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
 ///         KVMEM_STATUS_TIMED_OUT: blocks were not evicted within `run_timeout_ns`
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO: the index cannot be written. Open the store again
 ///         any status of kvmem_transfer_start
 #[unsafe(no_mangle)]

@@ -68,12 +68,12 @@ pub unsafe extern "C" fn kvmem_store_get_info(
 }
 
 /// Makes all blocks durable whose puts have ended, whatever the durability of the store. For a store that is
-/// open for reading: reads what was stored since, and fails with KVMEM_STATUS_BUSY while a process opens it
-/// for writing.
+/// open for reading: reads what was stored since.
 ///
 /// @param timeout_ns if the file system has not responded by then, the work goes on, unless an earlier call
 ///        still waits for it
 /// @return KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_BUSY: for a reader, a process opens the store for writing at this moment
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: blocks may not be
 ///           durable. Open the store again
 #[unsafe(no_mangle)]
@@ -92,6 +92,7 @@ pub unsafe extern "C" fn kvmem_store_flush(
 /// @param num_damaged receives the number of blocks that this call has removed
 /// @return KVMEM_STATUS_TIMED_OUT: not all blocks were read
 ///         KVMEM_STATUS_BUSY: another call verifies the store
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_store_verify(
     store: *mut kvmem_store,
