@@ -30,8 +30,8 @@ demo.ENVIRONMENT |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPR
 
 CHUNK = 64
 """Tokens of an object."""
-START = 120
-"""Seconds until the server is ready."""
+START = 400
+"""Seconds until the server is ready, against hangs. A busy machine needs minutes."""
 
 
 def free_ports(count):
