@@ -4,6 +4,9 @@
 // served_tcp_test.c runs the same over TCP.
 #include "arena.h"
 
+#include <fcntl.h>
+#include <sched.h>
+
 #ifndef OVER_TCP
 #define OVER_TCP 0
 #endif
@@ -159,10 +162,10 @@ TEST(a_run_with_an_unresponsive_owner_ends_at_its_deadline) {
     arena_check_deadline(&fixture, SERVED(), SERVED());
 }
 
-/* A process that reads from this one repeatedly. */
+/* A process that reads from this one repeatedly, or writes to it. */
 enum { MEET = 1, ROUND };
 
-ROLE(requester) {
+static void repeat_until_killed(int socket, bool writes) {
     CLEANUP(message_free) message name = frame_expect(socket, MEET);
     CLEANUP(message_free) message metadata = frame_expect(socket, MEET);
     CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
@@ -171,11 +174,21 @@ ROLE(requester) {
     kv_side_open(&side, REF(arena_config(&kv_kinds[1])), agent, 3);
     agent_load(agent, &metadata);
     OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    OWN(kvmem_transfer, read, kv_prepare, far, side.layout, SERVED());
-    for (;;) { /* until it is killed */
-        RUN(read);
+    OWN(kvmem_transfer, moves, kv_prepare, writes ? side.layout : far, writes ? far : side.layout, SERVED());
+    for (;;) {
+        RUN(moves);
         frame_send(socket, ROUND, NULL, 0);
     }
+}
+
+ROLE(requester) { repeat_until_killed(socket, false); }
+
+ROLE(writer) { repeat_until_killed(socket, true); }
+
+static void meet(peer *requester, const char *name, const message *metadata, const message *descriptor) {
+    frame_send(requester->socket, MEET, name, strlen(name) + 1);
+    frame_send(requester->socket, MEET, metadata->data, metadata->size);
+    frame_send(requester->socket, MEET, descriptor->data, descriptor->size);
 }
 
 static void expect_round(const peer *requester) { frame_await(requester->socket, ROUND); }
@@ -193,9 +206,7 @@ TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
     peer requesters[NUM(names)];
     for (size_t i = 0; i < NUM(names); i++) {
         requesters[i] = peer_start("requester");
-        frame_send(requesters[i].socket, MEET, names[i], strlen(names[i]) + 1);
-        frame_send(requesters[i].socket, MEET, metadata.data, metadata.size);
-        frame_send(requesters[i].socket, MEET, descriptor.data, descriptor.size);
+        meet(&requesters[i], names[i], &metadata, &descriptor);
     }
     for (size_t i = 0; i < NUM(names); i++) expect_round(&requesters[i]);
     peer_kill(&requesters[0]);
@@ -204,6 +215,38 @@ TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
     peer_kill(&requesters[1]);
     peer_kill(&requesters[2]);
     kv_side_check(&side);
+}
+
+/* As in other containers: that they have ended is never proven here. */
+TEST(writers_that_end_in_other_namespaces_leave_slots_for_others) {
+    OWNED(kvmem_agent) agent = agent_open("owner");
+    OPENED(kv_side, side, REF(arena_config(&kv_kinds[0])), agent, 7);
+    EXPECT_OK(kvmem_layout_serve(side.layout,
+                                 REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE,
+                                             it.staging_size = SMALL_ARENA,
+                                             it.stall_timeout_ns = MILLISECONDS(300))),
+                                 ERR));
+    CLEANUP(message_free) message metadata = agent_metadata(agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(side.layout);
+    static const char *const names[] = {"one", "two", "three"};
+    peer writers[NUM(names)];
+    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    CHECK(own >= 0);
+    for (size_t i = 0; i < NUM(names); i++) {
+        if (unshare(CLONE_NEWPID) != 0) FAIL("this machine allows no PID namespace: %s", strerror(errno));
+        writers[i] = peer_start("writer");
+        CHECK_EQ(setns(own, CLONE_NEWPID), 0);
+        meet(&writers[i], names[i], &metadata, &descriptor);
+    }
+    close(own);
+    for (size_t i = 0; i < NUM(names); i++) expect_round(&writers[i]);
+    for (size_t i = 0; i < NUM(names); i++) peer_kill(&writers[i]); /* in an arbitrary state, holding slots */
+    OWNED(kvmem_agent) reader = agent_open("reader");
+    OPENED(kv_side, local, REF(arena_config(&kv_kinds[1])), reader, 3);
+    agent_load(reader, &metadata);
+    OWN(kvmem_layout, far, kvmem_layout_import, reader, descriptor.data, descriptor.size);
+    OWN(kvmem_transfer, read, kv_prepare, far, local.layout, SERVED_WITH(it.transfer.stall_timeout_ns = SECONDS(30)));
+    for (int round = 0; round < 4; round++) RUN(read);
 }
 
 int main(int argc, char **argv) {

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-typedef enum operation { TRANSFER, FILE_TRANSFER, DEVICE_REGION, PINNED_REGION, RATES } operation;
+typedef enum operation { TRANSFER, FILE_TRANSFER, DEVICE_REGION, PINNED_REGION, ELASTIC_REGION, POOL, VMM, CHECKSUM, RATES } operation;
 
 typedef struct row {
     const char *function; /* the call that blocks */
@@ -41,6 +41,19 @@ static const row rows[] = {
     {"cuMemFree_v2", DEVICE_REGION, 0, false},
     {"cuMemHostRegister_v2", PINNED_REGION, 0, false},
     {"cuMemHostUnregister", PINNED_REGION, 0, false},
+    {"cuMemCreate", ELASTIC_REGION, 0, false},
+    {"cuMemMap", ELASTIC_REGION, 0, false},
+    {"cuMemSetAccess", ELASTIC_REGION, 0, false},
+    {"cuMemUnmap", ELASTIC_REGION, 0, false},
+    {"cuMemRelease", ELASTIC_REGION, 0, false},
+    {"cuEventRecord", POOL, 0, false},
+    {"cuEventQuery", POOL, 0, false},
+    {"cuMemCreate", VMM, 0, false},
+    {"cuMemAddressReserve", VMM, 0, false},
+    {"cuMemMap", VMM, 0, false},
+    {"cuMemSetAccess", VMM, 0, false},
+    {"cuMemUnmap", VMM, 0, false},
+    {"cuLaunchKernel", CHECKSUM, 0, false},
     {"cuMemCreate", RATES, 0, false},
     {"cuMemHostRegister_v2", RATES, 0, false},
     {"cuModuleLoadData", RATES, 0, false},
@@ -83,6 +96,51 @@ static kvmem_status pinned_region(void) {
     return status;
 }
 
+static kvmem_status elastic_region(void) {
+    const kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * MIB, it.extent_size = 2 * MIB);
+    kvmem_region *region = NULL;
+    kvmem_status status = kvmem_region_create_elastic(&options, &region, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_region_commit(region, 0, 2 * MIB, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_region_decommit(region, 0, 2 * MIB, NULL);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status pool(void) {
+    const kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * MIB, it.extent_size = 2 * MIB);
+    kvmem_region *region = NULL;
+    kvmem_status status = kvmem_region_create_elastic(&options, &region, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_pool_set_current(0, region, NULL);
+    void *block = kvmem_pool_malloc(MIB, 0, NULL);
+    kvmem_pool_free(block, 0, 0, NULL);
+    void *again = kvmem_pool_malloc(MIB, 0, NULL);
+    kvmem_pool_free(again, 0, 0, NULL);
+    kvmem_pool_set_current(0, NULL, NULL);
+    kvmem_region_destroy(region);
+    return block != NULL && again != NULL ? status : KVMEM_STATUS_OUT_OF_MEMORY;
+}
+
+static kvmem_status mapped_memory(void) {
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_mapping *mapping = NULL;
+    kvmem_vmm_span span;
+    const kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB, it.location = KVMEM_VMM_DEVICE);
+    kvmem_status status = kvmem_vmm_memory_create(&options, &memory, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_vmm_range_create(2 * MIB, 0, &span, &range, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_vmm_mapping_create(range, 0, memory, &span, &mapping, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, NULL);
+    kvmem_vmm_mapping_destroy(mapping);
+    kvmem_vmm_range_destroy(range);
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+static kvmem_status checksum(const flight *flight) {
+    uint32_t sum = 0;
+    return kvmem_layout_checksum(flight->destination.model.layout, (uint32_t[]){0}, 1, PATIENCE, &sum, NULL);
+}
+
 static kvmem_status rates(void) {
     kvmem_blob *rates = NULL;
     kvmem_cuda_set_copy_rates(0, 0, NULL, 0, NULL);
@@ -98,6 +156,10 @@ static void *act(void *argument) {
     case FILE_TRANSFER: actor->status = transfer(actor->flight, actor->row->path); break;
     case DEVICE_REGION: actor->status = device_region(); break;
     case PINNED_REGION: actor->status = pinned_region(); break;
+    case ELASTIC_REGION: actor->status = elastic_region(); break;
+    case POOL: actor->status = pool(); break;
+    case VMM: actor->status = mapped_memory(); break;
+    case CHECKSUM: actor->status = checksum(actor->flight); break;
     case RATES: actor->status = rates(); break;
     }
     actor->is_over = true;
