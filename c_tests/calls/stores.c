@@ -64,6 +64,26 @@ static void use_keys(fuzz *fuzz, kvmem_store *store, const unsigned char *keys) 
     if (random_one_in(fuzz, 4)) TRY(fuzz, kvmem_store_verify, store, SECONDS(20), or_null(fuzz, &number));
 }
 
+/* Opens the store for reading, too: what changes it is refused. */
+static void use_reader(fuzz *fuzz, const char *path, const kvmem_layout_config *config, const kvmem_layout *layout,
+                       const unsigned char *keys) {
+    const kvmem_store_value identity[] = {{.name = "model", .value = "m", .value_size = 1}};
+    FUZZ_OPTIONS(kvmem_store_options, options);
+    options.path = path;
+    options.config = config;
+    options.identity = identity;
+    options.num_values = random_below(fuzz, 2);
+    options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY | KVMEM_DISK_BUFFERED;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    kvmem_store *reader = POISON;
+    const kvmem_status status = TRY(fuzz, kvmem_store_open, &options, KVMEM_TIMEOUT_FOREVER, &reader);
+    CHECK((status == KVMEM_STATUS_OK) == (reader != NULL));
+    if (reader == NULL) return;
+    move(fuzz, reader, layout, keys, random_one_in(fuzz, 4));
+    use_keys(fuzz, reader, keys);
+    DO(fuzz, kvmem_store_destroy, reader);
+}
+
 static void use_store(fuzz *fuzz) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = KEYS, it.alignment = 4096);
     SCRATCH(directory);
@@ -80,6 +100,7 @@ static void use_store(fuzz *fuzz) {
     for (int i = 0; i < 3 && store != NULL && layout != NULL; i++) {
         move(fuzz, store, layout, keys, i < 2);
         use_keys(fuzz, store, keys);
+        if (random_one_in(fuzz, 3)) use_reader(fuzz, path, &config, layout, keys);
     }
     kvmem_blob *text = NULL;
     TRY(fuzz, kvmem_store_describe, or_null(fuzz, path), &text);
