@@ -96,6 +96,14 @@ impl Owner {
         }
     }
 
+    /// Waits until a session has moved a chunk. A requester that has moved none repeats that after a time.
+    fn await_progress(&self, key: SessionKey) {
+        self.await_message(|message| {
+            let Body::Progress { chunks: 1.., .. } = message.body else { return None };
+            (message.session == key).then_some(())
+        });
+    }
+
     fn next_unread(&self) -> Option<Message> {
         self.unread.borrow_mut().pop_front()
     }
@@ -203,10 +211,7 @@ fn states_that_contradict_each_other_end_the_run() {
                 let (last, before) = states.split_last().unwrap();
                 for state in before {
                     owner.write(1, &entry(state, key));
-                    owner.await_message(|message| {
-                        (message.session == key && matches!(message.body, Body::Progress { .. }))
-                            .then_some(())
-                    });
+                    owner.await_progress(key);
                 }
                 owner.write(1, &entry(last, key));
             })
@@ -255,9 +260,7 @@ fn a_session_or_a_service_that_is_gone_ends_the_run() {
     let Some(owner) = Owner::new() else { return };
     let await_progress = |owner: &Owner, key: SessionKey| {
         owner.write(1, &entry(&open(&[0, 1], 2), key));
-        owner.await_message(|message| {
-            (message.session == key && matches!(message.body, Body::Progress { .. })).then_some(())
-        });
+        owner.await_progress(key);
     };
     let forgotten = owner.run(true, |owner, key| {
         await_progress(owner, key);
