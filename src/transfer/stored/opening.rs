@@ -49,37 +49,22 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         let advice = (error.status() == Status::Corrupt).then(|| advice.to_string());
         error.context(format!("open the store {}", config.path.display())).with_advice(advice)
     };
-    let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
-    ensure_slots_are_contiguous(&one)?;
     let is_reader = config.policy.access == Access::Read;
     let files = match is_reader {
-        false => StoreFolder::open(&config.path)?,
+        false => {
+            // What is wrong with the options is found before a folder is made.
+            let existing = match StoreFolder::read_only(&config.path) {
+                Ok(files) => Store::slots_in(&files).map_err(named)?,
+                Err(error) if error.status() == Status::NotFound => None,
+                Err(error) => return Err(error),
+            };
+            blocks(config, existing)?;
+            StoreFolder::open(&config.path)?
+        }
         true => StoreFolder::read_only(&config.path)?,
     };
-    let existing = Store::slots_in(&files).map_err(named)?;
-    ensure!(
-        existing.is_some() || !config.must_exist,
-        NotFound,
-        "the folder {} contains no store; open it without KVMEM_DISK_OPEN_EXISTING to create one",
-        config.path.display()
-    );
-    let num_blocks = match (existing, config.dimensions.num_blocks) {
-        (Some(slots), 0) => slots,
-        (None, 0) => config.max_size / one.block_stride(),
-        (_, given) => given,
-    };
-    ensure!(
-        num_blocks > 0,
-        InvalidArgument,
-        "max_size is {}, less than the {} bytes of a slot; set it, or num_blocks, to the size of the new store",
-        config.max_size,
-        one.block_stride()
-    );
-    let dimensions = Dimensions { num_blocks, ..config.dimensions.clone() };
-    let geometry = Geometry::new(dimensions, config.arrangement)?;
-    let values: Vec<_> =
-        config.values.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
-    let identity = Identity::new(&values, fingerprint::label(&geometry)?)?;
+    let (geometry, identity) = blocks(config, Store::slots_in(&files).map_err(named)?)?;
+    let num_blocks = geometry.dimensions().num_blocks;
     let store = match is_reader {
         false => Store::open_or_create(files, &identity, num_blocks, config.policy),
         true => Store::open_to_read(files, &identity, config.policy),
@@ -108,6 +93,36 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         }
     });
     failure.map_or(Ok(opened), |error| Err(named(error)))
+}
+
+/// The blocks to open, of a store with so many slots or of a new one.
+fn blocks(config: &OpenConfig, existing: Option<u64>) -> Result<(Geometry, Identity)> {
+    let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
+    ensure_slots_are_contiguous(&one)?;
+    ensure!(
+        existing.is_some() || !config.must_exist,
+        NotFound,
+        "the folder {} contains no store; open it without KVMEM_DISK_OPEN_EXISTING to create one",
+        config.path.display()
+    );
+    let num_blocks = match (existing, config.dimensions.num_blocks) {
+        (Some(slots), 0) => slots,
+        (None, 0) => config.max_size / one.block_stride(),
+        (_, given) => given,
+    };
+    ensure!(
+        num_blocks > 0,
+        InvalidArgument,
+        "max_size is {}, less than the {} bytes of a slot; set it, or num_blocks, to the size of the new store",
+        config.max_size,
+        one.block_stride()
+    );
+    let dimensions = Dimensions { num_blocks, ..config.dimensions.clone() };
+    let geometry = Geometry::new(dimensions, config.arrangement)?;
+    let values: Vec<_> =
+        config.values.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+    let identity = Identity::new(&values, fingerprint::label(&geometry)?)?;
+    Ok((geometry, identity))
 }
 
 /// Each slot is one range of the file, so that a block is one read.

@@ -286,3 +286,19 @@ fn readers_follow_a_journal_that_is_replaced() {
     reader.flush(None).unwrap();
     assert!(contains(&reader, 5) && contains(&reader, 6) && !contains(&reader, 0));
 }
+
+#[test]
+fn an_opening_that_fails_leaves_no_folder() {
+    let scratch = Scratch::new();
+    let valid = config(&scratch.0, Durability::Strict);
+    let empty = Dimensions { num_blocks: 0, ..valid.dimensions.clone() };
+    for wrong in [
+        OpenConfig { must_exist: true, ..valid.clone() },
+        OpenConfig { dimensions: empty, ..valid.clone() },
+        OpenConfig { values: vec![("model".into(), vec![1]), ("model".into(), vec![2])], ..valid },
+    ] {
+        let error = OpenStore::open(wrong, None).err().unwrap();
+        assert!(matches!(error.status(), Status::NotFound | Status::InvalidArgument), "{error}");
+        assert!(!scratch.0.exists(), "{error}");
+    }
+}
