@@ -83,7 +83,7 @@ impl AgentState {
         let given = renamed.as_deref().unwrap_or(metadata);
         process::ensure_free_descriptors(FOR_LOADING)
             .map_err(|error| error.context("load the metadata of a peer"))?;
-        let loaded = ucx_log::collecting(|| {
+        let load = || {
             let mut name = ptr::null_mut();
             // SAFETY: live agent; the bytes are copied; the name is ours on success.
             let status = unsafe {
@@ -95,6 +95,13 @@ impl AgentState {
                 )
             };
             check(status, || format!("load {} bytes of metadata", given.len())).map(|()| name)
+        };
+        // A peer that is busy may refuse a connection of UCX. NIXL loads metadata again as after a success.
+        let loaded = ucx_log::collecting(load).or_else(|first| match &head {
+            Some(head) => ucx_log::collecting(load).inspect(|_| {
+                log!(Warn, "the metadata of '{}' was loaded at the second attempt: {first}", head.agent)
+            }),
+            None => Err(first),
         });
         let name = loaded.map_err(|error| self.explain_load(error, head.as_ref())).inspect_err(|_| {
             // NIXL removes a peer if a part of its metadata is damaged.
