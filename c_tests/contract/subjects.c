@@ -198,7 +198,7 @@ const subject subjects[] = {
     {"publish", OPTIONS_OF(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
     {"fetch", OPTIONS_OF(kvmem_fetch_options), fill_fetch, call_fetch, 7, KVMEM_STATUS_NOT_FOUND, false},
     {"agent", OPTIONS_OF(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
-    {"store", OPTIONS_OF(kvmem_store_options), fill_store, call_store, 7, KVMEM_STATUS_OK, false},
+    {"store", OPTIONS_OF(kvmem_store_options), fill_store, call_store, 0x17, KVMEM_STATUS_OK, false},
     {"store blocks", OPTIONS_OF(kvmem_store_blocks), fill_store_blocks, call_store_blocks, 1, KVMEM_STATUS_OK, false},
     {"config", sizeof(kvmem_layout_config), 0, fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
     {"nested config", sizeof(kvmem_layout_config), 0, fill_config, call_nested_config, UINT64_MAX,
