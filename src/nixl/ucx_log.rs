@@ -3,7 +3,8 @@
 //! names the transports, the devices and the limits of the system.
 //!
 //! UCX keeps its list of handlers without a lock: a thread of UCX that logs while a handler is added may call a null pointer.
-//! So the handler is added once, before the first backend of UCX starts a thread, and never removed.
+//! So the handler is added once, before kvmem's first backend of UCX starts a thread, and never removed. If the program itself uses this
+//! copy of UCX, its threads may run already.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;

@@ -96,7 +96,7 @@ impl AgentState {
             };
             check(status, || format!("load {} bytes of metadata", given.len())).map(|()| name)
         };
-        // A peer that is busy may refuse a connection of UCX. NIXL loads metadata again as after a success.
+        // The system can refuse a connection of UCX once and accept the next. NIXL loads metadata again as after a success.
         let loaded = ucx_log::collecting(load).or_else(|first| match &head {
             Some(head) => ucx_log::collecting(load).inspect(|_| {
                 log!(Warn, "the metadata of '{}' was loaded at the second attempt: {first}", head.agent)
