@@ -15,7 +15,7 @@
     TEST_CALL(unknown_error_anywhere, walk_failing_with(CUDA_ERROR_UNKNOWN))
 /* Checks that each operation makes a driver call. */
 void walk_check_calls(void);
-/* Makes each call of each operation fail with this result, one of the three above. */
+/* Makes the calls of each operation fail with this result, one of the three above: each third call, or all with KVMEM_FAULTS=all. */
 void walk_failing_with(CUresult result);
 
 /* Returns the operation of this name. */
