@@ -114,8 +114,8 @@ lint: setup configure
 # The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
 # SKIPS=allowed permits all skips, for machines that lack something that the CI machine has.
 RECORD = $(CURDIR)/build/skips/$@
-# One test more than there are processors: some tests wait most of the time, and those of label fuzz run one at a time.
-AT_A_TIME = $$(($$(nproc) + 1))
+# Two tests more than there are processors: many tests wait most of the time, and those of label fuzz run one at a time.
+AT_A_TIME = $$(($$(nproc) + 2))
 NEW_RECORD = mkdir -p build/skips && : >$(RECORD)
 CHECK_SKIPS = scripts/skips.py $(if $(filter allowed,$(SKIPS)),--allow) $(RECORD)
 
