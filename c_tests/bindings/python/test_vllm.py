@@ -11,7 +11,7 @@ import pytest
 
 import kvmem
 from kvmem._blocks._store import BlockStore
-from kvmem.vllm import _config, _groups
+from kvmem.vllm import _config, _groups, _identity
 from kvmem.vllm._metadata import ReportData
 from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._worker import OffloadWorker
@@ -43,6 +43,21 @@ def test_a_wrong_setting_is_one_sentence(extra, message):
     with pytest.raises(ValueError, match="kvmem: ") as raised:
         _config.parse(extra)
     assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def model(length=1024, quantization=None, **config):
+    return types.SimpleNamespace(
+        hf_config=types.SimpleNamespace(to_dict=lambda: {"rope_theta": 1.0, "transformers_version": str(length)} | config), hf_text_config=types.SimpleNamespace(**config),
+        quantization=quantization, max_model_len=length,
+    )  # fmt: skip
+
+
+def test_the_configuration_is_that_of_the_model_and_not_of_the_engine():
+    found = _identity.configuration_of(model())
+    assert found == _identity.configuration_of(model(512))  # as long as the engine permits, and another release of transformers
+    assert len({found, _identity.configuration_of(model(rope_theta=2.0)), _identity.configuration_of(model(quantization="fp8"))}) == 3
+    longrope = {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 512}}
+    assert _identity.configuration_of(model(512, **longrope)) != _identity.configuration_of(model(1024, **longrope))
 
 
 def opened(path, capacity=8, identity=IDENTITY):

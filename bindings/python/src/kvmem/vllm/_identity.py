@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +20,7 @@ def identity_of(config: Any, cache: Any, groups: Sequence[Group], extra: str) ->
     return {
         "model": str(model.model),
         "revision": str(model.revision),
-        "configuration": str(model.compute_hash())[:16],
+        "configuration": configuration_of(model),
         "dtype": str(model.dtype),
         "cache dtype": str(config.cache_config.cache_dtype),
         "tensor parallelism": str(parallel.tensor_parallel_size),
@@ -39,11 +41,22 @@ def model_identity(config: Any, cache: Any, extra: str) -> dict[str, str]:
     return {
         "model": str(model.model),
         "revision": str(model.revision),
+        "configuration": configuration_of(model),
         "sizes": f"{model.get_head_size()} x {model.get_total_num_kv_heads()} x {text.num_hidden_layers}",
         "dtype": str(model.dtype),
         "cache dtype": str(config.cache_config.cache_dtype),
         "identity": extra or "none",
     }
+
+
+def configuration_of(model: Any) -> str:
+    """A hash of what the model computes. vLLM's own hash has settings of the engine, too, on which no block depends."""
+    config = {name: value for name, value in model.hf_config.to_dict().items() if name not in ("transformers_version", "_name_or_path")}
+    rope = getattr(model.hf_text_config, "rope_parameters", None) or {}
+    # Longrope has other frequencies if the engine permits more tokens than the model was first trained with.
+    first = rope.get("original_max_position_embeddings") if isinstance(rope, dict) and rope.get("rope_type") == "longrope" else None
+    properties = [config, str(model.quantization), first is not None and model.max_model_len > first]
+    return hashlib.sha256(json.dumps(properties, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def packing_of(config: Any, cache: Any) -> str:
