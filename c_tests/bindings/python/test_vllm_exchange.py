@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import kvmem
-from kvmem.vllm import _cache, _groups, _ranks
+from kvmem.vllm import _cache, _groups, _pulls, _ranks
 from kvmem.vllm._exchange import Exchange, Settings
 from kvmem.vllm._held import HeldRequests
-from kvmem.vllm._offer import HandoverStep, Hold, Offer, Pull, agent_name, message
+from kvmem.vllm._offer import Ask, HandoverStep, Hold, Offer, Pull, agent_name, message
 from kvmem.vllm._peers import join
 
 LAYERS, ELEMENTS, HEADS = 2, 8, 4
@@ -72,7 +72,7 @@ class Worker:
             self.directory.publish(self.agent, {}, WAIT)
         self.exchange = Exchange(
             self.agent, self.directory, [self.layouts] * groups, [block_size] * groups, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
-            Settings(lease, timeout, verify, access), opened,
+            Settings(lease, timeout, verify, access, rank == 0), opened,
         )  # fmt: skip
 
     def hold(self, *blocks, request="p"):
@@ -80,6 +80,18 @@ class Worker:
 
     def pull(self, offer, blocks, first=0, tokens=None, request="d"):
         self.exchange.give(HandoverStep(pulls=[Pull(request, offer, (tuple(blocks),), first, offer.num_tokens if tokens is None else tokens)]))
+
+    def by_layer(self, offer, blocks, tokens, request="d"):
+        """Asks for a request, and pulls it by layer when prefill has replied."""
+        self.exchange.give(HandoverStep(asks=[Ask(request, offer)]))
+        end = time.monotonic() + WAIT
+        granted = refused = set()
+        while not granted and not refused:
+            assert time.monotonic() < end, "prefill has not replied in time"
+            granted, refused = self.exchange.take_replies()
+        if granted:
+            self.exchange.give(HandoverStep(pulls=[Pull(request, offer, (tuple(blocks),), 0, tokens, True)]))
+        return granted, refused
 
     def wait(self, which):
         """The requests that were sent (0) or received (1), when there are any."""
@@ -213,8 +225,9 @@ def test_ranks_may_differ(start, access, sources, ranks, block_size):
         assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
         first, count = _ranks.heads_of(rank, ranks, HEADS)
         check(decode, destination, 11, heads=range(first, first + count))
-    for prefill in prefills:
+    for rank, prefill in enumerate(prefills):
         assert prefill.wait(0) == {"p"}
+        assert prefill.exchange.counters == ({} if rank else {"offered_requests": 1, "handed_over_requests": 1})
 
 
 def test_only_tokens_that_decode_does_not_have_are_read(start):
@@ -225,6 +238,103 @@ def test_only_tokens_that_decode_does_not_have_are_read(start):
     assert decode.wait(1) == {"d"}
     check(decode, [9, 8, 7, 6], 8, first=4)
     assert not decode.cache[:, [9, 8]].any()
+
+
+@pytest.mark.parametrize("order", ["LBHNC", "BLHNC"])
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("access", ["mapped", "nixl"])
+def test_by_layer_a_step_waits_for_each_layer(start, access, verify, order):
+    prefill, decode = start("p", order=order), start("d", order=order, access=access, verify=verify, produces=False)
+    fill(prefill, (3, 1, 7), 12)
+    prefill.hold(3, 1, 7)
+    assert decode.by_layer(offer((3, 1, 7), 12), [5, 4, 6], 12) == ({"d"}, set())
+    for layer in range(LAYERS):
+        decode.exchange.wait_for_layers(layer + 1)
+        assert (decode.cache[layer, [5, 4, 6]] == prefill.cache[layer, [3, 1, 7]]).all()
+    decode.exchange.wait_for_requests()
+    assert decode.exchange.poll() == (set(), set()) and not decode.exchange.failed_blocks  # it has not waited
+    assert decode.exchange.counters["loaded_blocks"] == 3 and prefill.wait(0) == {"p"}
+    check(decode, [5, 4, 6], 12)
+
+
+def test_by_layer_the_first_layer_does_not_wait_for_the_second(start, monkeypatch):
+    """A run whose layers move when the test says so."""
+    submit = kvmem.Transfer.submit
+
+    class Run(kvmem.Transfer):
+        def __init__(self, *arguments, layers_per_completion, flags, **more):
+            assert layers_per_completion == 1 and flags & kvmem.TransferFlags.BY_LAYER
+            super().__init__(*arguments, flags=kvmem.TransferFlags.REPORT_RELEASE, **more)
+
+        def submit(self, *arguments, user_data, **more):
+            self.begin = lambda: submit(self, *arguments, user_data=user_data, **more)
+            runs.append((self, user_data))
+
+    runs = []
+    monkeypatch.setattr(_pulls.kvmem, "Transfer", Run)
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    prefill.hold(3)
+    decode.by_layer(offer((3,), 4), [5], 4)
+    end = time.monotonic() + WAIT
+    while not runs and time.monotonic() < end:
+        time.sleep(0.002)
+    (run, user_data), layers = runs[0], threading.Thread(target=decode.exchange.wait_for_layers, args=(2,))
+    moved = kvmem.Completion(kvmem.CompletionKind.LAYERS_MOVED, run, user_data, kvmem.Status.OK, 0, 1, False)
+    decode.exchange._work.append(lambda now: decode.exchange._pulls.completed(moved))
+    decode.exchange.give(HandoverStep(drops=[offer((9,), 4, request="none")]))  # wakes the thread
+    decode.exchange.wait_for_layers(1)
+    layers.start()
+    assert decode.exchange._layers == {"d": 1} and layers.is_alive()
+    run.begin()
+    layers.join(WAIT)
+    assert not layers.is_alive()
+    decode.exchange.wait_for_requests()
+    assert not decode.exchange.poll()[1] and not decode.exchange.failed_blocks
+    check(decode, [5], 4)
+
+
+def test_by_layer_damaged_blocks_are_found_at_the_end_of_the_step(start):
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3, 1, 7), 12)
+    prefill.hold(3, 1, 7)
+    end = time.monotonic() + WAIT
+    while "p" not in prefill.exchange._held._held and time.monotonic() < end:
+        time.sleep(0.002)
+    prefill.cache[1, 1, 2, 3, 5] ^= 1
+    decode.by_layer(offer((3, 1, 7), 12), [5, 4, 6], 12)
+    decode.exchange.wait_for_requests()
+    assert decode.exchange.poll() == (set(), set()) and decode.exchange.failed_blocks == {4}
+    assert decode.exchange.counters["damaged_blocks"] == 1 and decode.exchange.counters["loaded_blocks"] == 2
+    assert decode.exchange.counters["loaded_bytes"] == 2 * LAYERS * HEADS * 4 * ELEMENTS * 2 and prefill.wait(0) == {"p"}
+
+
+def test_by_layer_a_peer_that_ends_before_the_pull_is_refused_and_afterwards_its_blocks_are_computed(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False)
+    assert decode.by_layer(offer((3,), 4, engine="none"), [5], 4, "none") == (set(), {"none"})
+    prefill.hold(3)
+    decode.exchange.give(HandoverStep(asks=[Ask("d", offer((3,), 4))]))
+    end, granted = time.monotonic() + WAIT, set()
+    while not granted and time.monotonic() < end:
+        granted, _ = decode.exchange.take_replies()
+    prefill.exchange._directory.withdraw(agent_name("p", 0), WAIT)
+    refused = set()
+    while not refused and time.monotonic() < end:
+        _, refused = decode.exchange.take_replies()
+    assert granted == refused == {"d"} and "has ended" in caplog.text
+    # The scheduler has planned the pull before it knew that.
+    decode.exchange.give(HandoverStep(pulls=[Pull("d", offer((3,), 4), ((5,),), 0, 4, True)]))
+    decode.exchange.wait_for_layers(1)
+    decode.exchange.wait_for_requests()
+    assert decode.exchange.poll() == (set(), set()) and decode.exchange.failed_blocks == {5}
+
+
+def test_by_layer_what_was_asked_for_and_is_not_needed_is_released(start):
+    prefill, decode = start("p"), start("d", produces=False)
+    prefill.hold(3)
+    decode.exchange.give(HandoverStep(asks=[Ask("d", offer((3,), 4))]))
+    decode.exchange.give(HandoverStep(drops=[offer((3,), 4)]))
+    assert prefill.wait(0) == {"p"} and not decode.exchange._pulls._pulls
 
 
 @pytest.mark.parametrize("block_size", [4, 8])

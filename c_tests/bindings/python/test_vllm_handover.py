@@ -9,7 +9,7 @@ import pytest
 
 from kvmem.vllm import _config, _groups, _ranks
 from kvmem.vllm._handover_scheduler import HandoverScheduler
-from kvmem.vllm._offer import Hold, prompt_hash
+from kvmem.vllm._offer import Ask, Hold, Offer, Replies, prompt_hash
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ from kvmem.vllm._offer import Hold, prompt_hash
         ({"directory": "d", "lease_seconds": 4000}, "lease_seconds is 4000.0: set 1 to 3600 seconds"),
         ({"directory": "d", "access": "tcp"}, "access is 'tcp': set auto, mapped or nixl"),
         ({"directory": ""}, "directory is '': set a text"),
+        ({"directory": "d", "by_layer": 1}, "by_layer is 1: set true or false"),
+        ({"capacity_gib": 1, "by_layer": True}, "by_layer is for engines that hand requests over: set directory"),
         ({"capacity_gib": 1, "access": "nixl"}, "access is for engines that hand requests over: set directory"),
         ({}, "or set directory, to hand requests over"),
     ],
@@ -73,7 +75,9 @@ def request(prompt=20, computed=None, request_id="r", **params):
 
 
 def scheduler(*groups, **roles):
-    return HandoverScheduler(groups or (group(),), "engine", 1, roles.get("produces", True), roles.get("consumes", True))
+    return HandoverScheduler(
+        groups or (group(),), "engine", roles.get("ranks", 1), roles.get("produces", True), roles.get("consumes", True), roles.get("by_layer", False)
+    )
 
 
 def offered(prompt=20, blocks=(1, 2, 3, 4, 5), **kind):
@@ -88,19 +92,62 @@ def test_prefill_offers_what_decode_pulls():
     params = offered()
     decode = scheduler()
     asked = request(**params)
-    assert decode.matched(asked, 8) == 12
+    assert decode.matched(asked, 8) == (12, True)
     decode.allocated(asked, ([9, 8, 7, 6, 5],), 12)
     (pull,) = decode.step().pulls
     assert (pull.first_token, pull.num_tokens, pull.blocks) == (8, 20, ((9, 8, 7, 6, 5),))
     assert pull.offer.blocks == ((1, 2, 3, 4, 5),) and pull.offer.engine == "engine"
-    assert decode.matched(asked, 0) == 0  # after a failure or a preemption it is computed
+    assert decode.matched(asked, 0) == (0, False)  # after a failure or a preemption it is computed
     assert decode.finished(asked, ([9],), True) == (False, None)
+
+
+def test_by_layer_a_request_runs_when_prefill_keeps_it_for_all_ranks():
+    decode = scheduler(by_layer=True, ranks=2)
+    params = offered() | {"tp_size": 2}
+    asked = request(**params)
+    assert decode.matched(asked, 0) == (None, False) and decode.has_work
+    assert decode.step().asks == [Ask("r", Offer.of(params))]
+    replies = Replies({"r": {1}})
+    decode.replied(replies)
+    assert decode.matched(asked, 0) == (None, False) and not decode.has_work  # it is asked for once
+    other = Replies({"other": {0}})
+    other.merge(Replies({"r": {0}}))
+    decode.replied(other)
+    # The block of the last token is computed: its slot is written before the step waits for a layer.
+    assert decode.matched(asked, 8) == (8, False)
+    decode.allocated(asked, ([9, 8, 7, 6, 5],), 8)
+    (pull,) = decode.step().pulls
+    assert (pull.first_token, pull.num_tokens, pull.by_layer) == (8, 16, True)
+    assert not decode._granted and not decode._denied
+
+
+def test_by_layer_a_request_that_prefill_does_not_keep_is_computed_and_dropped():
+    decode = scheduler(by_layer=True)
+    asked = request(**offered())
+    assert decode.matched(asked, 0) == (None, False)
+    decode.step()
+    decode.replied(Replies(refused={"r", "other"}))
+    assert decode.matched(asked, 0) == (0, False)
+    decode.allocated(asked, ([9],), 0)
+    assert [drop.request for drop in decode.step().drops] == ["r"] and not decode._granted and not decode._denied
+    aborted = request(**offered())
+    assert decode.matched(aborted, 0) == (None, False)
+    assert decode.finished(aborted, ([],), False) == (False, None) and not decode._granted
+    assert [drop.request for drop in decode.step().drops] == ["r"]
+
+
+def test_by_layer_other_blocks_ranks_and_windows_are_awaited_as_a_whole():
+    asked = request(**offered())
+    assert scheduler(group(block_size=8), by_layer=True).matched(asked, 0) == (20, True)
+    assert scheduler(by_layer=True, ranks=2).matched(asked, 0) == (20, True)
+    short = request(4, **offered(4, (1,)))
+    assert scheduler(by_layer=True).matched(short, 0) == (0, False)  # its only block is that of the last token
 
 
 def test_what_decode_does_not_need_is_dropped():
     decode = scheduler()
     hit = request(**offered())
-    assert decode.matched(hit, 20) == 0
+    assert decode.matched(hit, 20) == (0, False)
     decode.allocated(hit, ([1],), 0)
     aborted = request(**offered())
     assert decode.finished(aborted, ([],), False) == (False, None) and decode.has_work
@@ -110,7 +157,7 @@ def test_what_decode_does_not_need_is_dropped():
 def test_a_request_that_is_aborted_while_its_blocks_are_pulled_is_neither_dropped_nor_pulled_again():
     decode = scheduler()
     asked = request(**offered())
-    assert decode.matched(asked, 0) == 20
+    assert decode.matched(asked, 0) == (20, True)
     decode.allocated(asked, ([9, 8, 7, 6, 5],), 20)
     assert len(decode.step().pulls) == 1
     assert decode.finished(asked, ([9, 8, 7, 6, 5],), False) == (False, None)  # vLLM frees the blocks when the pull has ended
@@ -120,12 +167,12 @@ def test_a_request_that_is_aborted_while_its_blocks_are_pulled_is_neither_droppe
 def test_a_request_that_is_preempted_before_it_has_blocks_is_pulled_once():
     decode = scheduler()
     asked = request(**offered())
-    assert decode.matched(asked, 0) == 20
-    assert decode.matched(asked, 4) == 16  # vLLM had no blocks for it, and asks again
+    assert decode.matched(asked, 0) == (20, True)
+    assert decode.matched(asked, 4) == (16, True)  # vLLM had no blocks for it, and asks again
     decode.allocated(asked, ([9, 8, 7, 6, 5],), 16)
     (pull,) = decode.step().pulls
     assert (pull.first_token, pull.num_tokens) == (4, 20)
-    assert decode.matched(asked, 0) == 0  # preempted while it runs: it is computed
+    assert decode.matched(asked, 0) == (0, False)  # preempted while it runs: it is computed
     decode.allocated(asked, ([1, 2, 3, 4, 5],), 0)
     assert not decode.has_work
 
@@ -156,14 +203,14 @@ def test_an_aborted_prefill_keeps_nothing():
 def test_wrong_parameters_are_computed_and_the_reason_is_logged(change, message, caplog):
     decode = scheduler()
     asked = request(**(offered() | change))
-    assert decode.matched(asked, 0) == 0
+    assert decode.matched(asked, 0) == (0, False)
     assert len(caplog.records) == 1 and re.search(message, caplog.text)
     decode.allocated(asked, ([1],), 0)
     assert not decode.step().pulls
 
 
 def test_roles_are_checked(caplog):
-    assert scheduler(consumes=False).matched(request(**offered()), 0) == 0 and "set kv_consumer or kv_both" in caplog.text
+    assert scheduler(consumes=False).matched(request(**offered()), 0) == (0, False) and "set kv_consumer or kv_both" in caplog.text
     assert scheduler(produces=False).finished(request(do_remote_decode=True), ([1],), True) == (False, None)
     assert "set kv_producer or kv_both" in caplog.text
 
@@ -181,10 +228,10 @@ def test_with_a_window_prefill_leaves_the_last_token():
 def test_a_window_needs_its_last_blocks(caplog):
     params = offered(19, (0, 0, 0, 4, 5), kind="window", window=6)
     decode = scheduler(group("window", 6))
-    assert decode.matched(request(**params), 0) == 19
-    assert decode.matched(request(**offered(19, (0, 0, 0, 0, 5), kind="window", window=6)), 0) == 0
+    assert decode.matched(request(**params), 0) == (19, True)
+    assert decode.matched(request(**offered(19, (0, 0, 0, 0, 5), kind="window", window=6)), 0) == (0, False)
     assert "within its window" in caplog.text
-    assert scheduler(group("window", 6, block_size=8)).matched(request(**params), 0) == 0
+    assert scheduler(group("window", 6, block_size=8)).matched(request(**params), 0) == (0, False)
     assert "set --block-size of decode so that it divides that of prefill" in caplog.text
 
 

@@ -29,6 +29,9 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
+SYNCHRONOUS = {"async_scheduling": False}
+"""Needed to pull by layer."""
+
 OFFLOADING = ("offloading spec", "control: offloading")
 """Cases of vLLM's OffloadingConnector, which counts tokens only."""
 
@@ -64,7 +67,9 @@ def report(name, result, expected, prompts):
         flush=True,
     )
     if "released" in result:
-        return handed_over_well(name, result, same, loaded, sum(-(-len(prompt) // size) * size for prompt in prompts))
+        # By layer, decode computes the block of the last token itself.
+        blocks = sum((len(prompt) - 1) // size if "by layer" in name else -(-len(prompt) // size) for prompt in prompts)
+        return handed_over_well(name, result, same, loaded, blocks * size)
     return {
         "without kvmem": not loaded,
         "disk, first engine": same and not loaded and stored > 0,
@@ -95,7 +100,7 @@ def handed_over_well(name, result, same, loaded, whole):
     path = "nixl_bytes" if "NIXL" in name else "mapped_bytes"
     if lost or not result["released"] or counters.get("loaded_bytes") != counters.get(path):
         return False
-    if name == "handover, damaged":
+    if name.endswith(", damaged"):
         return same and damaged > 0 and loaded < whole
     if name.startswith("control"):
         return not same and loaded == whole
@@ -191,6 +196,9 @@ def handovers(small):
     ]
     if not small:
         cases += [
+            ("by layer", dict(extra={"by_layer": True}, decode=SYNCHRONOUS)),
+            ("by layer, by NIXL", dict(extra={"by_layer": True, "access": "nixl"}, decode=SYNCHRONOUS)),
+            ("by layer, damaged", dict(extra={"by_layer": True}, decode=SYNCHRONOUS, damage=True)),
             ("handover, chunked prefill", dict(prefill=few, decode=few)),
             ("handover, windows", dict(model="windows", reference="windows")),
             ("block sizes", dict(prefill=FLOAT32, decode=FLOAT32 | {"block_size": 128}, reference="float32")),

@@ -26,13 +26,15 @@ class Config(Settings):
     """After this time without a message of decode, prefill frees the blocks of a request."""
     access: str = "auto"
     """How decode reads the blocks: "mapped", "nixl", or "auto" for mapped memory if possible."""
+    by_layer: bool = False
+    """Decode computes the first layers of a request while the others are pulled. All requests of that step wait with it."""
 
     def check(self, given: Mapping[str, Any]) -> None:
         """Raises if settings do not fit together."""
         if self.directory is not None:
             self._check_handover(given)
             return
-        for name in ("lease_seconds", "access", "verify"):
+        for name in ("lease_seconds", "access", "verify", "by_layer"):
             if name in given:
                 raise ValueError(f"kvmem: {name} is for engines that hand requests over: set directory, too, or remove {name}")
         if self.path is None and self.capacity_gib <= 0 and not given:

@@ -45,7 +45,7 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
     # ---- worker ----
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing: a request is scheduled when its loads have ended."""
+        """Nothing: a request is scheduled when its loads have ended. The handover does it by layer, if it is set."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         """Nothing: blocks are read after the step."""
@@ -95,6 +95,11 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
             if part is not None:
                 part.close()
         self._worker = None
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        """A graph of several layers would not wait for each of them."""
+        return bool(extra_config.get("by_layer"))
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:

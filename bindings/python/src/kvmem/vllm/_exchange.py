@@ -28,6 +28,9 @@ logger = logging.getLogger("vllm.kvmem")
 
 _RETRY = 1.0
 """Seconds after a failure until the thread goes on, or until there is new work."""
+_GRACE = 10.0
+"""Seconds after the limit of a pull in which its run ends."""
+_OF_RUNS = (kvmem.CompletionKind.LAYERS_MOVED, kvmem.CompletionKind.RUN_ENDED, kvmem.CompletionKind.MEMORY_RELEASED)
 _MAX_EARLY = 4096
 """Questions that are kept because they came before their request."""
 _MAX_EARLY_OF_PEER = 512
@@ -42,6 +45,8 @@ class Settings:
     timeout: float
     verify: bool
     access: str
+    counts: bool = True
+    """Whether this rank counts requests of prefill."""
 
 
 @dataclass
@@ -74,16 +79,22 @@ class Exchange:
         self._agent, self._directory, self._groups, self._settings, self._opened = agent, directory, groups, settings, opened
         self._queue = kvmem.Queue()
         self._peers = Peers(directory, agent)
-        self._held = HeldRequests(groups, settings.lease, settings.timeout)
+        self._held = HeldRequests(groups, settings.lease, settings.timeout, settings.counts)
         self._pulls = Pulls(
             groups, block_sizes, legs, self._peers, agent, self._queue, verify=settings.verify, access=settings.access, timeout=settings.timeout
         )
         self._early: list[_Question] = []
         self._lock = threading.Lock()
+        self._moved = threading.Condition(self._lock)
         self._work: collections.deque[Callable[[float], None]] = collections.deque()
         """What the thread does next, with the present time. A failure loses only the part that has failed."""
         self._sent: set[str] = set()
-        self._received: set[str] = set()
+        self._layers: dict[str, int] = {}
+        """The requests of this step that are pulled by layer, and how many of their layers have moved."""
+        self._by_layer: set[str] = set()
+        """Those, until vLLM's thread has taken their end."""
+        self._granted: set[str] = set()
+        self._refused: set[str] = set()
         self.failed_blocks: set[int] = set()
         """Blocks of vLLM's cache that were not loaded."""
         self.failed_requests: set[str] = set()
@@ -102,8 +113,13 @@ class Exchange:
 
     def give(self, step: HandoverStep) -> None:
         """Begins what the scheduler asks for."""
-        if step.holds or step.pulls or step.drops:
+        if step:
+            begun = {pull.request: 0 for pull in step.pulls if pull.by_layer}
+            self._by_layer |= begun.keys()
+            with self._lock:
+                self._layers.update(begun)
             self._work.extend(partial(self._held.hold, hold) for hold in step.holds)
+            self._work.extend(partial(self._pulls.ask, asked) for asked in step.asks)
             self._work.extend(partial(self._pulls.begin, pull) for pull in step.pulls)
             self._work.extend(partial(self._drop, offer) for offer in step.drops)
             self._work.append(self._reply_early)
@@ -120,13 +136,37 @@ class Exchange:
             if failed is not None:
                 self.failed_requests.add(request)
                 self.failed_blocks |= failed
-        return sent, set(ended)
+        by_layer = self._by_layer & ended.keys()
+        self._by_layer -= by_layer  # these have not waited
+        return sent, ended.keys() - by_layer
+
+    def wait_for_layers(self, count: int) -> None:
+        """Waits until the first `count` layers of the requests of this step have moved, or will not. The computation then begins."""
+        self._wait_until(lambda: all(moved >= count for moved in self._layers.values()))
+
+    def wait_for_requests(self) -> None:
+        """Waits until nothing moves to blocks of this step."""
+        self._wait_until(lambda: not self._layers)
+
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        if not self._layers:
+            return
+        with self._moved:
+            if not self._moved.wait_for(done, 2 * self._settings.timeout + _GRACE):
+                raise RuntimeError("kvmem: NIXL may still write to blocks of a request: restart this engine")
+
+    def take_replies(self) -> tuple[set[str], set[str]]:
+        """The requests that prefill keeps, of those that were asked for, and those whose blocks cannot be read."""
+        with self._lock:
+            found = self._granted, self._refused
+            self._granted, self._refused = set(), set()
+        return found
 
     def close(self) -> None:
         """Ends the thread, and what is in flight."""
         self._closing = True
         os.eventfd_write(self._wake, 1)
-        self._thread.join(self._settings.timeout + 10)
+        self._thread.join(self._settings.timeout + _GRACE)
         if self._thread.is_alive():
             logger.error("kvmem: a call of the directory or of NIXL has not returned; its memory is kept until the process ends")
             return
@@ -167,7 +207,7 @@ class Exchange:
         self._early = [early for early in self._early if early.deadline > now]
 
     def _completed(self, completion: kvmem.Completion, _now: float) -> None:
-        if completion.kind in (kvmem.CompletionKind.RUN_ENDED, kvmem.CompletionKind.MEMORY_RELEASED):
+        if completion.kind in _OF_RUNS:
             self._pulls.completed(completion)
 
     def _lost(self, name: str, _now: float) -> None:
@@ -242,9 +282,16 @@ class Exchange:
         with self._lock:
             self._sent |= self._held.sent
             self._ended |= self._pulls.received
+            self._granted |= self._pulls.promised
+            self._refused |= self._pulls.refused
+            self._layers.update({request: moved for request, moved in self._pulls.layers().items() if request in self._layers})
+            for request in self._pulls.received.keys() & self._layers.keys():
+                del self._layers[request]
+            self._moved.notify_all()
             add(self._counted, self._held.counters)
             add(self._counted, self._pulls.counters)
         self._held.sent, self._pulls.received = set(), {}
+        self._pulls.promised, self._pulls.refused = set(), set()
         self._held.counters, self._pulls.counters = {}, {}
 
     def _finish(self) -> None:
@@ -254,7 +301,7 @@ class Exchange:
         while not self._pulls.is_idle and time.monotonic() < end:
             try:
                 for completion in self._queue.wait(1):
-                    if completion.kind in (kvmem.CompletionKind.RUN_ENDED, kvmem.CompletionKind.MEMORY_RELEASED):
+                    if completion.kind in _OF_RUNS:
                         self._pulls.completed(completion)
             except kvmem.TimedOut:
                 pass

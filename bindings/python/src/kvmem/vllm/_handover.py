@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata
 from vllm.logger import init_logger
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
@@ -18,7 +19,7 @@ from kvmem.vllm import _cache, _identity, _ranks
 from kvmem.vllm._connector import KvmemConnector
 from kvmem.vllm._exchange import Exchange, Settings
 from kvmem.vllm._handover_scheduler import HandoverScheduler
-from kvmem.vllm._offer import HandoverStep, agent_name
+from kvmem.vllm._offer import HandoverStep, Replies, agent_name
 from kvmem.vllm._peers import join
 
 logger = init_logger("vllm.kvmem")
@@ -28,6 +29,16 @@ _START_TIMEOUT = 30.0
 
 class Step(HandoverStep, KVConnectorMetadata):
     """What the workers begin in a step."""
+
+
+class Report(Replies, KVConnectorWorkerMetadata):
+    """What prefill has replied to the workers of decode."""
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Adds those of another rank."""
+        assert isinstance(other, Report)
+        self.merge(other)
+        return self
 
 
 class HandoverConnector(KvmemConnector):
@@ -40,9 +51,14 @@ class HandoverConnector(KvmemConnector):
         self._engine = str(self._kv_transfer_config.engine_id)
         self._produces, self._consumes = bool(self._kv_transfer_config.is_kv_producer), bool(self._kv_transfer_config.is_kv_consumer)
         self._check(vllm_config.parallel_config)
+        by_layer = self._config.by_layer and self._fails_by_block
+        if self._consumes and self._config.by_layer and vllm_config.scheduler_config.async_scheduling:
+            raise ValueError(
+                "kvmem: by_layer is set, and with asynchronous scheduling vLLM does not compute a request again that has begun: set --no-async-scheduling"
+            )
         if role == KVConnectorRole.SCHEDULER:
             ranks = vllm_config.parallel_config.tensor_parallel_size
-            self._scheduler = HandoverScheduler(self._groups, self._engine, ranks, self._produces, self._consumes)
+            self._scheduler = HandoverScheduler(self._groups, self._engine, ranks, self._produces, self._consumes, by_layer)
 
     def _check(self, parallel: Any) -> None:
         if self._consumes:
@@ -73,11 +89,12 @@ class HandoverConnector(KvmemConnector):
         ]
         opened = self._publish(directory, agent, groups, maps)
         memory.close()
-        settings = Settings(self._config.lease_seconds, self._config.timeout_seconds, self._config.verify, self._config.access)
+        settings = Settings(self._config.lease_seconds, self._config.timeout_seconds, self._config.verify, self._config.access, rank == 0)
         sizes = [group.block_size for group in self._groups]
         self._worker = Exchange(
             agent, directory, groups, sizes, lambda sources: _ranks.legs_of(rank, ranks, sources, heads), settings, opened
         )
+        self._numbers = dict(zip(self._groups[0].layers, itertools.count(1)))
         logger.info("kvmem %s: %s in %s", kvmem.__version__, agent.name, self._config.directory)
 
     def _publish(self, directory: Any, agent: Any, groups: Any, maps: bool) -> list[Any]:
@@ -102,13 +119,24 @@ class HandoverConnector(KvmemConnector):
         return [broker, folder]
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Begins what the scheduler asks for; requests wait, and the step does not."""
+        """Begins what the scheduler asks for."""
         step = self._get_connector_metadata()
         assert isinstance(step, Step)
         self._worker.give(step)
 
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Waits for the layers up to this one of the requests that are pulled by layer."""
+        self._worker.wait_for_layers(self._numbers.get(layer_name, 0))
+
     def wait_for_save(self) -> None:
-        """Nothing: decode reads blocks after their request has ended."""
+        """Waits until these requests have been confirmed, or have failed: then vLLM computes them again."""
+        self._worker.wait_for_requests()
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        """What prefill has replied."""
+        granted, refused = self._worker.take_replies()
+        rank = self._vllm_config.parallel_config.rank
+        return Report({request: {rank} for request in granted}, refused) if granted or refused else None
 
     # ---- scheduler ----
 
@@ -122,8 +150,13 @@ class HandoverConnector(KvmemConnector):
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         """How many tokens prefill has."""
-        count = self._scheduler.matched(request, num_computed_tokens)
-        return count, count > 0
+        found: tuple[int | None, bool] = self._scheduler.matched(request, num_computed_tokens)
+        return found
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """What prefill has replied."""
+        if isinstance(connector_output.kv_connector_worker_meta, Report):
+            self._scheduler.replied(connector_output.kv_connector_worker_meta)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """Plans the pull of a request."""
@@ -132,7 +165,7 @@ class HandoverConnector(KvmemConnector):
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         """What the workers begin in this step."""
         made = self._scheduler.step()
-        return Step(made.holds, made.pulls, made.drops)
+        return Step(made.holds, made.asks, made.pulls, made.drops)
 
     def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
         """Keeps the blocks of a request of prefill, and returns what decode needs to pull them."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvmem.vllm._groups import Group
-from kvmem.vllm._offer import HandoverStep, Hold, Offer, Pull, prompt_hash
+from kvmem.vllm._offer import Ask, HandoverStep, Hold, Offer, Pull, Replies, prompt_hash
 
 logger = logging.getLogger("vllm.kvmem")
 
@@ -17,10 +17,14 @@ class HandoverScheduler:
     """Offers requests that prefill has computed, and plans pulls of those that decode gets. A request says by its `kv_transfer_params`
     which of the two it is, as in vLLM's own connectors: `do_remote_decode` at prefill, `do_remote_prefill` at decode."""
 
-    def __init__(self, groups: Sequence[Group], engine: str, ranks: int, produces: bool, consumes: bool) -> None:
+    def __init__(self, groups: Sequence[Group], engine: str, ranks: int, produces: bool, consumes: bool, by_layer: bool = False) -> None:
         self._groups, self._engine, self._ranks = groups, engine, ranks
-        self._produces, self._consumes = produces, consumes
+        self._produces, self._consumes, self._by_layer = produces, consumes, by_layer
         self._computed: dict[str, int] = {}
+        self._granted: dict[str, set[int]] = {}
+        """Requests that are pulled by layer, and wait for a reply of prefill: the ranks that have one."""
+        self._denied: set[str] = set()
+        """Those whose blocks a rank cannot get."""
         self._offers: dict[str, Offer] = {}
         self._step = HandoverStep()
 
@@ -51,8 +55,37 @@ class HandoverScheduler:
 
     # ---- decode ----
 
-    def matched(self, request: Any, num_computed: int) -> int:
-        """How many tokens after the first `num_computed` prefill has."""
+    def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
+        """How many tokens after the first `num_computed` prefill has, and whether the request waits until they have arrived. Otherwise it
+        runs, and its step waits for each layer. None: prefill has not replied yet."""
+        count = self._offered_to(request, num_computed)
+        offer = self._offers.get(request.request_id)
+        if not count or offer is None or not self._pulls_by_layer(offer):
+            return count, count > 0
+        # The last token is computed in this step, and written to its block before the step waits for a layer: only the blocks before it
+        # may be pulled.
+        size = self._groups[0].block_size
+        whole = min(num_computed + count, request.num_prompt_tokens - 1) // size * size - num_computed
+        if whole <= 0 or request.request_id in self._denied:
+            return 0, False
+        if request.request_id not in self._granted:
+            self._granted[request.request_id] = set()
+            self._step.asks.append(Ask(request.request_id, offer))
+        return (whole if len(self._granted[request.request_id]) == self._ranks else None), False
+
+    def _pulls_by_layer(self, offer: Offer) -> bool:
+        """Other blocks are compared with their source as a whole, and vLLM can compute a request with several cache groups again only before
+        it runs."""
+        return self._by_layer and offer.block_sizes == (self._groups[0].block_size,) and offer.ranks == self._ranks
+
+    def replied(self, replies: Replies) -> None:
+        """What prefill has replied to the workers."""
+        for request, ranks in replies.granted.items():
+            if request in self._granted:
+                self._granted[request] |= ranks
+        self._denied |= replies.refused & self._granted.keys()
+
+    def _offered_to(self, request: Any, num_computed: int) -> int:
         params = request.kv_transfer_params or {}
         if not params.get("do_remote_prefill"):
             return 0
@@ -98,6 +131,7 @@ class HandoverScheduler:
         """vLLM has given blocks to the tokens that are pulled."""
         offer = self._offers.pop(request.request_id, None)
         first = self._computed.pop(request.request_id, 0)
+        by_layer = self._forget(request.request_id)
         params = request.kv_transfer_params or {}
         if not params.get("do_remote_prefill"):
             return
@@ -108,7 +142,12 @@ class HandoverScheduler:
             self._step.drops.append(offer)
             return
         ids = tuple(tuple(group) for group in blocks)
-        self._step.pulls.append(Pull(request.request_id, offer, ids, first, first + num_loaded))
+        self._step.pulls.append(Pull(request.request_id, offer, ids, first, first + num_loaded, by_layer))
+
+    def _forget(self, request: str) -> bool:
+        """Ends the wait for a reply. Returns whether there was one."""
+        self._denied.discard(request)
+        return self._granted.pop(request, None) is not None
 
     # ---- both ----
 
@@ -117,6 +156,7 @@ class HandoverScheduler:
         params = request.kv_transfer_params or {}
         self._computed.pop(request.request_id, None)
         self._offers.pop(request.request_id, None)
+        self._forget(request.request_id)
         if params.get("do_remote_prefill") and self._consumes:
             params["do_remote_prefill"] = False
             try:  # aborted before blocks were allocated: prefill need not keep its own
@@ -140,7 +180,7 @@ class HandoverScheduler:
     @property
     def has_work(self) -> bool:
         """Whether the workers do not know of something yet."""
-        return bool(self._step.holds or self._step.pulls or self._step.drops)
+        return bool(self._step)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -32,8 +32,9 @@ class _Held:
 class HeldRequests:
     """The requests of a rank of prefill. One thread uses it; nothing in it waits for a peer."""
 
-    def __init__(self, groups: Sequence[GroupLayouts], lease: float, timeout: float) -> None:
-        self._groups, self._lease, self._timeout = groups, lease, timeout
+    def __init__(self, groups: Sequence[GroupLayouts], lease: float, timeout: float, counts: bool = True) -> None:
+        """One rank of an engine `counts` its requests, because vLLM sums the counters of all."""
+        self._groups, self._lease, self._timeout, self._counts = groups, lease, timeout, counts
         self._held: dict[str, _Held] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self.sent: set[str] = set()
@@ -42,7 +43,7 @@ class HeldRequests:
 
     def hold(self, hold: Hold, now: float) -> None:
         """Keeps the blocks of a request."""
-        add(self.counters, {"offered_requests": 1})
+        self._count("offered_requests")
         self._held[hold.request] = _Held(hold.blocks, now + self._lease, self._checksums(hold.blocks))
 
     def _checksums(self, blocks: Sequence[Sequence[int]]) -> list[list[int]] | None:
@@ -80,7 +81,7 @@ class HeldRequests:
         changed = self._changed(held) if compare else []
         held.takers.add(taker)
         if len(held.takers) >= takers:
-            add(self.counters, {"handed_over_requests": 1})
+            self._count("handed_over_requests")
             self._end(request)
         return changed
 
@@ -94,8 +95,12 @@ class HeldRequests:
     def expire(self, now: float) -> None:
         """Ends the leases that are over."""
         for request in [request for request, held in self._held.items() if held.deadline <= now]:
-            add(self.counters, {"expired_requests": 1})
+            self._count("expired_requests")
             self._end(request)
+
+    def _count(self, name: str) -> None:
+        if self._counts:
+            add(self.counters, {name: 1})
 
     def _end(self, request: str) -> None:
         del self._held[request]

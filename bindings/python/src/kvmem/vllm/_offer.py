@@ -121,17 +121,25 @@ class Hold:
 
 
 @dataclass
-class Pull:
-    """A request of decode that waits for blocks of prefill."""
+class Ask:
+    """A request of decode that runs when prefill has confirmed that it keeps the blocks."""
 
     request: str
     offer: Offer
+
+
+@dataclass
+class Pull(Ask):
+    """A request of decode that waits for blocks of prefill."""
+
     blocks: tuple[tuple[int, ...], ...]
     """Block ids of decode per cache group; 0 for those that are out of a window."""
     first_token: int
     """The first token that decode does not have."""
     num_tokens: int
     """Tokens that it has after the pull."""
+    by_layer: bool = False
+    """The request runs in this step, which waits for each layer. It was asked for before."""
 
 
 @dataclass
@@ -139,6 +147,29 @@ class HandoverStep:
     """What the workers begin in a step."""
 
     holds: list[Hold] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
     pulls: list[Pull] = field(default_factory=list)
     drops: list[Offer] = field(default_factory=list)
     """Offers that decode does not need: prefill frees their blocks."""
+
+    def __bool__(self) -> bool:
+        return bool(self.holds or self.asks or self.pulls or self.drops)
+
+
+@dataclass
+class Replies:
+    """From the workers of decode to the scheduler: what ranks of prefill have replied. Those of several ranks are merged."""
+
+    granted: dict[str, set[int]] = field(default_factory=dict)
+    """Request: the ranks of decode for which prefill keeps its blocks."""
+    refused: set[str] = field(default_factory=set)
+    """Requests whose blocks a rank cannot get."""
+
+    def merge(self, other: Replies) -> None:
+        """Adds those of another rank."""
+        for request, ranks in other.granted.items():
+            self.granted.setdefault(request, set()).update(ranks)
+        self.refused |= other.refused
+
+    def __bool__(self) -> bool:
+        return bool(self.granted or self.refused)

@@ -14,11 +14,15 @@ import kvmem
 from kvmem._blocks._counters import add
 from kvmem.vllm._cache import GroupLayouts
 from kvmem.vllm._handover_scheduler import num_missing
-from kvmem.vllm._offer import Offer, Pull, agent_name, message
+from kvmem.vllm._offer import Ask, Offer, Pull, agent_name, message
 from kvmem.vllm._peers import Peers
 from kvmem.vllm._ranks import Leg
 
 logger = logging.getLogger("vllm.kvmem")
+
+
+_ALL = 1 << 30
+"""Layers of a run that has ended."""
 
 
 @dataclass
@@ -31,7 +35,15 @@ class _Run:
     pairs: list[tuple[int, int]] | None
     """None if tokens move by block tables."""
     mapped: bool
+    sums: Sequence[int] | None = None
+    """Those of a run by layer, which are compared at its end."""
     error: kvmem.Error | None = None
+
+    def differing(self) -> list[int]:
+        """The indices of the pairs whose blocks differ from what was expected, after its end."""
+        if self.sums is None:
+            return self.transfer.mismatches()
+        return [at for at, (sum_, expected) in enumerate(zip(self.transfer.checksums(), self.sums)) if sum_ != expected]
 
 
 @dataclass
@@ -41,6 +53,8 @@ class _LegState:
     name: str
     leg: Leg
     runs: list[_Run] = field(default_factory=list)
+    sums: list[list[int]] | None = None
+    """What prefill has replied to the question; None until then."""
     ended: bool = False
     compared: bool = True
     """The runs have compared all blocks with the checksums of prefill."""
@@ -48,14 +62,23 @@ class _LegState:
 
 @dataclass
 class _PullState:
-    pull: Pull
+    asked: Ask
     tag: int
     begun: float
+    pull: Pull | None = None
+    """None until decode has blocks for it."""
     legs: dict[str, _LegState] = field(default_factory=dict)
     reason: str = ""
     """Why it failed."""
     failed: set[int] = field(default_factory=set)
     """Blocks of the first group that must be computed."""
+    layers: int = 0
+    """Layers that have moved, from the first on."""
+
+    @property
+    def waits_for_blocks(self) -> bool:
+        """Whether prefill has replied, and decode has no blocks for the request yet."""
+        return self.pull is None and all(each.sums is not None for each in self.legs.values())
 
 
 class Pulls:
@@ -72,32 +95,52 @@ class Pulls:
         self._tags = itertools.count(1)
         self.received: dict[str, set[int] | None] = {}
         """Requests that wait no longer: with the blocks of the first group that must be computed; None if all have arrived."""
+        self.promised: set[str] = set()
+        """Requests that were asked for, and that prefill keeps."""
+        self.refused: set[str] = set()
+        """Requests that were asked for, and whose blocks cannot be read."""
         self.counters: dict[str, Any] = {}
 
     # ---- begin ----
 
+    def ask(self, asked: Ask, now: float) -> None:
+        """Asks each rank of prefill that has blocks of the request, which then waits for `begin`."""
+        self._ask(_PullState(asked, next(self._tags), now))
+
     def begin(self, pull: Pull, now: float) -> None:
-        """Asks each rank of prefill that has blocks of the request."""
-        state = _PullState(pull, next(self._tags), now)
+        """Pulls a request, which may have been asked for."""
+        state = next((state for state in self._pulls.values() if state.pull is None and state.asked.request == pull.request), None)
+        if state is None:
+            self._ask(_PullState(pull, next(self._tags), now, pull))
+            return
+        state.pull, state.begun = pull, now
+        for each in state.legs.values():
+            if each.sums is not None:
+                self._read(state, each, each.sums)
+
+    def _ask(self, state: _PullState) -> None:
+        offer = state.asked.offer
         # First of all: from now on it ends, whatever fails.
         self._pulls[state.tag] = state
         try:
-            legs = self._legs(pull.offer.ranks)
+            legs = self._legs(offer.ranks)
         except Exception as error:  # the offer has passed through a router: other requests go on
             legs = []
             self._fail(state, f"its blocks cannot be divided: {error!r}")
         for leg in legs:
-            name = agent_name(pull.offer.engine, leg.rank)
+            name = agent_name(offer.engine, leg.rank)
             state.legs[name] = _LegState(name, leg)
         for each in state.legs.values():
             if each.leg.reads:
-                self._send(state, each, message("ask", request=pull.offer.request, tag=state.tag))
+                self._send(state, each, message("ask", request=offer.request, tag=state.tag))
             else:
                 self._confirm(state, each, False)
         self._end_if_done(state)
 
     def drop(self, offer: Offer) -> None:
         """Tells prefill that its blocks are not needed."""
+        for tag in [tag for tag, state in self._pulls.items() if state.pull is None and state.asked.offer == offer]:
+            del self._pulls[tag]
         for leg in self._legs(offer.ranks):
             self._tell(agent_name(offer.engine, leg.rank), offer, leg)
 
@@ -109,21 +152,28 @@ class Pulls:
 
     def _confirm(self, state: _PullState, each: _LegState, compare: bool) -> None:
         self._send(
-            state, each, message("done", request=state.pull.offer.request, tag=state.tag, takers=each.leg.takers, compare=compare)
+            state, each, message("done", request=state.asked.offer.request, tag=state.tag, takers=each.leg.takers, compare=compare)
         )
 
     # ---- messages of prefill ----
 
     def granted(self, name: str, tag: int, sums: list[list[int]]) -> None:
-        """Prefill keeps the blocks: they move."""
+        """Prefill keeps the blocks: they move, if decode has blocks for them."""
         state, each = self._find(name, tag)
-        if state is None or each is None or state.reason or each.runs:
+        if state is None or each is None or state.reason or each.sums is not None:
             return
+        each.sums = sums if isinstance(sums, list) else []
+        if state.pull is not None:
+            self._read(state, each, each.sums)
+        elif state.waits_for_blocks:
+            self.promised.add(state.asked.request)
+
+    def _read(self, state: _PullState, each: _LegState, sums: list[list[int]]) -> None:
         try:
             for number in range(len(self._groups)):
                 self._start(state, each, number, sums[number] if number < len(sums) else None)
         except Exception as error:  # also of another type: a part of the groups moves, and this request fails, and no other one
-            self._fail(state, f"blocks of {name} cannot be read: {error!s} ({type(error).__name__})")
+            self._fail(state, f"blocks of {each.name} cannot be read: {error!s} ({type(error).__name__})")
         if not each.runs and not state.reason:
             self._confirm(state, each, False)
         self._end_if_done(state)
@@ -155,7 +205,8 @@ class Pulls:
 
     def _start(self, state: _PullState, each: _LegState, number: int, sums: Sequence[int] | None) -> None:
         """Starts to move the blocks of a group."""
-        pull, group = state.pull, self._groups[number]
+        pull = state.pull
+        assert pull is not None
         size, remote_size = self._block_sizes[number], pull.offer.block_sizes[number]
         source, destination = pull.offer.blocks[number], pull.blocks[number]
         first = max(pull.first_token, num_missing(source) * remote_size, num_missing(destination) * size)
@@ -164,32 +215,48 @@ class Pulls:
         peer = self._peers.get(each.name)
         remote, local, whole = self._layouts(peer, number)
         heads = each.leg.heads
-        flags = kvmem.SubmitFlags.VERIFY if self._verify else kvmem.SubmitFlags(0)
-        key = (number, whole, heads)
+        if whole and remote_size != size:
+            raise kvmem.InvalidArgument(f"prefill offers blocks of {remote_size} tokens of cache group {number}, and has published blocks of {size}")
+        checked = self._verify and whole and heads is None and sums is not None and len(sums) >= len(source)
+        # A run by layer cannot compare blocks: it computes their checksums, or other layers wait for all of it.
+        by_layer = pull.by_layer and whole and (checked or not self._verify)
+        key = (number, whole, heads, by_layer)
         idle = peer.idle.setdefault(key, [])
         transfer = idle.pop() if idle else kvmem.Transfer(
-            remote, local, heads=heads, queue=self._queue, flags=kvmem.TransferFlags.REPORT_RELEASE
+            remote, local, heads=heads, queue=self._queue, layers_per_completion=int(by_layer),
+            flags=kvmem.TransferFlags.REPORT_RELEASE | (kvmem.TransferFlags.BY_LAYER if by_layer else 0),
         )  # fmt: skip
         run = _Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
-        if whole:
-            if remote_size != size:
-                raise kvmem.InvalidArgument(f"prefill offers blocks of {remote_size} tokens of cache group {number}, and has published blocks of {size}")
-            blocks = range(first // size, -(-pull.num_tokens // size))
-            run.pairs = [(source[at], destination[at]) for at in blocks]
-            checked = self._verify and heads is None and sums is not None and len(sums) >= len(source)
-            each.compared &= checked
-            transfer.submit(
-                run.pairs, checksums=[sums[at] for at in blocks] if checked and sums is not None else None, flags=kvmem.SubmitFlags(0) if checked else flags,
-                user_data=(state, each, run),
-            )  # fmt: skip
-        else:
-            each.compared = False
-            transfer.submit(
-                source_table=_table(source, remote_size, remote.info.page_size or _page_size(remote), first),
-                destination_table=_table(destination, size, group.page_size, first), num_tokens=pull.num_tokens - first, flags=flags,
-                user_data=(state, each, run),
-            )  # fmt: skip
+        each.compared &= checked
+        try:
+            if whole:
+                self._submit_blocks(state, each, run, range(first // size, -(-pull.num_tokens // size)), sums if checked else None)
+            else:
+                transfer.submit(
+                    source_table=_table(source, remote_size, remote.info.page_size or _page_size(remote), first),
+                    destination_table=_table(destination, size, self._groups[number].page_size, first), num_tokens=pull.num_tokens - first,
+                    flags=self._verification, user_data=(state, each, run),
+                )  # fmt: skip
+        except BaseException:
+            transfer.close()
+            raise
         each.runs.append(run)
+
+    @property
+    def _verification(self) -> kvmem.SubmitFlags:
+        return kvmem.SubmitFlags.VERIFY if self._verify else kvmem.SubmitFlags(0)
+
+    def _submit_blocks(self, state: _PullState, each: _LegState, run: _Run, blocks: range, sums: Sequence[int] | None) -> None:
+        """Starts to move blocks, by their indices in the request."""
+        assert state.pull is not None
+        source, destination = state.pull.offer.blocks[run.group], state.pull.blocks[run.group]
+        run.pairs = [(source[at], destination[at]) for at in blocks]
+        expected = None if sums is None else [sums[at] for at in blocks]
+        by_layer = run.key[-1]
+        flags = self._verification if sums is None else kvmem.SubmitFlags(0)
+        if by_layer and expected is not None:
+            run.sums, expected, flags = expected, None, kvmem.SubmitFlags.CHECKSUM
+        run.transfer.submit(run.pairs, checksums=expected, flags=flags, user_data=(state, each, run))
 
     def _layouts(self, peer: Any, number: int) -> tuple[kvmem.Layout, kvmem.Layout, bool]:
         """The layouts of both sides, and whether they are of whole blocks: those are used if both sides have the same blocks."""
@@ -205,14 +272,17 @@ class Pulls:
         return tokens, group.tokens, False
 
     def completed(self, completion: kvmem.Completion) -> None:
-        """A run has ended, or its memory is released."""
+        """Layers of a run have moved, it has ended, or its memory is released."""
         state, each, run = completion.user_data
+        if completion.kind == kvmem.CompletionKind.LAYERS_MOVED:
+            state.layers = completion.num_layers
+            return
         if completion.kind == kvmem.CompletionKind.RUN_ENDED:
             run.error = completion.error
             if not completion.released:
                 return  # it may still write to the blocks
         elif completion.status < 0:
-            logger.error("kvmem: request %s waits for ever, because NIXL may still write to its blocks: restart this engine", state.pull.request)
+            logger.error("kvmem: request %s waits for ever, because NIXL may still write to its blocks: restart this engine", state.asked.request)
             return
         each.runs.remove(run)
         self._moved(state, each, run)
@@ -221,19 +291,30 @@ class Pulls:
         self._end_if_done(state)
 
     def _moved(self, state: _PullState, each: _LegState, run: _Run) -> None:
-        if run.error is None:
-            size = run.transfer.info.bytes
-            add(self.counters, {"loaded_bytes": size, "mapped_bytes" if run.mapped else "nixl_bytes": size})
+        if run.error is None and run.sums is None:
+            self._count(run, 0)
+            state.layers = _ALL
             self._keep(each.name, run)
-            return
-        if isinstance(run.error, kvmem.Corrupt) and run.pairs is not None:
-            found = run.transfer.mismatches()
-            self._damaged(state, len(found), {run.pairs[at][1] for at in found} if found and run.group == 0 else None)
+        elif (run.error is None or isinstance(run.error, kvmem.Corrupt)) and run.pairs is not None:
+            found = run.differing()
+            self._count(run, len(found) or len(run.pairs) * (run.error is not None))
+            state.layers = _ALL
+            if found or run.error is not None:
+                self._damaged(state, len(found), {run.pairs[at][1] for at in found} if found and run.group == 0 else None)
+            self._keep(each.name, run)
         elif isinstance(run.error, kvmem.Corrupt):
             self._damaged(state, 1, None)
+            run.transfer.close()
         else:
             self._fail(state, f"blocks of {each.name} were not read: {run.error}")
-        run.transfer.close()
+            run.transfer.close()
+
+    def _count(self, run: _Run, num_lost: int) -> None:
+        """Counts the bytes of the blocks that have arrived."""
+        size = run.transfer.info.bytes
+        if run.pairs is not None:
+            size = size // len(run.pairs) * (len(run.pairs) - num_lost)
+        add(self.counters, {"loaded_bytes": size, "mapped_bytes" if run.mapped else "nixl_bytes": size})
 
     def _keep(self, name: str, run: _Run) -> None:
         try:
@@ -256,9 +337,9 @@ class Pulls:
         if state.reason:
             return
         state.reason = reason
-        if count_them:
+        if count_them and state.pull is not None:
             add(self.counters, {"failed_loads": len(self._destinations(state.pull))})
-        logger.warning("kvmem: request %s is computed again, because %s", state.pull.request, reason)
+        logger.warning("kvmem: request %s is computed again, because %s", state.asked.request, reason)
         for each in state.legs.values():
             for run in each.runs:
                 run.transfer.cancel()
@@ -275,16 +356,19 @@ class Pulls:
         del self._pulls[state.tag]
         if state.reason:
             self._release(state)
+        if state.pull is None:
+            self.refused.add(state.asked.request)
+            return
         wanted = self._destinations(state.pull)
         lost = wanted if state.reason else state.failed
         add(self.counters, {"load_seconds": time.monotonic() - state.begun, "loaded_blocks": len(wanted - lost)})
-        self.received[state.pull.request] = set(lost) if lost or state.reason else None
+        self.received[state.asked.request] = set(lost) if lost or state.reason else None
 
     def _release(self, state: _PullState) -> None:
         """Tells the ranks of prefill that keep blocks of a request that has failed."""
         for each in state.legs.values():
             if not each.ended:
-                self._tell(each.name, state.pull.offer, each.leg)
+                self._tell(each.name, state.asked.offer, each.leg)
 
     def _tell(self, name: str, offer: Offer, leg: Leg) -> None:
         try:
@@ -300,7 +384,7 @@ class Pulls:
 
     def expire(self, now: float) -> None:
         """Ends the pulls that take too long."""
-        for state in [state for state in self._pulls.values() if now - state.begun >= self._timeout]:
+        for state in [state for state in self._pulls.values() if now - state.begun >= self._timeout and not state.waits_for_blocks]:
             self._fail(state, f"prefill has not given its blocks within {self._timeout} s")
             self._end_if_done(state)
 
@@ -313,7 +397,12 @@ class Pulls:
     @property
     def next_deadline(self) -> float | None:
         """When the next pull takes too long."""
-        return min((state.begun + self._timeout for state in self._pulls.values() if not state.reason), default=None)
+        waiting = (state for state in self._pulls.values() if not state.reason and not state.waits_for_blocks)
+        return min((state.begun + self._timeout for state in waiting), default=None)
+
+    def layers(self) -> dict[str, int]:
+        """How many layers of each request have moved, from the first on."""
+        return {state.asked.request: state.layers for state in self._pulls.values()}
 
     @property
     def is_idle(self) -> bool:
