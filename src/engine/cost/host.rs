@@ -3,9 +3,10 @@
 //! caches have, and of others.
 //!
 //! A measurement copies many pieces and takes the median of their durations. So what other processes do in some of them does not
-//! count: the scheduler takes a busy processor away for milliseconds, and a piece takes some microseconds.
+//! count: the scheduler takes a busy processor away for milliseconds, and a piece takes some microseconds. The caller waits for it,
+//! so it ends soon: a machine on which it takes longer is measured with less memory, fewer threads and fewer pieces.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
@@ -22,6 +23,8 @@ const MAX_NEAR: u64 = (4 << 20) - 1;
 /// The size of all memory that is used to measure, unless there are so many threads that each copies [`NEAR`] bytes. The first use of
 /// its pages takes most of the time of the measurement, 15 to 30 ms.
 const MEMORY: usize = 32 << 20;
+/// The time of the measurement. Pages are used for the first time in the first half of it.
+const TIME: Duration = Duration::from_millis(40);
 /// Bytes that one thread copies for a rate.
 const BY_ONE: usize = 2 << 20;
 /// Bytes that each of all threads copies for a rate: more than what one copies before the last one has started.
@@ -52,13 +55,15 @@ struct Rates {
 struct Buffers {
     from: Vec<u8>,
     to: Vec<u8>,
+    /// When the measurement has to end.
+    end: Instant,
 }
 
 /// Seconds in which so many threads copy `bytes` bytes in `rows` rows. Fails if there is no memory to measure that; the next
 /// call tries again.
 pub fn seconds(bytes: u64, rows: u64, threads: usize) -> Result<f64> {
     static RATES: PerProcess<OnceCell<Measured>> = PerProcess::new();
-    let measured = RATES.get(OnceCell::new).get_or_try_init(measure)?;
+    let measured = RATES.get(OnceCell::new).get_or_try_init(|| measure(Pool::parallelism(), Instant::now()))?;
     Ok(measured.rates(bytes).seconds(bytes, rows, threads))
 }
 
@@ -102,11 +107,9 @@ fn between(one: f64, all: f64, threads: usize) -> f64 {
     (one * threads.max(1) as f64).min(one.max(all))
 }
 
-fn measure() -> Result<Measured> {
-    let threads = Pool::parallelism();
-    let size = (MEMORY / (2 * threads)).max(NEAR);
-    let new = |_| Ok(Buffers { from: buffer(size, 1)?, to: buffer(size, 2)? });
-    let mut all = (0..threads).map(new).collect::<Result<Vec<_>>>()?;
+fn measure(threads: usize, begun: Instant) -> Result<Measured> {
+    let mut all = buffers(threads, begun)?;
+    let size = all.iter().map(|each| each.to.len()).min().unwrap_or(NEAR);
     let is_streamed = host::suits_streaming(u64::MAX);
     // One thread copies what the caches have.
     let near = Rates::measure(&mut all[..1], NEAR, false);
@@ -114,20 +117,36 @@ fn measure() -> Result<Measured> {
     Ok(Measured { near, far: Rates { all: rate_of_all(&mut all, size, is_streamed), ..far } })
 }
 
-/// Its pages are in memory.
-fn buffer(size: usize, value: u8) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    lists::reserve(&mut bytes, size)?;
-    bytes.resize(size, value);
-    Ok(bytes)
+/// Those of each thread; after half of the time of fewer threads, and of one at least.
+fn buffers(threads: usize, begun: Instant) -> Result<Vec<Buffers>> {
+    let (size, half) = ((MEMORY / (2 * threads)).max(NEAR), begun + TIME / 2);
+    let mut all = vec![Buffers::new(size, half, begun + TIME)?];
+    while all.len() < threads && Instant::now() < half {
+        all.push(Buffers::new(size, half, begun + TIME)?);
+    }
+    Ok(all)
 }
 
 impl Buffers {
+    /// Their pages are in memory. After `half` they become no larger, but have [`NEAR`] bytes.
+    fn new(size: usize, half: Instant, end: Instant) -> Result<Self> {
+        let mut buffers = Self { from: Vec::new(), to: Vec::new(), end };
+        for bytes in [&mut buffers.from, &mut buffers.to] {
+            lists::reserve(bytes, size)?;
+        }
+        while buffers.to.len() < NEAR || (buffers.to.len() < size && Instant::now() < half) {
+            let more = (buffers.to.len() + NEAR).min(size);
+            buffers.from.resize(more, 1);
+            buffers.to.resize(more, 2);
+        }
+        Ok(buffers)
+    }
+
     /// Copies so many bytes in pieces, from the first one on and again, and returns the seconds of each piece. Rows are at every second
-    /// place of their size.
+    /// place of their size. At the end of the measurement it is one piece.
     fn time(&mut self, size: usize, bytes: usize, row: usize, is_streamed: bool) -> Vec<f64> {
         let (in_piece, pitch) = (PIECE / row, if row < PIECE { 2 * row } else { row });
-        let places = size / pitch;
+        let (places, end) = (size / pitch, self.end);
         let time = |piece| {
             let rows = (piece * in_piece..(piece + 1) * in_piece)
                 .map(|index| [index * SCATTER % places * pitch, index % places * pitch]);
@@ -135,14 +154,15 @@ impl Buffers {
             host::copy_spans(&self.from, &mut self.to, row, rows, is_streamed);
             started.elapsed().as_secs_f64().max(1e-9)
         };
-        (0..(bytes / PIECE).max(1)).map(time).collect()
+        (0..(bytes / PIECE).max(1)).take_while(|piece| *piece == 0 || Instant::now() < end).map(time).collect()
     }
 }
 
 /// Bytes per second of one thread in rows of this size.
 fn rate(buffers: &mut [Buffers], size: usize, row: usize, is_streamed: bool) -> f64 {
     let bytes = BY_ONE / buffers.len().max(1);
-    let pieces = buffers.iter_mut().flat_map(|each| each.time(size, bytes, row, is_streamed)).collect();
+    let used = if buffers.iter().any(|each| Instant::now() < each.end) { buffers.len() } else { 1 };
+    let pieces = buffers[..used].iter_mut().flat_map(|each| each.time(size, bytes, row, is_streamed)).collect();
     PIECE as f64 / median(pieces)
 }
 
@@ -215,6 +235,19 @@ mod tests {
         let durations = [12.0, 900.0, 13.0, 4000.0, 11.0, 14.0, 80.0, 13.0, 13.0].map(|micros| micros * 1e-6);
         assert_eq!(median(durations.to_vec()), 13e-6);
         assert_eq!(median(vec![]), f64::INFINITY);
+    }
+
+    /// As on a machine where the first use of memory takes long.
+    #[test]
+    fn a_late_measurement_uses_little_memory_and_copies_one_piece_for_each_rate() {
+        let (late, early) = (Instant::now() - 2 * TIME, Instant::now() + Duration::from_secs(600));
+        for (begun, threads, size, pieces) in [(late, 1, NEAR, 1), (early, 3, MEMORY / 6, 4)] {
+            let mut all = buffers(3, begun).unwrap();
+            assert_eq!((all.len(), all[0].from.len(), all[0].to.len()), (threads, size, size));
+            assert_eq!(all[0].time(NEAR, 4 * PIECE, PIECE, false).len(), pieces);
+        }
+        let rates = measure(3, late).unwrap().far;
+        assert!(rates.one > 0.0 && rates.one.is_finite() && rates.all > 0.0 && rates.all.is_finite());
     }
 
     #[test]
