@@ -101,6 +101,29 @@ TEST(staged_copies_delay_only_staged_copies_of_the_same_direction) {
     flight_finish(&kernel);
 }
 
+/* The thread that starts a run when its staging memory is free allocates more if the run needs more, which the driver may delay. */
+TEST(staging_memory_that_is_allocated_for_a_waiting_run_delays_no_other_gpu) {
+    SIM(sim_reset());
+    OPENED(flight, small, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
+    OPENED(flight, large, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
+    OPENED(flight, other, .from = PLACE_DEVICE, .to = PLACE_PINNED, .from_device = 1, .seed = 30, .has_queue = true);
+    flight_create(&other, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&small, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 16 * 1024);
+    SIM(sim_hold());
+    flight_submit(&small);
+    await_calls("cuLaunchKernel", 1);
+    flight_create(&large, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 4 * MIB);
+    flight_submit(&large);
+    SIM(sim_hold_call("cuMemCreate"));
+    SIM(sim_go());
+    AWAIT(SIM(sim_held_calls()) == 1);
+    flight_submit(&other);
+    flight_expect_completion(&other, KVMEM_STATUS_OK);
+    SIM(sim_go_calls());
+    flight_finish(&large);
+    flight_finish(&small);
+}
+
 /* More slow starts than threads: the last run has all its resources and waits for a thread. */
 TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     enum { THREADS = 16, LAST = THREADS };

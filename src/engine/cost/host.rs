@@ -63,7 +63,8 @@ struct Buffers {
 /// call tries again.
 pub fn seconds(bytes: u64, rows: u64, threads: usize) -> Result<f64> {
     static RATES: PerProcess<OnceCell<Measured>> = PerProcess::new();
-    let measured = RATES.get(OnceCell::new).get_or_try_init(|| measure(Pool::parallelism(), Instant::now()))?;
+    let measured =
+        RATES.get(OnceCell::new).get_or_try_init(|| measure(Pool::parallelism(), Instant::now()))?;
     Ok(measured.rates(bytes).seconds(bytes, rows, threads))
 }
 
@@ -120,11 +121,8 @@ fn measure(threads: usize, begun: Instant) -> Result<Measured> {
 /// Those of each thread; after half of the time of fewer threads, and of one at least.
 fn buffers(threads: usize, begun: Instant) -> Result<Vec<Buffers>> {
     let (size, half) = ((MEMORY / (2 * threads)).max(NEAR), begun + TIME / 2);
-    let mut all = vec![Buffers::new(size, half, begun + TIME)?];
-    while all.len() < threads && Instant::now() < half {
-        all.push(Buffers::new(size, half, begun + TIME)?);
-    }
-    Ok(all)
+    let may_use = |number: &usize| *number == 0 || Instant::now() < half;
+    (0..threads).take_while(may_use).map(|_| Buffers::new(size, half, begun + TIME)).collect()
 }
 
 impl Buffers {
@@ -154,7 +152,10 @@ impl Buffers {
             host::copy_spans(&self.from, &mut self.to, row, rows, is_streamed);
             started.elapsed().as_secs_f64().max(1e-9)
         };
-        (0..(bytes / PIECE).max(1)).take_while(|piece| *piece == 0 || Instant::now() < end).map(time).collect()
+        (0..(bytes / PIECE).max(1))
+            .take_while(|piece| *piece == 0 || Instant::now() < end)
+            .map(time)
+            .collect()
     }
 }
 
@@ -162,7 +163,8 @@ impl Buffers {
 fn rate(buffers: &mut [Buffers], size: usize, row: usize, is_streamed: bool) -> f64 {
     let bytes = BY_ONE / buffers.len().max(1);
     let used = if buffers.iter().any(|each| Instant::now() < each.end) { buffers.len() } else { 1 };
-    let pieces = buffers[..used].iter_mut().flat_map(|each| each.time(size, bytes, row, is_streamed)).collect();
+    let pieces =
+        buffers[..used].iter_mut().flat_map(|each| each.time(size, bytes, row, is_streamed)).collect();
     PIECE as f64 / median(pieces)
 }
 

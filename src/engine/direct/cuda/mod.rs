@@ -228,7 +228,7 @@ impl Engine for CudaCopy {
 
     /// Starts the copy: on the calling thread if that takes little time, otherwise on another thread.
     fn submit(&self, ticket: Ticket) -> Result<()> {
-        let reservation = Watcher::get().reserve()?;
+        let reservation = Watcher::for_device(&self.device).reserve()?;
         let run = CudaRun::new(&self.tasks, &self.device, ticket.start());
         self.watch(reservation, InFlight::new(&self.spares, run, self.is_quick));
         Ok(())
@@ -262,7 +262,7 @@ impl OnStreams for CudaCopy {
     }
 
     fn submit_on(&self, stream: CallerStream, ticket: Ticket) -> Result<()> {
-        let reservation = Watcher::get().reserve()?;
+        let reservation = Watcher::for_device(&self.device).reserve()?;
         let resources = self.tasks.take_now(&self.device)?;
         let run = CudaRun::new(&self.tasks, &self.device, ticket.start());
         // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended. The stream is

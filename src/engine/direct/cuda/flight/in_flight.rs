@@ -214,7 +214,7 @@ impl InFlight {
 impl Watched for InFlight {
     fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool {
         let Some(device) = self.may_start(full) else { return false };
-        // Not started here, even if there is no thread: all runs of all devices are checked by this one.
+        // Not started here, even if there is no thread: all runs of the device are checked by this one.
         self.start(|starts, run| starts.pass(run, 1)).unwrap_or_else(|resource| {
             full.insert((device, resource));
             false

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that starts runs when their resources are free, and checks them until they end. It exists while there are runs.
+//! The thread of a GPU that starts runs when their resources are free, and checks them until they end. It exists while there are
+//! runs. The driver may delay it, for example while it allocates staging memory, so that no other GPU has the same.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use once_cell::sync::OnceCell;
-
-use crate::base::{Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, log, thread};
+use crate::base::{Error, Keyed, Mutex, MutexGuard, Pool, Result, Shared, guarded, log, thread};
 use crate::copy::gpu::{DeviceState, Resource};
 
 /// Resources that are in use, per device.
@@ -25,7 +24,7 @@ pub trait Watched: Send + Sync {
     fn abandon(&self, error: &Error);
 }
 
-/// All runs of this process on GPUs.
+/// All runs of this process on a GPU.
 #[derive(Default)]
 pub struct Watcher(Mutex<Watch>);
 
@@ -61,10 +60,10 @@ const SLEEP: Duration = Duration::from_micros(20);
 const STAY: Duration = Duration::from_millis(5);
 
 impl Watcher {
-    /// The watcher of this process.
-    pub fn get() -> &'static Arc<Self> {
-        static WATCHER: OnceCell<Arc<Watcher>> = OnceCell::new();
-        WATCHER.get_or_init(Arc::default)
+    /// The watcher of a device.
+    pub fn for_device(device: &DeviceState) -> Arc<Self> {
+        static WATCHERS: Keyed<i32, Watcher> = Keyed::new();
+        WATCHERS.get(device.context().device().ordinal())
     }
 
     /// Reserves a place for a run. Called before the run is submitted, because no run may begin if no thread
@@ -211,9 +210,17 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    #[derive(Clone, Copy, PartialEq)]
+    enum Panics {
+        Never,
+        Checked,
+        /// Whatever is done with it.
+        Always,
+    }
+
     /// A run that panics when it is checked, or ends after a few checks.
     struct Fake {
-        panics: bool,
+        panics: Panics,
         checks: AtomicUsize,
         ends: Mutex<Sender<Option<Status>>>,
     }
@@ -224,7 +231,7 @@ mod tests {
         }
 
         fn is_over(&self) -> bool {
-            assert!(!self.panics, "deliberate");
+            assert!(self.panics == Panics::Never, "deliberate");
             let is_over = self.checks.fetch_add(1, Ordering::Relaxed) > 3;
             if is_over {
                 self.ends.lock().send(None).unwrap();
@@ -237,35 +244,20 @@ mod tests {
         }
 
         fn abandon(&self, error: &Error) {
+            assert!(self.panics != Panics::Always, "deliberate");
             self.ends.lock().send(Some(error.status())).unwrap();
         }
     }
 
-    /// A run that panics whatever is done with it.
-    struct Broken;
-
-    impl Watched for Broken {
-        fn start_unless(self: Arc<Self>, _: &mut Exhausted) -> bool {
-            false
-        }
-
-        fn is_over(&self) -> bool {
-            panic!("deliberate")
-        }
-
-        fn is_known_over(&self) -> bool {
-            false
-        }
-
-        fn abandon(&self, _: &Error) {
-            panic!("deliberate")
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            assert!(self.panics != Panics::Always, "deliberate");
         }
     }
 
-    impl Drop for Broken {
-        fn drop(&mut self) {
-            panic!("deliberate")
-        }
+    fn add(watcher: &Arc<Watcher>, panics: Panics, ends: &Sender<Option<Status>>) {
+        let (checks, ends) = (AtomicUsize::new(0), Mutex::new(ends.clone()));
+        watcher.reserve().unwrap().add(Arc::new(Fake { panics, checks, ends }));
     }
 
     #[test]
@@ -278,12 +270,10 @@ mod tests {
 
     #[test]
     fn a_panic_ends_one_run_and_the_watcher_continues_with_the_others() {
-        let watcher = Arc::new(Watcher::default());
-        let (sender, receiver) = channel();
-        for panics in [false, true, false] {
-            let (checks, ends) = (AtomicUsize::new(0), Mutex::new(sender.clone()));
-            watcher.reserve().unwrap().add(Arc::new(Fake { panics, checks, ends }));
-        }
+        let (watcher, (sender, receiver)) = (Arc::default(), channel());
+        [Panics::Never, Panics::Checked, Panics::Never]
+            .iter()
+            .for_each(|panics| add(&watcher, *panics, &sender));
         let mut ends: Vec<_> = (0..3).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
         ends.sort_by_key(|end| end.is_some());
         assert_eq!(ends, [None, None, Some(Status::Panic)]);
@@ -291,18 +281,13 @@ mod tests {
 
     #[test]
     fn the_thread_and_the_other_runs_survive_a_run_that_cannot_even_be_abandoned() {
-        let watcher = Arc::new(Watcher::default());
-        let (sender, receiver) = channel();
-        let add = || {
-            let (checks, ends) = (AtomicUsize::new(0), Mutex::new(sender.clone()));
-            watcher.reserve().unwrap().add(Arc::new(Fake { panics: false, checks, ends }));
-        };
-        let together = watcher.reserve().unwrap();
-        add();
-        watcher.reserve().unwrap().add(Arc::new(Broken));
-        add();
+        let (watcher, (sender, receiver)) = (Arc::default(), channel());
+        let together = Watcher::reserve(&watcher).unwrap();
+        [Panics::Never, Panics::Always, Panics::Never]
+            .iter()
+            .for_each(|panics| add(&watcher, *panics, &sender));
         drop(together);
-        add();
+        add(&watcher, Panics::Never, &sender);
         for _ in 0..3 {
             assert_eq!(receiver.recv_timeout(PATIENCE), Ok(None));
         }
