@@ -88,6 +88,7 @@ def report(name, result, expected, prompts):
         "windows, damaged": same and damaged > 0,
         "chunked prefill, few blocks": same and loaded > 0,
         "float32, without kvmem": not loaded,
+        "preempted": same and loaded > 0 and result["preemptions"] > 0,
     }.get(name, False)
 
 
@@ -106,6 +107,8 @@ def handed_over_well(name, result, same, loaded, whole):
         return not same and loaded == whole
     if name.startswith("abort"):  # what was aborted is read, too, and then freed
         return same and result["waiting"] > 0 and result["held"] and result["free"] and loaded == 2 * whole
+    if name == "handover, preempted" and not result["preemptions"]:
+        return False
     return same and not damaged and (loaded == whole or "windows" in name and loaded > 0)
 
 
@@ -151,6 +154,7 @@ def main():
                 disk("windows, after a restart", "groups"),
                 disk("windows, damaged", "spoiled-groups", copy=[str(folder / "groups"), str(folder / "spoiled-groups")],
                      damage="bytes"),
+                disk("preempted", engine={"num_gpu_blocks_override": 24, "max_model_len": 512}),
                 case("float32, without kvmem", None, engine=FLOAT32),
                 disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}),
             ]
@@ -186,7 +190,10 @@ def main():
 def handovers(small):
     """The cases of the handover: their names, and the arguments of `Handover.case`."""
     few = {"num_gpu_blocks_override": 26, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}
+    # All prompts fit, and not what follows them.
+    tight = {"num_gpu_blocks_override": 13 if small else 24, "max_model_len": 384 if small else 512}
     cases = [
+        ("handover, preempted", dict(decode=tight)),
         ("handover mapped", dict(extra={"access": "mapped"})),
         ("handover by NIXL", dict(extra={"access": "nixl"})),
         ("handover, damaged", dict(damage=True)),

@@ -107,6 +107,7 @@ def generate(engine, prompts, max_tokens=48, params=None):
     return {
         "tokens": [list(output.outputs[0].token_ids) for output in outputs], "cached": [output.num_cached_tokens for output in outputs],
         "params": [output.kv_transfer_params for output in outputs], "seconds": seconds, "counters": counters(engine),
+        "preemptions": next((metric.value for metric in engine.get_metrics() if metric.name == "vllm:num_preemptions"), 0),
     }
 
 

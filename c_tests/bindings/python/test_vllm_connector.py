@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes that vLLM loads, made as vLLM makes them, with vLLM's own configuration where it is cheap: mistakes in it, and statistics."""
+
+import dataclasses
+import gc
+import pathlib
+import re
+import types
+
+import pytest
+import torch
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
+from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig
+
+import kvmem
+from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _groups, _peers
+from kvmem.vllm._handover import HandoverConnector
+from kvmem.vllm._statistics import COUNTERS, HANDOVER_COUNTERS, KvmemStats
+
+gc.freeze()  # vLLM's modules are not looked at after each case
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs/vllm.md"
+STORE = {"path": "/nowhere/kvmem", "capacity_gib": 1}
+HANDOVER = {"directory": "/nowhere/kvmem"}
+FULL = FullAttentionSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32)
+
+
+def configuration(extra, *, specs=(FULL,), hash_block_size=32, algorithm="sha256", caching=True, asynchronous=False, policy="recompute", role="kv_both", **parallel):
+    """vLLM's configuration as far as the connector reads it, and that of the cache."""
+    transfer = KVTransferConfig(
+        kv_connector="KvmemConnector", kv_connector_module_path="kvmem.vllm", kv_role=role, kv_load_failure_policy=policy, kv_connector_extra_config=extra
+    )  # fmt: skip
+    text = types.SimpleNamespace(num_hidden_layers=2)
+    model = types.SimpleNamespace(
+        model="m", revision=None, dtype=torch.float32, quantization=None, max_model_len=64, hf_config=types.SimpleNamespace(to_dict=dict), hf_text_config=text
+    )  # fmt: skip
+    sizes = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1, "world_size": 1, "rank": 0}
+    vllm = types.SimpleNamespace(
+        kv_transfer_config=transfer, model_config=model, parallel_config=types.SimpleNamespace(**(sizes | parallel)),
+        cache_config=types.SimpleNamespace(enable_prefix_caching=caching, block_size=32, cache_dtype="auto", prefix_caching_hash_algo=algorithm),
+        scheduler_config=types.SimpleNamespace(async_scheduling=asynchronous),
+    )  # fmt: skip
+    groups = [KVCacheGroupSpec([f"layer-{number}"], spec) for number, spec in enumerate(specs)]
+    return vllm, types.SimpleNamespace(kv_cache_groups=groups, hash_block_size=hash_block_size, kv_cache_layout="LBHNC", num_blocks=8)
+
+
+def connector(extra, **more):
+    vllm, cache = configuration(extra, **more)
+    return KVConnectorFactory.get_connector_class(vllm.kv_transfer_config)(vllm, KVConnectorRole.SCHEDULER, cache)
+
+
+STATE = MambaSpec(block_size=32, shapes=((4, 4),), dtypes=(torch.float32,))
+WINDOW = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32, sliding_window=64)
+
+
+@pytest.mark.parametrize(
+    ("extra", "more", "message"),
+    [
+        ({}, {}, "nothing is set: set path and capacity_gib, to keep blocks, or set directory"),
+        ({"pth": "x"}, {}, "which is no setting; known are"),
+        ({"path": "/nowhere"}, {}, "capacity_gib is not set"),
+        ({"capacity_gib": 1}, {}, "path is not set"),
+        (STORE | HANDOVER, {}, "directory and path are set"),
+        (STORE, {"policy": "fail"}, "a damaged block would end its request: set kv_load_failure_policy to recompute"),
+        (STORE, {"caching": False}, "prefix caching is off: set --enable-prefix-caching"),
+        (STORE, {"algorithm": "xxhash"}, "hashes of xxhash differ in each process: set PYTHONHASHSEED"),
+        (STORE, {"hash_block_size": 16}, "has blocks of 32 tokens, and vLLM hashes blocks of 16: set --block-size"),
+        (STORE | {"capacity_gib": 1e-6}, {}, "capacity_gib has 1,073 bytes, and a block of group 0 needs 32,768: set more"),
+        (HANDOVER, {"policy": "fail", "role": "kv_consumer"}, "set kv_load_failure_policy to recompute"),
+        (HANDOVER, {"pipeline_parallel_size": 2}, "pipeline_parallel_size is 2, .*: set it to 1"),
+        (HANDOVER, {"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2, .*: set it to 1"),
+        (HANDOVER, {"specs": (STATE,)}, "cache group 0 has states, which are not handed over: start without the connector"),
+        (HANDOVER | {"by_layer": True}, {"asynchronous": True}, "by_layer is set, .*: set --no-async-scheduling"),
+    ],
+)
+def test_a_mistake_ends_the_engine_at_its_start_with_one_sentence_that_says_what_to_set(extra, more, message, monkeypatch):
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    with pytest.raises(ValueError, match="^kvmem: ") as raised:
+        connector(extra, **more)
+    assert re.search(message, str(raised.value)) and "\n" not in str(raised.value)
+
+
+def test_what_is_right_starts():
+    assert type(connector(STORE)).__name__ == "OffloadConnector"
+    assert type(connector(HANDOVER)).__name__ == "HandoverConnector"
+    connector(HANDOVER, role="kv_producer", policy="fail")  # prefill loads nothing
+    connector(HANDOVER | {"by_layer": True}, role="kv_producer", asynchronous=True)
+    connector(HANDOVER | {"by_layer": True}, specs=(FULL, WINDOW))
+    assert KvmemConnector.requires_piecewise_for_cudagraph({"by_layer": True}) and not KvmemConnector.requires_piecewise_for_cudagraph({})
+
+
+def test_only_a_group_of_full_attention_is_pulled_by_layer():
+    assert connector(HANDOVER | {"by_layer": True})._scheduler._by_layer
+    assert not connector(HANDOVER | {"by_layer": True}, specs=(FULL, WINDOW))._scheduler._by_layer
+    assert not connector(HANDOVER)._scheduler._by_layer
+
+
+def test_a_cache_that_cannot_be_described_or_mapped_is_one_sentence(monkeypatch):
+    apart = torch.zeros(2, 4, 8, 16).transpose(0, 1)  # heads outside of blocks
+    with pytest.raises(ValueError, match="^kvmem: the bytes of a block are not contiguous .*: set VLLM_KV_CACHE_LAYOUT .* such as LBNHC"):
+        _groups.block_stride(apart, 4)
+    monkeypatch.setattr(_cache.os, "statvfs", lambda path: types.SimpleNamespace(f_bavail=1, f_frsize=4096))
+    with pytest.raises(ValueError, match="^kvmem: /dev/shm has 4,096 bytes, and the cache needs 65,536 there .*: enlarge it, .* or set access to nixl"):
+        _cache.CacheMemory.of_tensors({"layer": torch.zeros(4, 4, 16, 64)}, shared=True)
+
+    def publish(*arguments, broker=None):
+        raise kvmem.Unsupported("it has no descriptor")
+
+    mapped = connector(HANDOVER | {"access": "mapped"})
+    group = types.SimpleNamespace(tokens=None, published=lambda number: {"blocks-0": None})
+    with pytest.raises(ValueError, match="^kvmem: the cache cannot be mapped by other engines: set access to auto or nixl: it has no descriptor"):
+        HandoverConnector._publish(mapped, types.SimpleNamespace(publish=publish), None, [group], True)
+
+
+def test_an_engine_without_nixl_is_told_what_to_install(tmp_path, monkeypatch):
+    def missing(*arguments, **more):
+        raise kvmem.NixlUnavailable("not found")
+
+    monkeypatch.setattr(_peers.kvmem, "Agent", missing)
+    with pytest.raises(ValueError, match="^kvmem: engines reach each other by NIXL, which is not usable: install nixl-cu12 or nixl-cu13: not found"):
+        _peers.join(str(tmp_path / "agents"), "vllm-x-0", 10)
+
+
+# ---- KvmemOffloadingSpec ----
+
+OFFLOADING = OffloadingConfig(
+    (OffloadingGroupConfig(32, ("layer-0",), 0),), 32768, False, {}, "e", OffloadingModelConfig("m", "float32"), OffloadingCacheConfig(32, 2),
+    OffloadingParallelConfig(0, 2, 2, 1, 1, 1, 0, 1, None, False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("extra", "more", "message"),
+    [
+        ({}, {}, "cpu_bytes_to_use is None: set the bytes of host memory"),
+        ({"cpu_bytes_to_use": "1 GB"}, {}, "cpu_bytes_to_use is '1 GB': set the bytes"),
+        ({"cpu_bytes_to_use": 0}, {}, "cpu_bytes_to_use is 0: set the bytes"),
+        ({"cpu_bytes_to_use": -1}, {}, "cpu_bytes_to_use is -1: set the bytes"),
+        ({"cpu_bytes_to_use": True}, {}, "cpu_bytes_to_use is True: set the bytes"),
+        ({"cpu_bytes_to_use": 1000}, {}, "cpu_bytes_to_use is 1,000, and a chunk of all workers needs 131,072: set more"),
+        ({"cpu_bytes_to_use": 1 << 20}, {"canonical_layout": True}, "canonical_layout is set, .*: remove it"),
+    ],
+)
+def test_a_mistake_of_the_offloading_spec_is_one_sentence(extra, more, message):
+    with pytest.raises(ValueError, match="^kvmem: ") as raised:
+        KvmemOffloadingSpec(dataclasses.replace(OFFLOADING, extra_config=extra, **more))
+    assert re.search(message, str(raised.value)) and "\n" not in str(raised.value)
+
+
+def test_the_offloading_spec_has_as_many_chunks_as_fit():
+    assert KvmemOffloadingSpec(dataclasses.replace(OFFLOADING, extra_config={"cpu_bytes_to_use": 1 << 20})).num_chunks == 8
+
+
+# ---- statistics ----
+
+
+def test_statistics_are_those_of_an_interval_and_are_summed_over_ranks():
+    made = connector(STORE)
+    assert made.get_kv_connector_stats() is None  # the scheduler has none
+    made._worker = types.SimpleNamespace(counters={"stored_blocks": 2, "load_seconds": 0.25})
+    taken = made.get_kv_connector_stats()
+    assert made.get_kv_connector_stats() is None and not taken.is_empty()
+    other = KvmemConnector.build_kv_connector_stats({"stored_blocks": 3, "damaged_blocks": 1})
+    assert taken.aggregate(other) is taken
+    assert taken.reduce() == {"stored_blocks": 5, "load_seconds": 0.25, "damaged_blocks": 1}
+    taken.reset()
+    assert taken.is_empty() and KvmemConnector.build_kv_connector_stats().is_empty()
+    assert isinstance(taken, KvmemStats)
+
+
+def test_prometheus_has_a_counter_per_engine_which_the_page_names():
+    registry = CollectorRegistry()
+
+    def registered(kind):
+        return lambda **arguments: kind(registry=registry, **arguments)
+
+    vllm, _ = configuration(STORE)
+    types_of = {kind: registered(kind) for kind in (Counter, Gauge, Histogram)}
+    metrics = KvmemConnector.build_prom_metrics(vllm, types_of, ["engine"], {0: ["0"], 1: ["1"]})
+    every = COUNTERS | HANDOVER_COUNTERS
+    metrics.observe({name: number for number, name in enumerate(every, 1)}, 1)
+    metrics.observe({"stored_blocks": 10, "of another release": 5}, 1)
+    page = PAGE.read_text()
+    for number, name in enumerate(every, 1):
+        expected = number + 10 * (name == "stored_blocks")
+        assert registry.get_sample_value(f"vllm:kvmem_{name}_total", {"engine": "1"}) == expected
+        assert registry.get_sample_value(f"vllm:kvmem_{name}_total", {"engine": "0"}) == 0
+        assert f"`{name}`" in page
