@@ -2,6 +2,7 @@
 """Memory of GPUs, with the stand-in driver or a real one."""
 
 import contextlib
+import ctypes
 import sys
 import types
 
@@ -10,6 +11,7 @@ import pytest
 
 import kvmem
 from conftest import shape
+from kvmem import _memory
 from kvmem._library import ffi, lib
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
@@ -28,6 +30,27 @@ class OnGpu:
 @pytest.fixture(autouse=True)
 def default_rates():
     kvmem.cuda.use_default_rates(0)
+
+
+def test_the_work_on_the_stream_of_an_array_ends_before_its_memory_is_adopted(monkeypatch):
+    driver, context, stream = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    with kvmem.Region.device(4096) as region:
+        array = OnGpu(region, (16, 8))
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == driver.cuCtxSetCurrent(context) == 0
+        assert driver.cuStreamCreate(ctypes.byref(stream), 0) == 0
+        array.__cuda_array_interface__["stream"] = stream.value
+        kvmem.Region.adopt(array).close()
+        assert driver.cuStreamDestroy_v2(stream) == driver.cuCtxSetCurrent(None) == driver.cuDevicePrimaryCtxRelease_v2(0) == 0
+        results = [600, 600, 0, 400]  # twice not ready
+        monkeypatch.setattr(_memory.ctypes, "CDLL", lambda name: types.SimpleNamespace(cuStreamQuery=lambda asked: results.pop(0)))
+        kvmem.Region.adopt(array).close()
+        assert results == [400]
+        with pytest.raises(kvmem.InvalidState, match="cannot be queried .CUresult 400.: synchronise it, and pass no stream"):
+            kvmem.Region.adopt(array)
+        for wrong in (0, "s"):
+            array.__cuda_array_interface__["stream"] = wrong
+            with pytest.raises(kvmem.InvalidArgument, match="stream of __cuda_array_interface__ is .*; expected None or a stream"):
+                kvmem.Region.adopt(array)
 
 
 def test_devices_are_described():

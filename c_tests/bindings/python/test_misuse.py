@@ -291,3 +291,37 @@ def test_a_block_id_is_no_fraction(cache, copy):
 def test_an_order_that_names_other_axes_is_named():
     with pytest.raises(kvmem.InvalidArgument, match=r"axis O \(outer slots: keys and values\) of the order 'BHNOC' has 8 indices"):
         kvmem.Layout.from_tensors([np.zeros((4, 2, 16, 8, 64), np.float16)], "L/BHNOC")
+
+
+def test_agents_brokers_and_raw_requests_name_arguments_of_another_type(tmp_path):
+    nixl, region = kvmem.nixl, kvmem.Region.system(4096)
+    with region, kvmem.Broker(str(tmp_path / "broker")) as broker, kvmem.Directory(str(tmp_path / "agents")) as directory:
+        (listed,) = nixl.descriptors(region)
+        calls = [
+            (lambda: broker.publish("a", region), "share is a Region; expected kvmem.Share"),
+            (lambda: directory.connect("agent", "peer", 0), "agent is a str; expected kvmem.Agent"),
+            (lambda: directory.publish("agent"), "agent is a str; expected kvmem.Agent"),
+            (lambda: directory.check("entry"), "entry is a str; expected kvmem.Entry"),
+            (lambda: directory.report_events([]), "queue is a list; expected kvmem.Queue"),
+            (lambda: nixl.descriptors(b""), "region is a bytes; expected kvmem.Region"),
+            (lambda: nixl.plugins(None), "agent is None; expected kvmem.Agent"),
+            (lambda: nixl.connect(region, "peer"), "agent is a Region; expected kvmem.Agent"),
+            (lambda: nixl.Segments("agent", [listed]), "agent is a str; expected kvmem.Agent"),
+            (lambda: nixl.Segments("agent", region), r"no list of kvmem.nixl.Descriptor; kvmem.nixl.descriptors\(region\) returns those"),
+            (lambda: nixl.Segments("agent", [(1, 2)]), "no list of kvmem.nixl.Descriptor"),
+            (lambda: nixl.Segments("agent", [listed._replace(region="r")]), "region is a str; expected kvmem.Region"),
+            (lambda: nixl.Request.of_prepared(kvmem.nixl.Operation.READ, listed, [0], None, [0]), "local is a Descriptor; expected kvmem.nixl.Prepared"),
+            (lambda: kvmem.vmm.VmmMapping(4096, 0, None), "range is a int; expected kvmem.vmm.VmmRange"),
+            (lambda: kvmem.vmm.VmmRange("4096"), "size is a str; expected a number"),
+            (lambda: kvmem.vmm.VmmMemory.import_fd(None, 4096), "fd is None; expected a number"),
+        ]
+        for call, message in calls:
+            with pytest.raises(TypeError, match=message):
+                call()
+        for call, message in (
+            (lambda: nixl.Segments("agent", [listed._replace(size=-1)]), "is no descriptor: can't convert negative"),
+            (lambda: kvmem.vmm.VmmRange(-1), "size is -1; expected a number from 0 to"),
+            (lambda: kvmem.vmm.VmmMemory.import_fabric(64, 4096), "a fabric handle has 64 bytes, and handle is 64"),
+        ):
+            with pytest.raises(kvmem.InvalidArgument, match=message):
+                call()

@@ -280,6 +280,30 @@ def test_what_moves_during_a_reset_is_not_stored_after_it(engine):
     assert engine.worker.counters["failed_stores"] == 1
 
 
+def test_a_put_without_a_free_slot_begins_when_a_run_has_ended(engine):
+    put, refusals = engine.store.put, [kvmem.Busy("all slots are in use")] * 2
+
+    def busy(*arguments, **more):
+        if len(engine.worker._runs) and refusals:
+            raise refusals.pop()
+        return put(*arguments, **more)
+
+    engine.worker.store(engine.scheduler.step({"s": ([1],)}).puts, None)
+    engine.store.put = busy
+    engine.worker.store(engine.scheduler.step({"s": ([1, 2],)}).puts, None)
+    engine.worker.store(engine.scheduler.step({"s": ([1, 2, 3],)}).puts, None)
+    assert len(engine.worker._runs) == 1 and engine.pool.blocks[2].references == 1
+    engine.step()
+    assert len(engine.store) == 3 and "failed_stores" not in engine.worker.counters and not engine.scheduler.stores_in_flight
+
+    def pinned(*arguments, **more):
+        raise kvmem.Busy("all slots are pinned")
+
+    engine.store.put = pinned
+    engine.step([1, 2, 3, 4])  # no run is left that could end
+    assert engine.worker.counters["failed_stores"] == 1 and not engine.scheduler.stores_in_flight
+
+
 class Late:
     """A run that only a cancel ends."""
 

@@ -17,7 +17,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, Mamb
 from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig
 
 import kvmem
-from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _groups, _peers
+from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _peers
 from kvmem.vllm._handover import HandoverConnector
 from kvmem.vllm._statistics import COUNTERS, HANDOVER_COUNTERS, KvmemStats
 
@@ -122,7 +122,7 @@ def test_an_engine_without_nixl_is_told_what_to_install(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_peers.kvmem, "Agent", missing)
     with pytest.raises(ValueError, match="^kvmem: engines reach each other by NIXL, which is not usable: install nixl-cu12 or nixl-cu13: not found"):
-        _peers.join(str(tmp_path / "agents"), "vllm-x-0", 10)
+        _peers.join(_config.parse({"directory": str(tmp_path / "agents")}), "vllm-x-0")
 
 
 # ---- KvmemOffloadingSpec ----

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of kvmem.vllm's handover without vLLM: those of two engines exchange blocks by real agents. The demo runs them in vLLM."""
 
+import pathlib
 import socket
 import subprocess
 import threading
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import kvmem
-from kvmem.vllm import _cache, _groups, _pulls, _ranks
+from kvmem.vllm import _cache, _config, _groups, _pulls, _ranks
 from kvmem.vllm._exchange import Exchange, Settings
 from kvmem.vllm._held import HeldRequests
 from kvmem.vllm._offer import Ask, HandoverStep, Hold, Offer, Pull, agent_name, message
@@ -19,6 +20,10 @@ from kvmem.vllm._peers import join
 LAYERS, ELEMENTS, HEADS = 2, 8, 4
 WAIT = 60
 """Seconds until a case fails."""
+
+
+def settings(extra):
+    return _config.parse({"timeout_seconds": WAIT} | extra)
 
 
 class Tensor:
@@ -45,9 +50,9 @@ class Worker:
     """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
 
     def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
-                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory=""):  # fmt: skip
-        """`groups` is the number of cache groups, which have the same memory. `directory` is a folder by default."""
-        self.directory, self.agent = join(directory or str(folder / "agents"), agent_name(engine, rank), WAIT)
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory="", **etcd):  # fmt: skip
+        """`groups` is the number of cache groups, which have the same memory. `directory` is a folder by default; with `etcd`, URLs."""
+        self.directory, self.agent = join(settings({"directory": directory or str(folder / "agents")} | etcd), agent_name(engine, rank))
         heads = HEADS // ranks
         lengths = {"L": LAYERS, "B": blocks, "H": heads, "N": block_size, "C": ELEMENTS}
         shape = [lengths[axis] for axis in order]
@@ -104,9 +109,10 @@ class Worker:
         raise AssertionError("nothing has ended in time")
 
     def close(self):
-        self.exchange.close()
-        self.memory = self.cache = None
-        self.storage.close()
+        if self.memory is not None:
+            self.exchange.close()
+            self.memory = self.cache = None
+            self.storage.close()
 
 
 @pytest.fixture
@@ -123,15 +129,20 @@ def start(tmp_path):
 
 
 @pytest.fixture
-def etcd(tmp_path):
-    """The URL of a server of etcd."""
+def etcd(tmp_path, request):
+    """The URL of a server of etcd, which has TLS if the case gives files for it."""
+    secure = getattr(request, "param", None) and request.getfixturevalue(request.param)
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         url, peers = (f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second))
+    tls = []
+    if secure:
+        url = url.replace("http", "https")
+        tls = ["--cert-file", secure["certificate_file"], "--key-file", secure["key_file"], "--trusted-ca-file", secure["ca_file"], "--client-cert-auth"]
     process = subprocess.Popen(
         [
             "etcd", "--name", "test", "--data-dir", tmp_path / "etcd", "--listen-client-urls", url, "--advertise-client-urls", url,
             "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"test={peers}",
-            "--logger", "zap", "--log-outputs", "stderr", "--unsafe-no-fsync",
+            "--logger", "zap", "--log-outputs", "stderr", "--unsafe-no-fsync", *tls,
         ],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -206,7 +217,35 @@ def test_engines_find_each_other_in_etcd(start, etcd, access, caplog):
     assert decode.wait(1) == {"waits"} and decode.exchange.failed_requests == {"waits"}
     assert "has ended" in caplog.text
     with pytest.raises(ValueError, match="another engine has published .* in http://127.0.0.1"):
-        join(etcd, decode.agent.name, WAIT)
+        join(settings({"directory": etcd}), decode.agent.name)
+
+
+@pytest.fixture
+def certificates(tmp_path):
+    """An authority, and its certificate for the server and its clients."""
+    names = {name: str(tmp_path / name) for name in ("ca_file", "certificate_file", "key_file")}
+    authority, asked, extensions = (str(tmp_path / name) for name in ("authority.key", "asked", "extensions"))
+    pathlib.Path(extensions).write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth,clientAuth\n")
+    new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for arguments in (
+        [*new, "-x509", "-subj", "/CN=authority", "-keyout", authority, "-out", names["ca_file"]],
+        [*new, "-subj", "/CN=kvmem", "-keyout", names["key_file"], "-out", asked],
+        ["x509", "-req", "-in", asked, "-CA", names["ca_file"], "-CAkey", authority, "-CAcreateserial", "-extfile", extensions, "-out", names["certificate_file"]],
+    ):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=WAIT)
+    return names
+
+
+@pytest.mark.parametrize("etcd", ["certificates"], indirect=True)
+def test_engines_find_each_other_in_etcd_with_certificates(start, etcd, certificates):
+    prefill, decode = start("p", directory=etcd, **certificates), start("d", directory=etcd, produces=False, **certificates)
+    fill(prefill, (3, 1), 8)
+    prefill.hold(3, 1)
+    decode.pull(offer((3, 1), 8), [5, 4])
+    assert decode.wait(1) == {"d"} and prefill.wait(0) == {"p"}
+    check(decode, [5, 4], 8)
+    with pytest.raises(ValueError, match="kvmem: directory https://127.0.0.1.* cannot be used: "):
+        join(settings({"directory": etcd}), "vllm-x-0")
 
 
 @pytest.mark.parametrize("access", ["mapped", "nixl"])
@@ -369,6 +408,28 @@ def test_a_question_that_comes_before_its_request_gets_a_reply_when_the_request_
     prefill.hold(3)
     assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
     check(decode, [5], 4)
+
+
+def test_the_directory_is_asked_once_per_peer_and_again_after_a_restart(start, monkeypatch):
+    prefill, decode = start("p"), start("d", produces=False)
+    asked = []
+    look_up = kvmem.Directory.look_up
+    monkeypatch.setattr(kvmem.Directory, "look_up", lambda self, name, timeout: asked.append(name) or look_up(self, name, timeout))
+
+    def hand_over(source, request):
+        fill(source, (3, 1), 8)
+        source.hold(3, 1, request=request)
+        decode.pull(offer((3, 1), 8, request=request), [5, 4], request=request)
+        assert decode.wait(1) == {request} and not decode.exchange.failed_requests and source.wait(0) == {request}
+        check(decode, [5, 4], 8)
+
+    for number in range(3):
+        hand_over(prefill, str(number))
+    assert asked == [agent_name("p", 0), agent_name("d", 0)]
+    prefill.close()
+    decode.cache[:] = 0
+    hand_over(start("p"), "again")
+    assert asked.count(agent_name("p", 0)) >= 3  # also as it starts
 
 
 def test_a_lease_ends_and_a_late_pull_fails(start, caplog):
@@ -537,12 +598,14 @@ def test_each_rank_renews_the_lease_once():
 
 def test_a_directory_that_cannot_be_used_is_one_sentence(tmp_path, start):
     with pytest.raises(ValueError, match="kvmem: directory .*none/agents cannot be used: "):
-        join(str(tmp_path / "none" / "agents"), "vllm-x-0", 10)
+        join(settings({"directory": str(tmp_path / "none" / "agents")}), "vllm-x-0")
     with pytest.raises(ValueError, match="kvmem: directory http://127.0.0.1:1 cannot be used: "):
-        join("http://127.0.0.1:1", "vllm-x-0", 10)
+        join(settings({"directory": "http://127.0.0.1:1"}), "vllm-x-0")
+    with pytest.raises(ValueError, match="kvmem: directory http://127.0.0.1:1 cannot be used: .*No such file .*none"):
+        join(settings({"directory": "http://127.0.0.1:1", "user": "u", "password_file": str(tmp_path / "none")}), "vllm-x-0")
     start("p")
     with pytest.raises(ValueError, match="another engine has published vllm-p-0 in .*: set another engine_id"):
-        join(str(tmp_path / "agents"), "vllm-p-0", 10)
-    directory, agent = join(str(tmp_path / "agents"), "vllm-x-0", 10)
+        join(settings({"directory": str(tmp_path / "agents")}), "vllm-p-0")
+    directory, agent = join(settings({"directory": str(tmp_path / "agents")}), "vllm-x-0")
     directory.close()
     agent.close()

@@ -65,7 +65,7 @@ class Entry(Handle):
 
     def load(self, agent: Agent) -> None:
         """Makes the peer known to an agent of this process."""
-        _errors.call(lib.kvmem_directory_entry_load, self._handle, agent._handle)
+        _errors.call(lib.kvmem_directory_entry_load, self._handle, handle_of(agent, Agent, "agent"))
 
     def import_layout(self, agent: Agent, name: str) -> Layout:
         """A layout of the peer. Only transfers can access it."""
@@ -138,7 +138,7 @@ class Directory(Handle):
         share = Options("share_options", flags=share_flags, transport=transport)
         names = [c_string(name) for name in layouts or {}]
         handles = [handle_of(layout, Layout, "a layout") for layout in (layouts or {}).values()]
-        broker_handle = None if broker is None else broker._handle
+        broker_handle = None if broker is None else handle_of(broker, Broker, "broker")
         array = ffi.new("kvmem_named_layout[]", len(names))
         for row, name, handle in zip(array, names, handles):
             row.name, row.layout = name, handle
@@ -178,16 +178,17 @@ class Directory(Handle):
 
     def connect(self, agent: Agent, peer: str, timeout: float | None = None) -> Entry:
         """Waits until a peer is published, makes it known to the agent, and returns its entry."""
+        handle_of(agent, Agent, "agent")  # before the wait
         begun = time.monotonic()
         self.wait_for(peer, timeout).close()
         # In one call: a shorter one could never end, because it begins to load the metadata again each time.
         left = None if timeout is None else max(timeout - (time.monotonic() - begun), 0)
-        made = create(lib.kvmem_directory_connect, "directory_entry", self._handle, agent._handle, c_string(peer), nanoseconds(left))
+        made = create(lib.kvmem_directory_connect, "directory_entry", self._handle, handle_of(agent, Agent, "agent"), c_string(peer), nanoseconds(left))
         return Entry._owning(made)
 
     def check(self, entry: Entry, timeout: float | None = 10.0) -> None:
         """Raises Stale if the agent has published since, or another took its name, and NotFound if it has ended."""
-        _errors.call(lib.kvmem_directory_check, self._handle, entry._handle, nanoseconds(timeout))
+        _errors.call(lib.kvmem_directory_check, self._handle, handle_of(entry, Entry, "entry"), nanoseconds(timeout))
 
     # ---- events ----
 
@@ -215,5 +216,6 @@ class Directory(Handle):
         if queue is None:
             _errors.call(lib.kvmem_directory_report_events, self._handle, ffi.NULL, 0)
         else:
+            handle_of(queue, Queue, "queue")
             queue._report(self, lib.kvmem_directory_report_events, user_data)
         self._queue = queue

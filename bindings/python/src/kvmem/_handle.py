@@ -7,6 +7,7 @@ import enum
 import os
 import warnings
 from collections.abc import Callable
+from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kvmem import _constants, _errors, _release
@@ -174,7 +175,22 @@ def handle_of(value: Any, kind: type[Handle] | tuple[type[Handle], ...], name: s
     if isinstance(value, kind):
         return value._handle
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    raise TypeError(f"{name} is {_article(value)}; expected {' or '.join(f'kvmem.{each.__name__}' for each in kinds)}")
+    raise TypeError(f"{name} is {_article(value)}; expected {' or '.join(map(_public_name, kinds))}")
+
+
+def _public_name(kind: type[Handle]) -> str:
+    return f"{'kvmem' if '._' in kind.__module__ else kind.__module__}.{kind.__name__}"
+
+
+def number_of(value: Any, name: str, least: int = 0, limit: int = 1 << 64) -> int:
+    """An argument that C takes as a number from `least` on, below `limit`."""
+    try:
+        found = index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {_article(value)}; expected a number") from None
+    if not least <= found < limit:
+        raise _errors.InvalidArgument(f"{name} is {found}; expected a number from {least} to {limit - 1}")
+    return found
 
 
 _structs: dict[str, tuple[Any, int, dict[str, Any]]] = {}

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import time
 from typing import Any, NamedTuple
 
-from kvmem._errors import InvalidArgument
+from kvmem._errors import InvalidArgument, InvalidState, TimedOut
 from kvmem._library import ffi
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """Kinds of devices in DLPack."""
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
+_STREAM_TIMEOUT = 30.0
+"""Seconds for the work on a stream before the memory is adopted."""
 
 
 class Memory(NamedTuple):
@@ -56,10 +61,27 @@ def memory_of(source: Any, stream: int | None = None) -> Memory:
             if not hasattr(source, "__array_interface__"):
                 raise InvalidArgument(f"a {type(source).__name__} does not give its memory by DLPack: {error}") from error
     if hasattr(source, "__cuda_array_interface__"):
-        return _from_interface(source, source.__cuda_array_interface__, _cuda_device(source))
+        interface = source.__cuda_array_interface__
+        if interface.get("stream") is not None:
+            _wait_for_stream(interface["stream"])
+        return _from_interface(source, interface, _cuda_device(source))
     if hasattr(source, "__array_interface__"):
         return _from_interface(source, source.__array_interface__, -1)
     return _from_buffer(source)
+
+
+def _wait_for_stream(stream: Any) -> None:
+    """Waits for the earlier work on a stream, as the interface demands: it may still write to the memory."""
+    if not isinstance(stream, int) or stream <= 0:
+        raise InvalidArgument(f"stream of __cuda_array_interface__ is {stream!r}; expected None or a stream: 1 and 2 are the default streams")
+    query = ctypes.CDLL("libcuda.so.1").cuStreamQuery
+    end, result = time.monotonic() + _STREAM_TIMEOUT, _NOT_READY
+    while (result := query(ctypes.c_void_p(stream))) == _NOT_READY:
+        if time.monotonic() > end:
+            raise TimedOut(f"the work on the stream of __cuda_array_interface__ has not ended within {_STREAM_TIMEOUT} s: synchronise it first")
+        time.sleep(0.0001)
+    if result:
+        raise InvalidState(f"the stream {stream:#x} of __cuda_array_interface__ cannot be queried (CUresult {result}): synchronise it, and pass no stream")
 
 
 def _cuda_device(source: Any) -> int:

@@ -216,6 +216,7 @@ class Agent(Handle):
         if queue is None:
             _errors.call(lib.kvmem_agent_report_notifications, self._handle, ffi.NULL, 0)
         else:
+            handle_of(queue, Queue, "queue")
             queue._report(self, lib.kvmem_agent_report_notifications, user_data)
         self._queue = queue
 

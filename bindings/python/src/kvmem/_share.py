@@ -161,7 +161,7 @@ class Broker(Handle):
         self, name: str, share: Share, *, flags: k.PublishFlags = k.PublishFlags(0), max_uses: int = 0, lifetime: float | None = None
     ) -> bytes:
         """Publishes a share. Returns the token that fetches it."""
-        return self._granted(lib.kvmem_broker_publish, name, [share._handle], flags, max_uses, lifetime)
+        return self._granted(lib.kvmem_broker_publish, name, [handle_of(share, Share, "share")], flags, max_uses, lifetime)
 
     def grant(self, name: str, *, flags: k.PublishFlags = k.PublishFlags(0), max_uses: int = 0, lifetime: float | None = None) -> bytes:
         """Returns another token for a share that is published."""

@@ -10,7 +10,7 @@ from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import block_ids
 from kvmem._constants import NixlFlags, Operation
-from kvmem._handle import Handle, Options, blob, c_string, create, items_of, read
+from kvmem._handle import Handle, Options, blob, c_string, create, handle_of, items_of, number_of, read
 from kvmem._layout import Layout
 from kvmem._library import blob_bytes, blob_text, ffi, lib, text
 from kvmem._nixl import Agent, parameters_of
@@ -93,10 +93,10 @@ def descriptors(region: Region) -> list[Descriptor]:
     """The memory of a region, one descriptor per span that is registered."""
     count = ffi.new("size_t *")
     while True:
-        _errors.call(lib.kvmem_region_get_descriptors, region._handle, ffi.NULL, 0, count)
+        _errors.call(lib.kvmem_region_get_descriptors, handle_of(region, Region, "region"), ffi.NULL, 0, count)
         found = ffi.new("kvmem_nixl_descriptor[]", count[0])
         try:
-            _errors.call(lib.kvmem_region_get_descriptors, region._handle, found, len(found), count)
+            _errors.call(lib.kvmem_region_get_descriptors, handle_of(region, Region, "region"), found, len(found), count)
         except _errors.OutOfRange:
             continue  # elastic memory has got more of them
         return [
@@ -108,21 +108,34 @@ def descriptors(region: Region) -> list[Descriptor]:
         ]  # fmt: skip
 
 
+def _agent(agent: Agent) -> Any:
+    return handle_of(agent, Agent, "agent")
+
+
+def _port(port: int) -> int:
+    return number_of(port, "port", limit=1 << 16)
+
+
 class _Given:
     """Descriptors and options for a call of C, and what they point to."""
 
     def __init__(self, listed: Sequence[Descriptor]) -> None:
+        if isinstance(listed, (Handle, str, bytes)) or not all(isinstance(one, Descriptor) for one in listed):
+            raise TypeError("descriptors are no list of kvmem.nixl.Descriptor; kvmem.nixl.descriptors(region) returns those of a region")
         self.count = len(listed)
         self.c = ffi.new("kvmem_nixl_descriptor[]", self.count)
         self.kept: list[Any] = []
         for row, one in zip(self.c, listed):
-            row.address, row.size, row.device_id, row.memory_type = one.address, one.size, one.device_id, one.memory_type
+            try:
+                row.address, row.size, row.device_id, row.memory_type = one[:4]
+            except (OverflowError, TypeError) as error:
+                raise _errors.InvalidArgument(f"{one} is no descriptor: {error}") from error
             if one.metadata:
                 data = ffi.from_buffer(one.metadata)
                 self.kept.append(data)
                 row.metadata, row.metadata_size = data, len(data)
             if one.region is not None:
-                handle = one.region._handle  # what `row.region` returns keeps nothing
+                handle = handle_of(one.region, Region, "region")  # what `row.region` returns keeps nothing
                 row.region = handle
                 self.kept.append(handle)
 
@@ -153,7 +166,7 @@ class Segments(Handle):
 
     def __init__(self, agent: Agent, listed: Sequence[Descriptor], *, backends: Sequence[str] = (), custom_parameter: bytes = b"") -> None:
         given, options = _Given(listed), _options(backends, custom_parameter)
-        self._own(create(lib.kvmem_segments_register, "segments", agent._handle, given.c, given.count, options.c))
+        self._own(create(lib.kvmem_segments_register, "segments", _agent(agent), given.c, given.count, options.c))
 
     def deregister(self) -> None:
         """Deregisters the memory now, and raises if that fails."""
@@ -172,7 +185,7 @@ class Prepared(Handle):
     ) -> None:
         given, options = _Given(listed), _options(backends, custom_parameter)
         name = ffi.NULL if owner is None else c_string(owner)
-        self._own(create(lib.kvmem_prepared_create, "prepared", agent._handle, name, given.c, given.count, options.c))
+        self._own(create(lib.kvmem_prepared_create, "prepared", _agent(agent), name, given.c, given.count, options.c))
 
 
 class Request(Handle):
@@ -207,7 +220,7 @@ class Request(Handle):
         if mine.count != others.count:
             raise _errors.InvalidArgument(f"there are {mine.count} local descriptors and {others.count} remote ones")
         options = _options(backends, custom_parameter, flags, notification, run_timeout)
-        arguments = (agent._handle, operation, mine.c, c_string(owner), others.c, mine.count)
+        arguments = (_agent(agent), operation, mine.c, c_string(owner), others.c, mine.count)
         self._create(lib.kvmem_request_create, arguments, options, queue, user_data)
 
     @classmethod
@@ -230,15 +243,15 @@ class Request(Handle):
         if len(mine) != len(others):
             raise _errors.InvalidArgument(f"there are {len(mine)} local indices and {len(others)} remote ones")
         made = cls.__new__(cls)
-        arguments = (operation, local._handle, mine, remote._handle, others, len(mine))
+        arguments = (operation, handle_of(local, Prepared, "local"), mine, handle_of(remote, Prepared, "remote"), others, len(mine))
         made._create(lib.kvmem_request_make, arguments, _options(flags=flags, notification=notification, run_timeout=run_timeout), queue, user_data)
         return made
 
     def _create(self, function: Any, arguments: tuple[Any, ...], options: Options, queue: Queue | None, user_data: Any) -> None:
         self._queue, self._token = queue, 0
         if queue is not None:
+            options.set("queue", ffi.typeof(options.c.queue), handle_of(queue, Queue, "queue"))
             self._token = options.c.user_data = queue._expect(self, user_data, None)
-            options.set("queue", ffi.typeof(options.c.queue), queue._handle)
         try:
             self._own(create(function, "request", *arguments, options.c))
         except BaseException:
@@ -293,7 +306,7 @@ class Request(Handle):
 def query(agent: Agent, listed: Sequence[Descriptor], *, backend: str | None = None, timeout: float | None = None) -> list[dict[str, str] | None]:
     """Asks a backend about files or objects. An item is None if there is none, and otherwise what the backend says of it."""
     given, options = _Given(listed), _options([backend] if backend else ())
-    found = create(lib.kvmem_agent_query, "query", agent._handle, given.c, given.count, options.c, nanoseconds(timeout))
+    found = create(lib.kvmem_agent_query, "query", _agent(agent), given.c, given.count, options.c, nanoseconds(timeout))
     try:
         return [parameters_of(c) if c.exists else None for c in items_of(found)]
     finally:
@@ -302,7 +315,7 @@ def query(agent: Agent, listed: Sequence[Descriptor], *, backend: str | None = N
 
 def plugins(agent: Agent) -> list[Plugin]:
     """The plugins that NIXL finds, also those that do not load."""
-    listed = create(lib.kvmem_agent_get_plugins, "plugins", agent._handle)
+    listed = create(lib.kvmem_agent_get_plugins, "plugins", _agent(agent))
     try:
         return [
             Plugin(text(c.name), text(c.failure), parameters_of(c), [each for each in k.MemoryType if c.memory_types >> each & 1])
@@ -314,7 +327,7 @@ def plugins(agent: Agent) -> list[Plugin]:
 
 def telemetry(agent: Agent) -> AgentTelemetry:
     """Sums over the requests of an agent."""
-    c = read(lib.kvmem_agent_get_telemetry, "agent_telemetry", agent._handle)
+    c = read(lib.kvmem_agent_get_telemetry, "agent_telemetry", _agent(agent))
     return AgentTelemetry(
         c.succeeded, c.failed, c.in_flight, c.bytes_read, c.bytes_written, c.descriptors, c.post_ns, c.duration_ns, c.longest_ns,
         c.notifications_sent, c.notifications_received,
@@ -324,36 +337,36 @@ def telemetry(agent: Agent) -> AgentTelemetry:
 def connect(agent: Agent, peer: str, *, backends: Sequence[str] = (), timeout: float | None = None) -> None:
     """Connects to a peer before the first request."""
     options = _options(backends)
-    _errors.call(lib.kvmem_agent_connect, agent._handle, c_string(peer), options.c, nanoseconds(timeout))
+    _errors.call(lib.kvmem_agent_connect, _agent(agent), c_string(peer), options.c, nanoseconds(timeout))
 
 
 def partial_metadata(agent: Agent, listed: Sequence[Descriptor], *, backends: Sequence[str] = ()) -> bytes:
     """Metadata of some registered memory, which a peer loads with `Agent.load` after all of the agent's metadata."""
     given, options = _Given(listed), _options(backends)
-    return blob_bytes(blob(lib.kvmem_agent_get_partial_metadata, agent._handle, given.c, given.count, options.c))
+    return blob_bytes(blob(lib.kvmem_agent_get_partial_metadata, _agent(agent), given.c, given.count, options.c))
 
 
 def send_metadata(agent: Agent, address: str, port: int, listed: Sequence[Descriptor] | None = None) -> None:
     """Sends the metadata of an agent, or of some of its memory, to the listen thread of a peer. Both agents need one."""
     if listed is None:
-        _errors.call(lib.kvmem_agent_send_local_metadata, agent._handle, c_string(address), port)
+        _errors.call(lib.kvmem_agent_send_local_metadata, _agent(agent), c_string(address), _port(port))
     else:
         given = _Given(listed)
-        _errors.call(lib.kvmem_agent_send_partial_metadata, agent._handle, given.c, given.count, c_string(address), port)
+        _errors.call(lib.kvmem_agent_send_partial_metadata, _agent(agent), given.c, given.count, c_string(address), _port(port))
 
 
 def fetch_metadata(agent: Agent, peer: str, address: str, port: int, timeout: float | None = 10.0) -> None:
     """Loads the metadata of a peer from its listen thread."""
-    _errors.call(lib.kvmem_agent_fetch_remote_metadata, agent._handle, c_string(peer), c_string(address), port, nanoseconds(timeout))
+    _errors.call(lib.kvmem_agent_fetch_remote_metadata, _agent(agent), c_string(peer), c_string(address), _port(port), nanoseconds(timeout))
 
 
 def invalidate_metadata(agent: Agent, address: str, port: int) -> None:
     """Has a peer forget this agent."""
-    _errors.call(lib.kvmem_agent_invalidate_local_metadata, agent._handle, c_string(address), port)
+    _errors.call(lib.kvmem_agent_invalidate_local_metadata, _agent(agent), c_string(address), _port(port))
 
 
 def remote_layout(agent: Agent, owner: str, shape: Shape, listed: Sequence[Descriptor]) -> Layout:
     """A layout over descriptors of a peer that does not use kvmem."""
     config, given = config_of(shape), _Given(listed)
-    made = create(lib.kvmem_layout_create_remote, "layout", agent._handle, c_string(owner), config.c, given.c, given.count)
+    made = create(lib.kvmem_layout_create_remote, "layout", _agent(agent), c_string(owner), config.c, given.c, given.count)
     return Layout._owning(made, shape.dtype)

@@ -13,13 +13,18 @@ from __future__ import annotations
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, create, read
+from kvmem._handle import Handle, Options, create, handle_of, number_of, read
 from kvmem._library import ffi, lib
 from kvmem._region import Region
 
 __all__ = ["VmmMapping", "VmmMemory", "VmmRange", "granularity"]
 
 ANY_DEVICE = -1  # KVMEM_VMM_ANY_DEVICE
+_INT = 1 << 31
+
+
+def _device(device: int | None) -> int:
+    return ANY_DEVICE if device is None else number_of(device, "device", limit=_INT)
 
 
 # ---- memory ----
@@ -56,21 +61,22 @@ class VmmMemory(Handle):
     def import_fd(cls, fd: int, size: int, device: int | None = None) -> VmmMemory:
         """Imports memory from a file descriptor that another process exported. The caller closes it. `size` is that of the whole
         memory, and `device` the GPU that it must be located on; None for any."""
-        return cls._owning(create(lib.kvmem_vmm_memory_import_fd, "vmm_memory", fd, size, ANY_DEVICE if device is None else device))
+        return cls._owning(create(lib.kvmem_vmm_memory_import_fd, "vmm_memory", number_of(fd, "fd", limit=_INT), number_of(size, "size"), _device(device)))
 
     @classmethod
     def import_fabric(cls, handle: bytes, size: int, device: int | None = None) -> VmmMemory:
         """Imports memory from a fabric handle, which may be from another machine of the fabric."""
-        if len(handle) != 64:
-            raise _errors.InvalidArgument(f"a fabric handle has 64 bytes, and this one {len(handle)}")
+        if not isinstance(handle, (bytes, bytearray, memoryview)) or len(handle) != 64:
+            found = f"this one {len(handle)}" if isinstance(handle, (bytes, bytearray, memoryview)) else f"handle is {handle!r}"
+            raise _errors.InvalidArgument(f"a fabric handle has 64 bytes, and {found}")
         made = ffi.new("kvmem_fabric_handle *")
         made.bytes = list(handle)
-        return cls._owning(create(lib.kvmem_vmm_memory_import_fabric, "vmm_memory", made, size, ANY_DEVICE if device is None else device))
+        return cls._owning(create(lib.kvmem_vmm_memory_import_fabric, "vmm_memory", made, number_of(size, "size"), _device(device)))
 
     @classmethod
     def retain(cls, address: int) -> VmmMemory:
         """Retains memory that is mapped at an address of this process, such as by an engine."""
-        return cls._owning(create(lib.kvmem_vmm_memory_retain, "vmm_memory", address))
+        return cls._owning(create(lib.kvmem_vmm_memory_retain, "vmm_memory", number_of(address, "address")))
 
     def export_fd(self) -> int:
         """A file descriptor of the memory, which the caller closes."""
@@ -100,7 +106,7 @@ class VmmRange(Handle):
     def __init__(self, size: int, alignment: int = 0) -> None:
         """Reserves `size` bytes of addresses. `alignment` is a power of two; 0 for the driver's default."""
         span = ffi.new("kvmem_vmm_span *")
-        self._own(create(lib.kvmem_vmm_range_create, "vmm_range", size, alignment, span))
+        self._own(create(lib.kvmem_vmm_range_create, "vmm_range", number_of(size, "size"), number_of(alignment, "alignment"), span))
         self.address, self.size = span.address, span.size
 
     def _describe(self) -> str:
@@ -121,17 +127,22 @@ class VmmMapping(Handle):
     def __init__(self, range: VmmRange, offset: int, memory: VmmMemory) -> None:
         """Maps memory at an offset of a range, in bytes. No GPU has access until `set_access`."""
         span = ffi.new("kvmem_vmm_span *")
-        self._own(create(lib.kvmem_vmm_mapping_create, "vmm_mapping", range._handle, offset, memory._handle, span))
+        self._own(
+            create(
+                lib.kvmem_vmm_mapping_create, "vmm_mapping", handle_of(range, VmmRange, "range"), number_of(offset, "offset"),
+                handle_of(memory, VmmMemory, "memory"), span,
+            )
+        )  # fmt: skip
         self.address, self.size = span.address, span.size
 
     def set_access(self, device: int, access: k.Access = k.Access.READ_WRITE) -> None:
         """Sets the access of a GPU."""
-        _errors.call(lib.kvmem_vmm_mapping_set_access, self._handle, device, access)
+        _errors.call(lib.kvmem_vmm_mapping_set_access, self._handle, number_of(device, "device", limit=_INT), number_of(access, "access", limit=_INT))
 
     def access(self, device: int) -> k.Access:
         """The access of a GPU."""
         out = ffi.new("uint32_t *")
-        _errors.call(lib.kvmem_vmm_mapping_get_access, self._handle, device, out)
+        _errors.call(lib.kvmem_vmm_mapping_get_access, self._handle, number_of(device, "device", limit=_INT), out)
         return k.Access(out[0])
 
     def region(self, device: int, *, read_only: bool = False) -> Region:

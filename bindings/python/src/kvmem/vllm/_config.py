@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import kvmem
 from kvmem._blocks import _settings
 from kvmem._blocks._settings import GIB as GIB
 from kvmem._blocks._settings import Settings
 
 MAX_LEASE_SECONDS = 3600
+_OF_ETCD = ("ca_file", "certificate_file", "key_file", "user", "password_file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +27,16 @@ class Config(Settings):
     """Folder, or URLs of etcd separated by commas, in which engines that hand requests over find each other. None: blocks are stored."""
     lease_seconds: float = 60.0
     """After this time without a message of decode, prefill frees the blocks of a request."""
+    ca_file: str = ""
+    """Certificates of the authority of etcd's servers."""
+    certificate_file: str = ""
+    """Certificate of this engine, for etcd."""
+    key_file: str = ""
+    """Its key."""
+    user: str = ""
+    """User of etcd."""
+    password_file: str = ""
+    """A file with its password: settings are shown by the list of processes."""
     access: str = "auto"
     """How decode reads the blocks: "mapped", "nixl", or "auto" for mapped memory if possible."""
     by_layer: bool = False
@@ -34,12 +47,30 @@ class Config(Settings):
         if self.directory is not None:
             self._check_handover(given)
             return
-        for name in ("lease_seconds", "access", "verify", "by_layer"):
+        for name in ("lease_seconds", "access", "verify", "by_layer", *_OF_ETCD):
             if name in given:
                 raise ValueError(f"kvmem: {name} is for engines that hand requests over: set directory, too, or remove {name}")
         if self.path is None and self.capacity_gib <= 0 and not given:
             raise ValueError("kvmem: nothing is set: set path and capacity_gib, to keep blocks, or set directory, to hand requests over to another engine")
         super().check(given)
+
+    @property
+    def urls(self) -> list[str]:
+        """Those of etcd; empty if the directory is a folder."""
+        return self.directory.split(",") if self.directory and self.directory.startswith(("http://", "https://")) else []
+
+    def open_directory(self) -> kvmem.Directory:
+        """The directory. Raises ValueError with what to set."""
+        try:
+            if not self.urls:
+                return kvmem.Directory(self.directory)
+            password = pathlib.Path(self.password_file).read_text().rstrip("\n") if self.password_file else None
+            return kvmem.Directory(
+                endpoints=self.urls, ca_file=self.ca_file or None, certificate_file=self.certificate_file or None, key_file=self.key_file or None,
+                user=self.user or None, password=password,
+            )  # fmt: skip
+        except (kvmem.Error, OSError) as error:
+            raise ValueError(f"kvmem: directory {self.directory} cannot be used: {error}") from error
 
     def _check_handover(self, given: Mapping[str, Any]) -> None:
         for name in ("path", "capacity_gib"):
@@ -47,6 +78,12 @@ class Config(Settings):
                 raise ValueError(f"kvmem: directory and {name} are set, and a connector hands requests over or stores blocks: remove one of them")
         if not 1 <= self.lease_seconds <= MAX_LEASE_SECONDS:
             raise ValueError(f"kvmem: lease_seconds is {self.lease_seconds}: set 1 to {MAX_LEASE_SECONDS} seconds")
+        for name in _OF_ETCD:
+            if name in given and not self.urls:
+                raise ValueError(f"kvmem: {name} is for etcd, and directory is a folder: set directory to the URLs of etcd, or remove {name}")
+        for one, other in (("certificate_file", "key_file"), ("key_file", "certificate_file"), ("user", "password_file"), ("password_file", "user")):
+            if getattr(self, one) and not getattr(self, other):
+                raise ValueError(f"kvmem: {one} is set, and {other} is not: set both, or none")
         if self.access not in ("auto", "mapped", "nixl"):
             raise ValueError(f"kvmem: access is {self.access!r}: set auto, mapped or nixl")
 

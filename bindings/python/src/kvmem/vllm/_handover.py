@@ -83,7 +83,7 @@ class HandoverConnector(KvmemConnector):
         _identity.permit_amx()
         maps = self._produces and self._config.access != "nixl"
         memory = _cache.CacheMemory.of_tensors(kv_caches, shared=maps)
-        directory, agent = join(self._config.directory or "", agent_name(self._engine, rank), self._config.timeout_seconds)
+        directory, agent = join(self._config, agent_name(self._engine, rank))
         groups = [
             _cache.layouts_of(group, kv_caches, self._kv_cache_config.num_blocks, model, packing, memory.region_of, agent) for group in self._groups
         ]

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import kvmem
+from kvmem.vllm._config import Config
 
 logger = logging.getLogger("vllm.kvmem")
 
@@ -14,16 +15,12 @@ _MAX_WAIT = 5.0
 """Seconds for the directory, or for the process that offers mapped memory. Other requests wait meanwhile."""
 
 
-def join(place: str, name: str, timeout: float) -> tuple[kvmem.Directory, kvmem.Agent]:
-    """The directory at a folder, or at URLs of etcd, and the agent of this worker. Raises ValueError with what to set."""
-    urls = place.split(",") if place.startswith(("http://", "https://")) else []
+def join(config: Config, name: str) -> tuple[kvmem.Directory, kvmem.Agent]:
+    """The directory, and the agent of this worker. Raises ValueError with what to set."""
+    directory = config.open_directory()
     try:
-        directory = kvmem.Directory(None if urls else place, endpoints=urls)
-    except kvmem.Error as error:
-        raise ValueError(f"kvmem: directory {place} cannot be used: {error}") from error
-    try:
-        _check_free(directory, place, name)
-        return directory, kvmem.Agent(name, call_timeout=timeout)
+        _check_free(directory, str(config.directory), name)
+        return directory, kvmem.Agent(name, call_timeout=config.timeout_seconds)
     except kvmem.NixlUnavailable as error:
         directory.close()
         raise ValueError(f"kvmem: engines reach each other by NIXL, which is not usable: install nixl-cu12 or nixl-cu13: {error}") from error
@@ -81,28 +78,46 @@ class Peers:
         self._peers: dict[str, Peer] = {}
 
     def get(self, name: str) -> Peer:
-        """A worker by the name of its agent, as it is now: one that was restarted is another one. Raises NotFound if it has ended."""
-        entry = self._directory.look_up(name, _MAX_WAIT)
+        """A worker by the name of its agent. Raises NotFound if there is none. The directory is asked once, and then reports what changes."""
         known = self._peers.get(name)
-        if known is not None and known.incarnation == entry.incarnation:
-            entry.close()
+        if known is not None:
             return known
+        self._directory.watch(name, _MAX_WAIT)  # first, so that no change is missed
         try:
-            entry.load(self._agent)
-            if known is None:
-                self._directory.watch(name, _MAX_WAIT)
-            else:
-                known.close()
+            entry = self._directory.look_up(name, _MAX_WAIT)
+            try:
+                entry.load(self._agent)
+            except BaseException:
+                entry.close()
+                raise
         except BaseException:
-            entry.close()
+            self._unwatch(name)
             raise
-        self._peers[name] = Peer(entry)
-        return self._peers[name]
+        made = self._peers[name] = Peer(entry)
+        return made
 
     def send(self, name: str, data: bytes) -> None:
-        """Sends a message."""
+        """Sends a message. A worker that was restarted, which the directory has not reported yet, is looked up again."""
+        known = self._peers.get(name)
         self.get(name)
-        self._agent.notify(name, data)
+        try:
+            self._agent.notify(name, data)
+        except kvmem.Error:
+            if known is None:
+                raise
+            self._forget(name)
+            self.get(name)
+            self._agent.notify(name, data)
+
+    def _forget(self, name: str) -> None:
+        self._peers.pop(name).close()
+        self._unwatch(name)
+
+    def _unwatch(self, name: str) -> None:
+        try:
+            self._directory.unwatch(name, _MAX_WAIT)
+        except kvmem.Error as error:  # the pulls of all that have ended fail nevertheless
+            logger.info("kvmem: %s is watched further: %s", name, error)
 
     def lost(self) -> list[str]:
         """Takes the events of the directory. Returns the workers that have ended or were restarted since."""
@@ -113,11 +128,7 @@ class Peers:
             if known is None or event.kind not in gone or (event.kind == gone[1] and event.incarnation == known.incarnation):
                 continue
             found.append(event.agent)
-            self._peers.pop(event.agent).close()
-            try:
-                self._directory.unwatch(event.agent, _MAX_WAIT)
-            except kvmem.Error as error:  # the pulls of all that have ended fail nevertheless
-                logger.info("kvmem: %s is watched further: %s", event.agent, error)
+            self._forget(event.agent)
         return found
 
     def close(self) -> None:

@@ -41,6 +41,8 @@ class OffloadWorker:
         self._runs: list[_Moving] = []
         self._waiting: dict[str, _Waiting] = {}
         self._queued: list[tuple[Any, list[Put]]] = []
+        self._later: list[Put] = []
+        """Puts that found no free slot: they begin when a run has ended."""
         self._clearing = False
         self._report = ReportData()
         self.failed_blocks: set[int] = set()
@@ -90,8 +92,11 @@ class OffloadWorker:
             if self._clearing:
                 raise kvmem.Cancelled("the blocks that have these keys are being removed")
             run = store.run(store.put(self._caches[put.group], put.keys, put.blocks, parent=put.parent, related=put.related))
-        except kvmem.Error:
-            self._put_ended(put, len(put.keys))
+        except kvmem.Error as error:
+            if isinstance(error, kvmem.Busy) and self._runs:
+                self._later.append(put)
+            else:
+                self._put_ended(put, len(put.keys))
             return
         self._runs.append(_Moving(run, put, ""))
 
@@ -117,8 +122,12 @@ class OffloadWorker:
                 continue
             self._ended(moving)
             moving.run.close()
-        self._runs = running
+        some_ended, self._runs = len(running) < len(self._runs), running
         self._remove_all()
+        if some_ended:
+            later, self._later = self._later, []
+            for put in later:
+                self._put(put)
         ended = {request for request, waiting in self._waiting.items() if not waiting.runs}
         for request in ended:
             waiting = self._waiting.pop(request)
