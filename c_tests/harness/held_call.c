@@ -20,6 +20,7 @@ static struct {
     pthread_t thread;
     sem_t is_filtered;
     int listener;
+    bool is_holding;
     uint64_t id; /* of the stopped call */
     held_reply (*reply_to)(const struct seccomp_notif *call);
 } held;
@@ -50,11 +51,11 @@ static void set_filter(const long *numbers, size_t count, bool of_others) {
     held.filter_size = (unsigned short)(next - held.filter);
 }
 
-/* Fails the call; 0: lets the kernel perform it. */
+/* Fails the call; 0: lets the kernel perform it. One that was interrupted comes again, as another one. */
 static void end_call(uint64_t id, int error) {
     struct seccomp_notif_resp reply = {.id = id, .error = -error};
     if (error == 0) reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply), 0);
+    if (ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply) != 0) CHECK_EQ(errno, ENOENT);
 }
 
 /* Waits for a call of the thread; returns false if the thread has ended. Work of io_uring interrupts a call that waits here: then it is
@@ -81,23 +82,34 @@ static void await_filter(void) {
     while (sem_wait(&held.is_filtered) != 0) CHECK_EQ(errno, EINTR);
 }
 
-static void start(void (*body)(void), long number) {
-    set_filter(&number, 1, false);
+void held_calls_begin(void (*body)(void), const long *numbers, size_t count) {
+    set_filter(numbers, count, false);
     prepare(body);
     CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
     await_filter();
 }
 
-void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
-    start(body, number);
+static void release(void) {
+    if (held.is_holding) end_call(held.id, 0);
+    held.is_holding = false;
+}
+
+void held_calls_next(long number, bool (*wanted)(const uint64_t *arguments)) {
+    release();
     struct seccomp_notif call;
     bool runs = next_call(&call);
-    while (runs && !wanted((const uint64_t *)call.data.args)) {
+    while (runs && !(call.data.nr == number && wanted((const uint64_t *)call.data.args))) {
         end_call(call.id, 0);
         runs = next_call(&call);
     }
     CHECK(runs); /* or it ended without such a call */
     held.id = call.id;
+    held.is_holding = true;
+}
+
+void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
+    held_calls_begin(body, &number, 1);
+    held_calls_next(number, wanted);
 }
 
 static int perform(const uint64_t *arguments) {
@@ -113,12 +125,12 @@ static void finish(int (*decide)(const uint64_t *arguments)) {
 }
 
 void held_call_end(void) {
-    end_call(held.id, 0);
+    release();
     finish(perform);
 }
 
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments)) {
-    start(body, number);
+    held_calls_begin(body, &number, 1);
     finish(decide);
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A store: the index in memory and its journal. Who stores a block writes its bytes between [`Store::reserve`] and [`Store::commit`].
 
+use std::ops::Range;
+
 use super::blocks::{Counts, Entry, Located, NewBlock, Reserved};
 use super::commits::Commits;
 use super::files::{Files, StoreFile};
-use super::index::Index;
+use super::index::{Index, ListedRecords};
 use super::journal::{Journal, Recovered};
 use super::key::{Key, Keys};
 use super::record::Record;
 use super::store_header::{Header, Identity};
+use super::turns::InTurns;
 use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
 
 /// When the blocks of a commit survive a loss of power.
@@ -46,7 +49,7 @@ pub struct Store<F> {
     /// Locked before the index, and during calls of the file system.
     pub(super) journal: Mutex<Pending>,
     /// Never locked during a call of the file system.
-    pub(super) index: Mutex<Index>,
+    pub(super) index: InTurns<Index>,
 }
 
 pub(super) struct Pending {
@@ -61,8 +64,9 @@ pub(super) struct Pending {
 
 /// A checkpoint replaces a journal of this many records more than two for each slot.
 const LONG: u64 = 1024;
-/// Keys that are looked up while the index is locked.
-const LOOK_UPS: usize = 256;
+/// Keys that are looked up, and slots that are listed, while the index is locked. Others get it between them.
+pub(super) const LOOK_UPS: usize = 256;
+pub(super) const LISTED: usize = 4096;
 /// If there is no free slot, this fraction of all slots is freed, so that not each block has to wait for the journal.
 const EVICTED_FRACTION: u64 = 64;
 
@@ -98,7 +102,9 @@ impl<F: Files> Store<F> {
         if damaged > 0 {
             log!(Warn, "{damaged} records of the store's index were damaged; blocks may be missing");
             // What is damaged stays so, and is left out when the store is opened again.
-            if let Err(error) = journal.checkpoint(&files, &index.records()?) {
+            let mut listed = ListedRecords::default();
+            index.list_records(0..header.slots as usize, &mut listed)?;
+            if let Err(error) = journal.checkpoint(&files, &listed.in_order()?) {
                 log!(Warn, "the index of the store is not replaced: {error}");
             }
         }
@@ -108,7 +114,7 @@ impl<F: Files> Store<F> {
     pub(super) fn new(files: F, header: Header, policy: Policy, journal: Journal, index: Index) -> Self {
         let long = 2 * header.slots + LONG;
         let journal = Mutex::new(Pending { journal, records: Vec::new(), is_behind: false, long });
-        Self { files, header, policy, commits: Commits::default(), journal, index: Mutex::new(index) }
+        Self { files, header, policy, commits: Commits::default(), journal, index: InTurns::new(index) }
     }
 
     pub fn policy(&self) -> Policy {
@@ -121,11 +127,14 @@ impl<F: Files> Store<F> {
 
     /// Notes for each key whether it is stored. Changes nothing, also not what is evicted next.
     pub fn contains(&self, keys: Keys<'_>, mut found: impl FnMut(bool)) {
+        self.for_each(keys, |index, key| found(index.contains(key)));
+    }
+
+    fn for_each(&self, keys: Keys<'_>, mut act: impl FnMut(&mut Index, &Key)) {
         let mut keys = keys.iter();
         while keys.len() > 0 {
-            // Others get their turn in a long list.
-            let index = self.index.lock();
-            keys.by_ref().take(LOOK_UPS).for_each(|key| found(index.contains(&key)));
+            let mut index = self.index.lock();
+            keys.by_ref().take(LOOK_UPS).for_each(|key| act(&mut index, &key));
         }
     }
 
@@ -307,13 +316,31 @@ impl<F: Files> Store<F> {
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
     pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> Result<u64> {
         self.ensure_writable()?;
-        let mut index = self.index.lock();
-        Ok(keys.iter().map(|key| u64::from(index.pin(&key, is_pinned))).sum())
+        let mut found = 0;
+        self.for_each(keys, |index, key| found += u64::from(index.pin(key, is_pinned)));
+        Ok(found)
     }
 
     /// Passes the stored blocks from a slot on to `take`, in the order of their slots, at most so many.
-    pub fn list(&self, first: u64, count: usize, take: impl FnMut(Entry)) {
-        self.index.lock().entries(first).take(count).for_each(take);
+    pub fn list(&self, first: u64, count: usize, mut take: impl FnMut(Entry)) {
+        let mut left = count;
+        for slots in self.parts_from(first) {
+            let index = self.index.lock();
+            index.entries(slots).take(left).for_each(|entry| {
+                take(entry);
+                left -= 1;
+            });
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// All slots from one on, in parts for each of which the index is locked once.
+    fn parts_from(&self, first: u64) -> impl Iterator<Item = Range<usize>> {
+        let end = self.slots() as usize;
+        let first = usize::try_from(first).unwrap_or(end);
+        (first..end).step_by(LISTED).map(move |from| from..end.min(from + LISTED))
     }
 
     pub fn counts(&self) -> Counts {
@@ -368,7 +395,10 @@ impl<F: Files> Store<F> {
 
     /// Replaces a long journal by a checkpoint. If there is no space for it, the journal grows further.
     fn shorten(&self, pending: &mut Pending) -> Result<()> {
-        let records = self.index.lock().records()?;
+        // All slots whose blocks change are changed under the lock of the journal.
+        let mut listed = ListedRecords::default();
+        self.parts_from(0).try_for_each(|slots| self.index.lock().list_records(slots, &mut listed))?;
+        let records = listed.in_order()?;
         if let Err(error) = pending.journal.checkpoint(&self.files, &records) {
             log!(Warn, "the index of the store is not shortened: {error}");
             pending.long = pending.journal.records() + self.header.slots + LONG;

@@ -5,6 +5,7 @@
 //! another block. A block is a parent by its key, whichever of the two is stored first.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use super::blocks::{Counts, Entry, Located, NewBlock, Reserved};
 use super::key::{Key, KeyHashing};
@@ -55,6 +56,22 @@ pub struct Index {
     quarantine: Vec<u32>,
     clock: u64,
     counts: Counts,
+}
+
+/// Records of slots, of which the blocks have the time of their last use.
+#[derive(Default)]
+pub struct ListedRecords {
+    retired: Vec<Record>,
+    stored: Vec<(u64, Record)>,
+}
+
+impl ListedRecords {
+    /// The least recently used block first.
+    pub fn in_order(mut self) -> Result<Vec<Record>> {
+        self.stored.sort_unstable_by_key(|(used, _)| *used);
+        lists::extend(&mut self.retired, self.stored.into_iter().map(|(_, record)| record))?;
+        Ok(self.retired)
+    }
 }
 
 impl Index {
@@ -283,33 +300,24 @@ impl Index {
         self.free.append(&mut self.quarantine);
     }
 
-    /// Records of all blocks, the least recently used first, and of retired slots.
-    pub fn records(&self) -> Result<Vec<Record>> {
-        let (mut retired, mut stored) = (Vec::new(), Vec::new());
-        for (slot, state) in self.slots.iter().enumerate() {
+    /// Adds the records of some slots.
+    pub fn list_records(&self, slots: Range<usize>, listed: &mut ListedRecords) -> Result<()> {
+        for (slot, state) in (slots.start as u64..).zip(&self.slots[slots]) {
             match state {
-                Slot::Retired => lists::push(&mut retired, Record::Retired { slot: slot as u64 })?,
-                Slot::Stored(block) => lists::push(&mut stored, (block.used, slot, block))?,
+                Slot::Retired => lists::push(&mut listed.retired, Record::Retired { slot })?,
+                Slot::Stored(Stored { block: NewBlock { key, parent }, checksum, used, .. }) => {
+                    let record = Record::Stored { slot, key: *key, parent: *parent, checksum: *checksum };
+                    lists::push(&mut listed.stored, (*used, record))?;
+                }
                 _ => {}
             }
         }
-        stored.sort_unstable_by_key(|(used, ..)| *used);
-        lists::extend(
-            &mut retired,
-            stored.into_iter().map(|(_, slot, stored)| Record::Stored {
-                slot: slot as u64,
-                key: stored.block.key,
-                parent: stored.block.parent,
-                checksum: stored.checksum,
-            }),
-        )?;
-        Ok(retired)
+        Ok(())
     }
 
-    /// The stored blocks from a slot on, in the order of their slots.
-    pub fn entries(&self, first: u64) -> impl Iterator<Item = Entry> {
-        let first = self.slots.len().min(usize::try_from(first).unwrap_or(usize::MAX));
-        self.slots[first..].iter().zip(first as u32..).filter_map(|(state, slot)| {
+    /// The stored blocks in some slots, in the order of these.
+    pub fn entries(&self, slots: Range<usize>) -> impl Iterator<Item = Entry> {
+        (slots.start as u32..).zip(&self.slots[slots]).filter_map(|(slot, state)| {
             let Slot::Stored(Stored { block, checksum, is_pinned, .. }) = state else { return None };
             Some(Entry { slot, block: *block, checksum: *checksum, is_pinned: *is_pinned })
         })
@@ -317,7 +325,8 @@ impl Index {
 
     /// Holds some of the stored blocks from a slot on. This is no use of them: nothing changes in the order of eviction.
     pub fn hold_from(&mut self, first: u64, count: usize) -> Result<Vec<Located>> {
-        let found = self.entries(first).take(count);
+        let first = usize::try_from(first).unwrap_or(usize::MAX).min(self.slots.len());
+        let found = self.entries(first..self.slots.len()).take(count);
         let slots: Vec<u32> = lists::collect(found.map(|entry| entry.slot))?;
         let mut located = Vec::new();
         lists::reserve(&mut located, slots.len())?;

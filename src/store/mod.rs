@@ -22,6 +22,7 @@ mod published;
 mod reading;
 mod record;
 mod store_header;
+mod turns;
 #[cfg(test)]
 mod tests;
 

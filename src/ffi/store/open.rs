@@ -88,7 +88,8 @@ options!(kvmem_store_options);
 /// A store survives a crash at any point: each key that it has afterwards has exactly its bytes, and with
 /// KVMEM_DURABILITY_STRICT no block is missing whose put had ended. docs/store.md has its files and promises.
 ///
-/// @param timeout_ns if the file system has not responded by then, the store is closed when it is open
+/// @param timeout_ns if the file system has not responded by then, the store is closed when it is open. While
+///        an earlier call for the folder still waits for it, nothing is done
 /// @return KVMEM_STATUS_BUSY: the store is open for writing in a process, which the message names; or, for a
 ///           reader, a process opens it for writing at this moment
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the store has another identity or shape (the message has the names

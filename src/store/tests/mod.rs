@@ -7,6 +7,7 @@ mod damage;
 mod index;
 mod reading;
 mod recorded;
+mod turns;
 
 use super::{Access, Durability, Identity, Key, Keys, NewBlock, Policy, Store};
 use crate::base::Result;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use super::OpenStore;
 use super::checkpoints::Checkpoints;
 use crate::base::paths::absolute;
-use crate::base::{Error, Mutex, Result, Status, by_deadline, ensure, error};
+use crate::base::{
+    Error, Mutex, PerProcess, Result, SharedObjects, Status, WorkInTurn, by_deadline, ensure, error,
+};
 use crate::layout::fingerprint;
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::region::{DirectIo, DiskConfig, OpenMode};
@@ -39,7 +41,12 @@ impl OpenStore {
     pub fn open(config: OpenConfig, deadline: Option<Instant>) -> Result<Arc<Self>> {
         let config = OpenConfig { path: absolute(&config.path)?, ..config };
         let doing = format!("open the store {}", config.path.display());
-        by_deadline(&Arc::default(), deadline, &doing, move || open(&config))
+        // One thread of each folder may wait for a file system that does not respond.
+        static OPENINGS: PerProcess<SharedObjects<PathBuf, WorkInTurn>> = PerProcess::new();
+        let make = || Ok(WorkInTurn::default());
+        let turns =
+            OPENINGS.get(SharedObjects::default).get(config.path.clone(), |_| true, deadline, make)?;
+        by_deadline(&turns, deadline, &doing, move || open(&config))
     }
 }
 
