@@ -145,17 +145,21 @@ def test_a_full_store_evicts_what_was_used_least_recently(tmp_path):
 
 def test_objects_of_other_sizes_have_stores_of_their_own(tmp_path, monkeypatch):
     small = MemoryLayoutDesc([torch.Size([SIZE // 4])], [torch.bfloat16])
+    medium = MemoryLayoutDesc([torch.Size([SIZE])], [torch.bfloat16])
     large = MemoryLayoutDesc([torch.Size([10 * SIZE // 2])], [torch.bfloat16])
-    with server(tmp_path) as manager:
+    with server(tmp_path, capacity_gib=2**-13, object_kinds=2) as manager:
         assert store(manager, key(1)).is_successful()
-        assert store(manager, key(2, group=1), desc=small).is_successful()
+        assert manager.adapter.report_status()["capacity_blocks"] == 8  # of 16: the other half is for another size
         said = []
         monkeypatch.setattr(manager.adapter, "_say", said.append)
         assert not store(manager, key(3, group=2), desc=large).is_successful()
-        assert "capacity_gib has 65,536 bytes, and an object needs 81,920: set more" in said[0]
-        assert manager.adapter.report_status()["failed_stores"] == 1
+        assert "capacity_gib has 65,536 bytes for each of 2 kinds, and an object needs 81,920: set more" in said[0]
+        assert store(manager, key(2, group=1), desc=small).is_successful()
+        assert not store(manager, key(4, group=3), desc=medium).is_successful()
+        assert "capacity_gib is shared by object_kinds = 2 sizes and types, which there are: set object_kinds to more" in said[1]
+        assert manager.adapter.report_status()["failed_stores"] == 2
     assert len(list(tmp_path.glob("objects-*"))) == 2
-    with server(tmp_path) as manager:
+    with server(tmp_path, capacity_gib=2**-13, object_kinds=2) as manager:
         assert load(manager, key(1)) == 1
 
 
@@ -212,6 +216,8 @@ def test_two_servers_cannot_use_one_folder(tmp_path):
     ("params", "message"),
     [
         ({"capacity_gib": None}, "capacity_gib is not set"),
+        ({"object_kinds": 0}, "object_kinds is 0: set a whole number from 1 to 64"),
+        ({"object_kinds": 1.5}, "object_kinds is 1.5: set a whole number from 1 to 64"),
         ({"capacity": 3}, "adapter_params has 'capacity', which is no setting; known are path, capacity_gib"),
         ({"path": None}, "path is not set: set it to the folder"),
         ({"path": 7}, "path is 7: set a text"),

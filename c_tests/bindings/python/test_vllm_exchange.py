@@ -361,6 +361,8 @@ def test_by_layer_a_peer_that_ends_before_the_pull_is_refused_and_afterwards_its
     while not refused and time.monotonic() < end:
         _, refused = decode.exchange.take_replies()
     assert granted == refused == {"d"} and "has ended" in caplog.text
+    decode.exchange.poll()
+    assert decode.exchange.counters["failed_loads"] == 2
     # The scheduler has planned the pull before it knew that.
     decode.exchange.give(HandoverStep(pulls=[Pull("d", offer((3,), 4), ((5,),), 0, 4, True)]))
     decode.exchange.wait_for_layers(1)

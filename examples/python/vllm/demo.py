@@ -96,7 +96,7 @@ def handed_over_well(name, result, same, loaded, whole):
     """Whether a handover went as it must. `whole` are the tokens of all blocks."""
     counters = result["counters"]
     damaged, lost = counters.get("damaged_blocks", 0), counters.get("failed_loads", 0)
-    if name == "peer killed":
+    if name.endswith("peer killed"):
         return same and not loaded and lost > 0
     path = "nixl_bytes" if "NIXL" in name else "mapped_bytes"
     if lost or not result["released"] or counters.get("loaded_bytes") != counters.get(path):
@@ -206,6 +206,7 @@ def handovers(small):
             ("by layer", dict(extra={"by_layer": True}, decode=SYNCHRONOUS)),
             ("by layer, by NIXL", dict(extra={"by_layer": True, "access": "nixl"}, decode=SYNCHRONOUS)),
             ("by layer, damaged", dict(extra={"by_layer": True}, decode=SYNCHRONOUS, damage=True)),
+            ("by layer, peer killed", dict(extra={"by_layer": True}, decode=SYNCHRONOUS, kill=True)),
             ("handover, chunked prefill", dict(prefill=few, decode=few)),
             ("handover, windows", dict(model="windows", reference="windows")),
             ("block sizes", dict(prefill=FLOAT32, decode=FLOAT32 | {"block_size": 128}, reference="float32")),

@@ -17,11 +17,21 @@ from kvmem._blocks._settings import GIB, Settings
 from kvmem._blocks._store import BlockStore
 
 ALIGNMENT = 4096
+MAX_KINDS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(Settings):
     """Settings of the adapter."""
+
+    object_kinds: int = 1
+    """How many sizes and types of objects share capacity_gib: each has an equal part."""
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raises if settings do not fit together."""
+        super().check(given)
+        if not 1 <= self.object_kinds <= MAX_KINDS or self.object_kinds != given.get("object_kinds", 1):
+            raise ValueError(f"kvmem: object_kinds is {given.get('object_kinds')}: set a whole number from 1 to {MAX_KINDS}")
 
 
 def parse(params: Mapping[str, Any]) -> Config:
@@ -49,7 +59,9 @@ class Objects:
         self._stores: dict[tuple[int, str], BlockStore] = {}
         self._counters: dict[str, Any] = {}
         self.folder = str(config.path)
-        self._identity = {"engine": "LMCache", "capacity": f"{config.capacity_gib:g} GiB", "identity": config.identity or "none"}
+        self._identity = {
+            "engine": "LMCache", "capacity": f"{config.capacity_gib:g} GiB", "object kinds": str(config.object_kinds), "identity": config.identity or "none"
+        }  # fmt: skip
         # An empty store, because those of objects may come later: it refuses another server and another identity at the start.
         self._server = BlockStore(os.path.join(self.folder, "server"), 1, 1, ALIGNMENT, self._identity, config.timeout_seconds)
         try:
@@ -61,10 +73,17 @@ class Objects:
             raise
 
     def _open(self, size: int, form: str) -> BlockStore:
+        kinds = self._config.object_kinds
+        if len(self._stores) >= kinds:
+            raise ValueError(
+                f"kvmem: objects of {size:,} bytes are not stored, because capacity_gib is shared by object_kinds = {kinds} sizes and types, which there "
+                "are: set object_kinds to more, and another path"
+            )
         slot = -(-size // ALIGNMENT) * ALIGNMENT
-        capacity = int(self._config.capacity_gib * GIB) // slot
+        available = int(self._config.capacity_gib * GIB) // kinds
+        capacity = available // slot
         if capacity < 1:
-            raise ValueError(f"kvmem: capacity_gib has {int(self._config.capacity_gib * GIB):,} bytes, and an object needs {slot:,}: set more")
+            raise ValueError(f"kvmem: capacity_gib has {available:,} bytes for each of {kinds} kinds, and an object needs {slot:,}: set more")
         path = os.path.join(self.folder, f"objects-{size}-{form}")
         return BlockStore(path, capacity, 1, size, self._identity | {"objects": f"{size}-{form}"}, self._config.timeout_seconds)
 

@@ -337,8 +337,9 @@ class Pulls:
         if state.reason:
             return
         state.reason = reason
-        if count_them and state.pull is not None:
-            add(self.counters, {"failed_loads": len(self._destinations(state.pull))})
+        if count_them:
+            lost = self._destinations(state.pull) if state.pull is not None else state.asked.offer.blocks[0]
+            add(self.counters, {"failed_loads": len(lost)})
         logger.warning("kvmem: request %s is computed again, because %s", state.asked.request, reason)
         for each in state.legs.values():
             for run in each.runs:
