@@ -94,6 +94,16 @@ func (a *arena) words(w []uint32) *C.uint32_t {
 	return result
 }
 
+// epochs copies epochs.
+func (a *arena) epochs(e []uint64) *C.uint64_t {
+	if len(e) == 0 {
+		return nil
+	}
+	result := (*C.uint64_t)(a.allocate(uintptr(len(e)) * 8))
+	copy(unsafe.Slice((*uint64)(unsafe.Pointer(result)), len(e)), e)
+	return result
+}
+
 // pointers returns an array for pointers to objects.
 func (a *arena) pointers(count int) []unsafe.Pointer {
 	if count == 0 {

@@ -112,12 +112,17 @@ type SubmitOptions struct {
 	Checksums []uint32
 	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
 	Notification []byte
+	// Epochs are the expected epochs of the source blocks, one per pair; nil for none. The run ends with ErrStale if one differs.
+	Epochs []uint64
 }
 
 // c converts the options, for the transfer of this number.
 func (s *SubmitOptions) c(a *arena, number uint64) (*C.kvmem_submit_options, error) {
 	if s.Checksums != nil && len(s.Checksums) != len(s.Pairs) { // the library would read past the end of the list
 		return nil, invalid("Checksums must have one checksum per pair")
+	}
+	if s.Epochs != nil && len(s.Epochs) != len(s.Pairs) {
+		return nil, invalid("Epochs must have one epoch per pair")
 	}
 	o := newOptions[C.kvmem_submit_options](a)
 	o.pairs = pairsOf(a, s.Pairs)
@@ -130,6 +135,7 @@ func (s *SubmitOptions) c(a *arena, number uint64) (*C.kvmem_submit_options, err
 	o.notification_size = C.size_t(len(s.Notification))
 	o.flags = C.uint64_t(s.Flags)
 	o.checksums = a.words(s.Checksums)
+	o.epochs = a.epochs(s.Epochs)
 	o.run_timeout_ns = nanoseconds(s.RunTimeout)
 	return o, a.check()
 }

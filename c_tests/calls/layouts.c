@@ -158,6 +158,21 @@ static void checksum(fuzz *fuzz) {
         or_null(fuzz, checksums));
 }
 
+static void create_epochs(fuzz *fuzz) {
+    TRY(fuzz, kvmem_layout_create_epochs, table_pick(fuzz, LAYOUTS), random_one_in(fuzz, 3) ? table_pick(fuzz, REGIONS) : NULL);
+}
+
+static void use_epochs(fuzz *fuzz) {
+    uint32_t blocks[6];
+    uint64_t epochs[COUNT_OF(blocks)];
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
+    const kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
+    TRY(fuzz, kvmem_layout_raise_epochs, layout, or_null(fuzz, blocks), random_below(fuzz, COUNT_OF(blocks) + 1),
+        or_null(fuzz, epochs));
+    TRY(fuzz, kvmem_layout_get_epochs, layout, or_null(fuzz, blocks), random_below(fuzz, COUNT_OF(blocks) + 1),
+        or_null(fuzz, epochs));
+}
+
 TRIES_WITH(resize, kvmem_layout_resize, LAYOUTS, random_below(fuzz, 20))
 DESTROYS(destroy_layout, LAYOUTS)
 
@@ -175,6 +190,8 @@ const operation layout_operations[] = {
     OPERATION_WITH(2, serve_layout, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, import_layout, BIT(AGENTS) | BIT(BLOBS), 0),
     OPERATION_WITH(6, checksum, BIT(LAYOUTS), 0),
+    OPERATION_WITH(4, create_epochs, BIT(LAYOUTS), 0),
+    OPERATION_WITH(4, use_epochs, BIT(LAYOUTS), 0),
     OPERATION_WITH(8, resize, BIT(LAYOUTS), 0),
     OPERATION_WITH(10, destroy_layout, BIT(LAYOUTS), 0),
     {0},

@@ -21,6 +21,7 @@ static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
 typedef struct lists {
     kvmem_block_pair pairs[MAX_PAIRS];
     uint32_t checksums[MAX_PAIRS];
+    uint64_t epochs[MAX_PAIRS];
     uint32_t ids[2][MAX_PAIRS];
     kvmem_block_table tables[2];
 } lists;
@@ -90,6 +91,8 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     }
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_SUBMIT_VERIFY | KVMEM_SUBMIT_CHECKSUM) : 0;
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
+    memset(lists->epochs, 0, sizeof(lists->epochs));
+    options.epochs = random_one_in(fuzz, 12) ? lists->epochs : NULL;
     options.run_timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;

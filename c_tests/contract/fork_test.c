@@ -52,6 +52,10 @@ static void use_layouts(void) {
     const uint32_t first = 0;
     uint32_t checksum = 0;
     FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, 1, &checksum);
+    uint64_t epoch = 0;
+    FORKED(kvmem_layout_create_epochs, w.local.layout, NULL);
+    FORKED_KEEPS(epoch, kvmem_layout_raise_epochs, w.local.layout, &first, 1, &epoch);
+    FORKED_KEEPS(epoch, kvmem_layout_get_epochs, w.local.layout, &first, 1, &epoch);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
     FORKED(kvmem_layout_serve, w.near.layout, NULL);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);

@@ -177,6 +177,13 @@ TEST(layout_infos) {
     INVALID_KEEPS(checksum, kvmem_layout_checksum, NULL, &first, 1, 0, &checksum);
     INVALID_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, NULL, 1, 0, &checksum);
     INVALID(kvmem_layout_checksum, w.local.layout, &first, 1, 0, NULL);
+    uint64_t epoch = 0;
+    INVALID(kvmem_layout_create_epochs, NULL, NULL);
+    INVALID_KEEPS(epoch, kvmem_layout_raise_epochs, NULL, &first, 1, &epoch);
+    INVALID_KEEPS(epoch, kvmem_layout_raise_epochs, w.local.layout, NULL, 1, &epoch);
+    INVALID_KEEPS(epoch, kvmem_layout_get_epochs, NULL, &first, 1, &epoch);
+    INVALID_KEEPS(epoch, kvmem_layout_get_epochs, w.local.layout, NULL, 1, &epoch);
+    INVALID(kvmem_layout_get_epochs, w.local.layout, &first, 1, NULL);
 }
 
 TEST(shares) {

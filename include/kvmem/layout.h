@@ -358,6 +358,56 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     uint64_t timeout_ns, uint32_t *checksums, kvmem_error **error);
 
+/* ---- Epochs: reads that detect reused blocks ---- */
+
+/// Gives each block an epoch, so that transfers from the layout, also in other processes, detect blocks that
+/// this process has reused meanwhile.
+///
+///     status = kvmem_layout_create_epochs(layout, NULL, &error);
+///     // when block 7 is freed or before it is filled again, and before it is published
+///     const uint32_t block = 7;
+///     uint64_t epoch = 0;
+///     status = kvmem_layout_raise_epochs(layout, &block, 1, &epoch, &error);
+///
+/// The owner publishes the epoch of a block with its id, after the block is filled, and raises it before the
+/// next byte of another use is written. A reader sets the published epochs in kvmem_submit_options. Export or
+/// share the layout after this call, and get the metadata of its agent after it. Epochs of a part are not
+/// those of the layout that it was combined to.
+/// @param table region of host memory whose first 8 bytes per block become the epochs, in the order of block
+///        ids, with the contents that it has. The caller may raise them itself, by an atomic increment and a
+///        fence behind it. NULL: kvmem allocates a table of zeros
+/// @return KVMEM_STATUS_ALREADY_EXISTS: the layout has epochs
+///         KVMEM_STATUS_UNSUPPORTED: the layout or the region belongs to another process, or the region is
+///           not host memory
+///         KVMEM_STATUS_OUT_OF_RANGE: the region is too small
+///         any status of kvmem_region_register, if the layout has an agent
+kvmem_status kvmem_layout_create_epochs(kvmem_layout *layout, kvmem_region *table, kvmem_error **error);
+
+/// Adds 1 to the epochs of some blocks. Each read that expects their epochs before ends with
+/// KVMEM_STATUS_STALE, unless it has ended. Never waits.
+///
+/// After the call, this process may write to the blocks, also by a GPU or another device. Threads may raise
+/// epochs at the same time.
+/// @param blocks block ids; one that occurs twice is raised twice
+/// @param epochs receives the new epochs, in the order of the ids; may be NULL
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block; no epoch was raised
+///         KVMEM_STATUS_INVALID_STATE: the layout has no epochs
+///         KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_PERMISSION_DENIED: the layout belongs to another process
+kvmem_status kvmem_layout_raise_epochs(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
+    uint64_t *epochs, kvmem_error **error);
+
+/// Returns the current epochs of some blocks. Never waits.
+///
+/// The owner publishes them. They prove nothing to a reader: another use of a block may have begun, and may
+/// not be complete.
+/// @param blocks block ids
+/// @param epochs receives the epochs, in the order of the ids
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+///         KVMEM_STATUS_INVALID_STATE: the layout has no epochs
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+kvmem_status kvmem_layout_get_epochs(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
+    uint64_t *epochs, kvmem_error **error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

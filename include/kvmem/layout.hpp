@@ -254,6 +254,22 @@ public:
         if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
         return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));
     }
+    /// Gives each block an epoch, in a new table of zeros.
+    Return<void> create_epochs() {
+        return detail::give(detail::run(kvmem_layout_create_epochs, get(), static_cast<kvmem_region *>(nullptr)));
+    }
+    /// The same in a region of the caller, which keeps its contents.
+    Return<void> create_epochs(Region &table) {
+        return detail::give(detail::run(kvmem_layout_create_epochs, get(), table.get()));
+    }
+    /// Adds 1 to the epochs of some blocks. Returns the new ones.
+    Return<std::vector<std::uint64_t>> raise_epochs(Elements<std::uint32_t> blocks) const {
+        return epochs_by(kvmem_layout_raise_epochs, blocks);
+    }
+    /// Returns the current epochs of some blocks.
+    Return<std::vector<std::uint64_t>> epochs(Elements<std::uint32_t> blocks) const {
+        return epochs_by(kvmem_layout_get_epochs, blocks);
+    }
     Return<LayoutInfo> info() const {
         auto c = detail::get<kvmem_layout_info>(kvmem_layout_get_info, get());
         if (!c) return detail::give(Result<LayoutInfo>(c.error()));
@@ -264,6 +280,14 @@ public:
     }
 
 private:
+    template <typename Function>
+    Return<std::vector<std::uint64_t>> epochs_by(Function function, Elements<std::uint32_t> blocks) const {
+        std::vector<std::uint64_t> epochs(blocks.size());
+        auto done = detail::run(function, get(), blocks.data(), blocks.size(), epochs.data());
+        if (!done) return detail::give(Result<std::vector<std::uint64_t>>(done.error()));
+        return detail::give(Result<std::vector<std::uint64_t>>(std::move(epochs)));
+    }
+
     static kvmem_layout_options prepare(const Agent *agent, std::uint32_t source) noexcept {
         auto options = detail::defaults<kvmem_layout_options>();
         options.agent = detail::get_or_null(agent);

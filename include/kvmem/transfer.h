@@ -111,6 +111,14 @@ typedef struct kvmem_submit_options {
     /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
     const void *notification;
     size_t notification_size;  ///< Bytes of the notification.
+    /// Expected epochs of the source blocks, one per pair, as their owner has published them with the block
+    /// ids. NULL for none. They are compared before the first byte moves and after the last. If one differs,
+    /// the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches returns such pairs, and the bytes
+    /// of their destination blocks are undefined. KVMEM_STATUS_OK proves that all bytes are of the expected
+    /// epochs. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph, and together
+    /// with block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY. If the source is in memory of this
+    /// process or mapped here, not together with a notification.
+    const uint64_t *epochs;
 } kvmem_submit_options;
 
 /// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
@@ -248,7 +256,8 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks (the message has an
 ///           alternative), they cannot be verified, or tokens of a layout have separate regions, and block
 ///           tables move parts of blocks, or block sizes differ
-///         KVMEM_STATUS_INVALID_STATE: the context of memory or page locks was reset or destroyed
+///         KVMEM_STATUS_INVALID_STATE: the context of memory or page locks was reset or destroyed; or epochs
+///           are expected, and the source has none
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
 /// Notes: the first run on a GPU creates per-device state (streams, events, staging), so its preparation is
@@ -405,24 +414,26 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t
 
 /* ---- Mismatches and checksums ---- */
 
-/// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY or
-/// `checksums` of kvmem_submit_options. Never waits.
+/// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY, or
+/// `checksums` or `epochs` of kvmem_submit_options. Never waits.
 ///
 ///     uint64_t different[64];
 ///     size_t count = 0;
-///     if (status == KVMEM_STATUS_CORRUPT)
+///     if (status == KVMEM_STATUS_CORRUPT || status == KVMEM_STATUS_STALE)
 ///         status = kvmem_transfer_get_mismatches(transfer, different, 64, &count, &error);
 ///
 /// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
-/// They are in ascending order, and all others have arrived. After a run that was not compared, or has ended
-/// with KVMEM_STATUS_OK, there are none. After a served run that found a damaged chunk, pairs that had not
-/// moved by then are mismatches, too. There are none if the peer does not let the blocks be read once more;
-/// then the message of the run says so.
+/// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs
+/// whose source blocks have other epochs than expected, and others may not have arrived. After a run that was
+/// not compared, or has ended with KVMEM_STATUS_OK, there are none. After a served run that found a damaged
+/// chunk, pairs that had not moved by then are mismatches, too. There are none if the peer does not let the
+/// blocks be read once more; then the message of the run says so.
 /// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of indices; the number of pairs or tokens is always enough
 /// @param count receives the number of mismatches, which may be more than `capacity`
 /// @return KVMEM_STATUS_BUSY: the run is in flight
-///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
+///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed. After
+///           KVMEM_STATUS_STALE that is returned only if the peer is stale, rather than blocks
 kvmem_status kvmem_transfer_get_mismatches(const kvmem_transfer *transfer, uint64_t *indices, size_t capacity,
     size_t *count, kvmem_error **error);
 

@@ -77,16 +77,23 @@ struct SubmitOptions {
     Elements<std::uint32_t> checksums{};
     /// Bytes for the remote agent; an empty string is an empty message.
     std::optional<std::string> notification{};
+    /// Expected epochs of the source blocks, one per pair. The run ends with Status::stale if one differs.
+    Elements<std::uint64_t> epochs{};
 };
 
 namespace detail {
 
-inline Result<void> check_checksums(span<const BlockPair> pairs, span<const std::uint32_t> checksums) {
+inline Result<void> check_one_per_pair(std::size_t pairs, std::size_t count, const char *what) {
     // Without pairs the call fails, and reports why.
-    if (checksums.empty() || pairs.empty() || checksums.size() == pairs.size()) return {};
-    return Error(Status::invalid_argument,
-                 "there are " + std::to_string(checksums.size()) + " checksums for " +
-                 std::to_string(pairs.size()) + " pairs; give one per pair, or none");
+    if (count == 0 || pairs == 0 || count == pairs) return {};
+    return Error(Status::invalid_argument, "there are " + std::to_string(count) + " " + what + " for " +
+                                               std::to_string(pairs) + " pairs; give one per pair, or none");
+}
+
+inline Result<void> check_lists(const SubmitOptions &options) {
+    const std::size_t pairs = options.pairs.size();
+    if (auto checked = check_one_per_pair(pairs, options.checksums.size(), "checksums"); !checked) return checked;
+    return check_one_per_pair(pairs, options.epochs.size(), "epochs");
 }
 
 struct TransferOptionsInC {
@@ -144,6 +151,7 @@ struct SubmitOptionsInC {
         }
         c.flags = options.flags.bits();
         c.checksums = options.checksums.empty() ? nullptr : options.checksums.data();
+        c.epochs = options.epochs.empty() ? nullptr : options.epochs.data();
         c.run_timeout_ns = limit_ns(options.run_timeout);
     }
     SubmitOptionsInC(const SubmitOptionsInC &) = delete;
@@ -196,7 +204,7 @@ public:
     /// Creates a transfer and starts its first run.
     static Return<Transfer> start(const Layout &source, const Layout &destination,
                                   const TransferOptions &options, const SubmitOptions &first) {
-        if (auto checked = detail::check_checksums(first.pairs, first.checksums); !checked) {
+        if (auto checked = detail::check_lists(first); !checked) {
             return detail::give(Result<Transfer>(checked.error()));
         }
         const detail::SubmitOptionsInC step(first);
@@ -310,7 +318,7 @@ private:
     }
     template <typename Submit>
     static Return<void> with(const SubmitOptions &options, Submit submit) {
-        if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {
+        if (auto checked = detail::check_lists(options); !checked) {
             return detail::give(std::move(checked));
         }
         const detail::SubmitOptionsInC in_c(options);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The caller's constraints on the method of a transfer, and what it wants at the end of a run.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::run::ExpectedEpochs;
 use crate::run::method::TransferMethod;
 
 /// How long a peer may make no progress in a transfer through an arena, unless the caller sets it.
@@ -40,4 +42,6 @@ pub struct Ending {
     pub verifies: bool,
     /// Is sent to the peer, if nothing that the engine does not do is to come before it.
     pub notification: Option<Vec<u8>>,
+    /// What the blocks of a peer are expected to have, which the engine compares before the first byte and after the last.
+    pub epochs: Option<Arc<ExpectedEpochs>>,
 }

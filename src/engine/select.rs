@@ -153,7 +153,7 @@ pub fn prepare(
     let plans: Vec<_> = divide(plan);
     // The peer is notified after the last byte.
     let last = plans.len() - 1;
-    let (Ending { verifies, mut notification }, mut preferences) = (ending, preferences.clone());
+    let (Ending { verifies, mut notification, epochs }, mut preferences) = (ending, preferences.clone());
     let prepare = |(index, plan)| {
         let notification = if index == last { notification.take() } else { None };
         if sides.iter().any(|side| side.memory_type() == MemoryType::Object) {
@@ -162,7 +162,8 @@ pub fn prepare(
         if !sides.iter().any(|side| side.memory().is_remote()) {
             return NixlMove::prepare(sides, plan, notification);
         }
-        let part = NixlMove::with_peer(sides, plan, &preferences, Ending { verifies, notification })?;
+        let ending = |notification| Ending { verifies, notification, epochs: epochs.clone() };
+        let part = NixlMove::with_peer(sides, plan, &preferences, ending(notification))?;
         // All layers take the method of the first.
         preferences.method = Some(part.method());
         Ok(part)

@@ -9,6 +9,7 @@ use super::Layout;
 use super::arrangement::Arrangement;
 use super::combined::ensure_ranges_separate;
 use super::config::Dimensions;
+use super::epochs::Epochs;
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
 use super::part::{MAX_PARTS, ensure_parts};
@@ -39,6 +40,9 @@ struct Payload {
     /// Readers that know no services ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served: Option<Served>,
+    /// Readers that know no epochs ignore them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    epochs: Option<Descriptor>,
     /// What the metadata of this agent contains, and that of no other agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     identity: Option<Descriptor>,
@@ -49,6 +53,8 @@ struct Parts {
     parts: Vec<PartEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served: Option<Served>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    epochs: Option<Descriptor>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -61,7 +67,13 @@ struct PartEntry {
 
 enum Described {
     Layout(Box<Checked>),
-    Parts(Vec<(String, Checked)>, Option<Served>),
+    Parts(Vec<(String, Checked)>, OfParts),
+}
+
+/// What a layout with parts has beside them.
+struct OfParts {
+    served: Option<Served>,
+    epochs: Option<Descriptor>,
 }
 
 /// A layout without parts, with the memory that the peer must have registered.
@@ -82,25 +94,22 @@ impl Layout {
             Ok(PartEntry { name: name.to_string(), descriptor })
         };
         let parts = self.part_layouts().map(entry).collect::<Result<_>>()?;
-        FORM.write(OF_PARTS, &Parts { parts, served: self.served().cloned() })
+        let (served, epochs) = (self.served().cloned(), self.epochs().map(Epochs::descriptor));
+        FORM.write(OF_PARTS, &Parts { parts, served, epochs })
     }
 
     /// Imports a layout from its descriptor. `agent` accesses it.
     pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
         match read(bytes)? {
             Described::Layout(checked) => import(agent, *checked),
-            Described::Parts(parts, served) => {
+            Described::Parts(parts, of_parts) => {
                 let import = |(name, part): (String, Checked)| {
                     let layout =
                         import(agent, part).map_err(|error| error.context(format!("part '{name}'")))?;
                     Ok((name, layout))
                 };
                 let layout = Self::combine(parts.into_iter().map(import).collect::<Result<_>>()?)?;
-                if let (Some(served), Memory::Remote(memory)) = (served, layout.memory()) {
-                    let (peer, memory) = (memory.peer.name().to_string(), served.descriptors());
-                    agent.call(|reply| Command::Remote(peer, memory, reply))?;
-                    layout.set_served(served)?;
-                }
+                of_parts.import(agent, &layout)?;
                 Ok(layout)
             }
         }
@@ -130,6 +139,30 @@ impl Layout {
     }
 }
 
+impl OfParts {
+    /// Checks its claims against the metadata that the agent has of the peer, and notes it in the layout.
+    fn import(self, agent: &Arc<Agent>, layout: &Layout) -> Result<()> {
+        let Self { served, epochs } = self;
+        let memory = memory_of(served.as_ref(), epochs);
+        let Memory::Remote(remote) = layout.memory() else { return Ok(()) };
+        if !memory.is_empty() {
+            let peer = remote.peer.name().to_string();
+            agent.call(|reply| Command::Remote(peer, memory, reply))?;
+        }
+        note(layout, served, epochs)
+    }
+}
+
+/// The memory of a service and of epochs, which the peer must have registered.
+fn memory_of(served: Option<&Served>, epochs: Option<Descriptor>) -> Vec<Descriptor> {
+    served.map(Served::descriptors).into_iter().flatten().chain(epochs).collect()
+}
+
+fn note(layout: &Layout, served: Option<Served>, epochs: Option<Descriptor>) -> Result<()> {
+    served.map_or(Ok(()), |served| layout.set_served(served))?;
+    epochs.map_or(Ok(()), |epochs| layout.set_epochs(Epochs::Remote(epochs)))
+}
+
 /// Serialises a layout that peers can access.
 fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
@@ -145,6 +178,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         bases: layout.placement().bases().to_vec(),
         elastic: elastic(&local.regions)?,
         served: layout.served().cloned(),
+        epochs: layout.epochs().map(Epochs::descriptor),
         identity,
     };
     FORM.write(OF_ONE, &payload)
@@ -198,7 +232,9 @@ fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
 /// Imports a layout without parts. Its claims are checked against the metadata that the agent has of the peer.
 fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
     let Checked { payload, placement, claimed } = checked;
-    let Payload { agent: peer, process, tier, regions: descriptors, elastic, served, identity, .. } = payload;
+    let Payload {
+        agent: peer, process, tier, regions: descriptors, elastic, served, epochs, identity, ..
+    } = payload;
     ensure!(
         !process.is_gone(),
         PeerLost,
@@ -206,12 +242,12 @@ fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
          a layout that it exports",
         process.pid
     );
-    let of_service = served.as_ref().map(Served::descriptors).unwrap_or_default();
-    let import = Import { peer, identity, memory: [claimed, of_service].concat(), process: process.clone() };
+    let memory = [claimed, memory_of(served.as_ref(), epochs)].concat();
+    let import = Import { peer, identity, memory, process: process.clone() };
     let peer = agent.call(|reply| Command::Exporter(Box::new(import), reply))?;
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     let layout = Layout::new(placement, Memory::Remote(memory));
-    served.map_or(Ok(()), |served| layout.set_served(served))?;
+    note(&layout, served, epochs)?;
     Ok(layout)
 }
 
@@ -220,7 +256,7 @@ fn read(bytes: &[u8]) -> Result<Described> {
     if FORM.version(bytes)? < OF_PARTS {
         return Ok(Described::Layout(Box::new(read_layout(bytes)?)));
     }
-    let (_, Parts { parts, served }): (_, Parts) = FORM.read(bytes)?;
+    let (_, Parts { parts, served, epochs }): (_, Parts) = FORM.read(bytes)?;
     served.iter().try_for_each(Served::validate)?;
     ensure!(
         parts.len() <= MAX_PARTS,
@@ -240,7 +276,9 @@ fn read(bytes: &[u8]) -> Result<Described> {
     };
     let parts = parts.into_iter().map(read_part).collect::<Result<Vec<_>>>()?;
     check_parts(&parts).map_err(corrupt)?;
-    Ok(Described::Parts(parts, served))
+    let num_blocks = parts[0].1.placement.geometry().dimensions().num_blocks;
+    epochs.iter().try_for_each(|epochs| Epochs::validate(epochs, num_blocks))?;
+    Ok(Described::Parts(parts, OfParts { served, epochs }))
 }
 
 fn corrupt(error: Error) -> Error {
@@ -311,6 +349,8 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
         payload.tier.name()
     );
     payload.served.iter().try_for_each(Served::validate)?;
+    let num_blocks = payload.dimensions.num_blocks;
+    payload.epochs.iter().try_for_each(|epochs| Epochs::validate(epochs, num_blocks))?;
     ensure!(
         payload.identity.is_none_or(|identity| identity.memory_type == MemoryType::Dram),
         Corrupt,

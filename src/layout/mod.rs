@@ -11,6 +11,7 @@ mod combined;
 mod config;
 mod content_identity;
 mod descriptor;
+mod epochs;
 mod extent_set;
 mod extents;
 pub mod fingerprint;
@@ -41,6 +42,7 @@ pub use config::Dimensions;
 pub use content_identity::ContentIdentity;
 #[cfg(test)]
 pub use descriptor::tests::sample as sample_descriptor;
+pub use epochs::Epochs;
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
@@ -73,6 +75,8 @@ pub struct Layout {
     lists: Lists,
     /// How its owner serves transfers of it, if it does.
     served: OnceCell<Served>,
+    /// Where the epochs of its blocks are, if it has some.
+    epochs: OnceCell<Epochs>,
     caches: Caches,
 }
 
@@ -100,6 +104,7 @@ impl Layout {
             memory,
             lists: Lists::default(),
             served: OnceCell::new(),
+            epochs: OnceCell::new(),
             caches: Caches::default(),
         }
     }

@@ -318,7 +318,7 @@ impl Completion {
     }
 
     /// Passes what the check of the last run has found to `read`: nothing, if it was not checked. Returns `None` while the run is in
-    /// flight. Fails as the run has failed, unless its blocks were compared and differ.
+    /// flight. Fails as the run has failed, unless its blocks were compared and differ, or some have other epochs than expected.
     pub fn findings<T>(&self, read: impl FnOnce(&Findings) -> T) -> Result<Option<T>> {
         self.ensure_submitted()?;
         let last = self.last();
@@ -326,7 +326,7 @@ impl Completion {
             return Ok(None);
         }
         match &last.outcome {
-            Err(error) if error.status() != Status::Corrupt && !self.has_succeeded() => Err(error.clone()),
+            Err(error) if !has_findings(error, &last.findings) && !self.has_succeeded() => Err(error.clone()),
             _ => Ok(Some(read(&last.findings))),
         }
     }
@@ -429,6 +429,14 @@ impl Expires for Completion {
         let error = self.timed_out(&limit, last.account.bytes);
         log!(Warn, "transfer {}: {error}", self.log_id);
         self.report(last, Err(error), limit.after, MemoryUse::GoesOn);
+    }
+}
+
+/// Whether a run that has failed has found something. A peer may be stale, too, and then no block is named.
+fn has_findings(error: &Error, findings: &Findings) -> bool {
+    match error.status() {
+        Status::Stale => !findings.mismatches.is_empty(),
+        status => status == Status::Corrupt,
     }
 }
 

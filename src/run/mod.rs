@@ -3,6 +3,9 @@
 
 pub mod completion;
 pub mod deadline;
+pub mod epochs;
+#[cfg(test)]
+mod epochs_model;
 pub mod findings;
 pub mod learned;
 pub mod method;
@@ -16,6 +19,7 @@ pub mod ticket;
 pub mod unreleased;
 
 pub use completion::{Account, Completion, Limit, Outcome};
+pub use epochs::ExpectedEpochs;
 pub use findings::Findings;
 pub use learned::Record;
 pub use method::TransferMethod;
@@ -54,6 +58,8 @@ pub struct Run {
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// Checks the blocks after the last byte.
     verification: Option<Arc<dyn Verify>>,
+    /// What the source's blocks are expected to have. It may hold memory of the caller.
+    epochs: Option<Arc<ExpectedEpochs>>,
     /// Deregisters memory if the run was its last user.
     agent: Option<Arc<Agent>>,
 }
@@ -164,6 +170,7 @@ impl Run {
             held: Some(held),
             steps: None,
             verification: None,
+            epochs: None,
             agent: None,
         }
     }
@@ -326,6 +333,19 @@ impl Run {
         Blockers { devices, file_systems: self.file_systems() }
     }
 
+    /// Fails if the owner of the source has raised the epoch of a block meanwhile: then the bytes, which may have been found damaged,
+    /// are of another use. The engine has compared those of a peer.
+    fn of_expected_epochs(&mut self, outcome: Outcome) -> Outcome {
+        let Some(epochs) = self.epochs.take() else { return outcome };
+        let have_moved = outcome.as_ref().map_or_else(|error| error.status() == Status::Corrupt, |()| true);
+        let outcome = if have_moved && !epochs.is_remote() { epochs.check().and(outcome) } else { outcome };
+        let mismatches = epochs.take_stale();
+        if !mismatches.is_empty() {
+            self.completion.note(Findings { mismatches, ..Findings::default() });
+        }
+        outcome
+    }
+
     /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.
     fn release(&mut self) -> bool {
         drop((self.steps.take(), self.verification.take()));
@@ -351,6 +371,7 @@ impl Run {
         }
         // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
+        let outcome = self.of_expected_epochs(outcome);
         let was_last = self.release();
         let outcome = (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome);
         // Without anything to deregister the agent is dropped here, before the report.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::completion::{Account, Completion};
 use super::deadline::{Deadlines, Reservation};
-use super::{Life, Run, RunHolds, Verify};
+use super::{ExpectedEpochs, Life, Run, RunHolds, Verify};
 use crate::base::{Result, log};
 
 /// The right to start a run. If it is dropped, no run has begun: the claim of the completion ends, and nothing is reported.
@@ -36,6 +36,20 @@ impl Ticket {
     pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
         self.run.verification = Some(verification);
         self
+    }
+
+    /// Makes the run fail if a block of the source does not have its expected epoch.
+    pub fn expecting(mut self, epochs: Arc<ExpectedEpochs>) -> Self {
+        self.run.epochs = Some(epochs);
+        self
+    }
+
+    /// Starts and ends the run if a block has not its expected epoch already, so that nothing is copied.
+    pub fn unless_stale(self) -> Option<Self> {
+        let local = self.run.epochs.as_ref().filter(|epochs| !epochs.is_remote());
+        let Some(Err(stale)) = local.map(|epochs| epochs.check()) else { return Some(self) };
+        self.start().end(Err(stale));
+        None
     }
 
     /// Starts the run: from now on it is in flight, for all threads, and its end is reported.

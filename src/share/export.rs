@@ -11,9 +11,11 @@ use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
 use crate::base::{Count, Error, LogId, ProcessIdentity, Result, Status, ensure, error, fail, log};
 use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
-use crate::layout::{Layout, LayoutPart, Memory};
+use crate::layout::{Epochs, Layout, LayoutPart, Memory};
 use crate::nixl::{Agent, Command};
-use crate::region::{Access, ElasticMemory, Export, ExtentHold, FutureWrites, Region, SharedRegion, Tier};
+use crate::region::{
+    Access, ElasticMemory, EpochTable, Export, ExtentHold, FutureWrites, Region, SharedRegion, Tier,
+};
 
 impl Share {
     /// Shares a region, or the part of one that a view is.
@@ -77,9 +79,14 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
         };
         fail!(InvalidState, "NIXL cannot access the layout: {reason}");
     }
+    let epochs = packing.add_epochs(layout, carried)?;
     let object = match entries.pop() {
-        Some((_, entry)) if layout.num_parts() == 0 => Object::Layout(LayoutEntry { remote, ..entry }),
-        last => Object::Parts(PartsEntry { parts: entries.into_iter().chain(last).collect(), remote }),
+        Some((_, entry)) if layout.num_parts() == 0 => {
+            Object::Layout(LayoutEntry { remote, epochs, ..entry })
+        }
+        last => {
+            Object::Parts(PartsEntry { parts: entries.into_iter().chain(last).collect(), remote, epochs })
+        }
     };
     packing.finish(object, Some(layout.clone()))
 }
@@ -149,7 +156,15 @@ impl ShareBuilder {
             self.ensure_placeable(&parts, alignment_of_roots(geometry.dimensions().alignment))?;
         }
         let (dimensions, arrangement) = (geometry.dimensions().clone(), geometry.arrangement());
-        Ok(LayoutEntry { dimensions, arrangement, parts, remote: None })
+        Ok(LayoutEntry { dimensions, arrangement, parts, remote: None, epochs: None })
+    }
+
+    /// Adds the table of a layout's epochs, if it has some and the share contains its memory.
+    fn add_epochs(&mut self, layout: &Layout, carried: bool) -> Result<Option<RegionPart>> {
+        let (Some(Epochs::Mapped { table, .. }), true) = (layout.epochs(), carried) else { return Ok(None) };
+        let part =
+            self.add(table.region()).map_err(|error| error.context("share the epochs of the layout"))?;
+        Ok(Some(RegionPart { size: EpochTable::size(table.words()), ..part }))
     }
 
     /// Adds the root of a view, unless it was added before. Returns the part of the root that the view covers.

@@ -10,9 +10,9 @@ use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart, Sh
 use super::memory_handle::MemoryHandle;
 use super::{OpenOptions, Reach, Share};
 use crate::base::{Error, ProcessIdentity, Result, Status, ensure, fail, log, retried};
-use crate::layout::Layout;
+use crate::layout::{Epochs, Layout};
 use crate::nixl::Command;
-use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
+use crate::region::{Access, Control, EpochTable, FileId, OpenRequirements, Origin, Region};
 
 impl Share {
     pub fn open_region(&self, opening: &OpenOptions) -> Result<Arc<Region>> {
@@ -89,11 +89,19 @@ impl Share {
             let regions = regions.collect::<Result<Vec<_>>>()?;
             Layout::mapped(entry.dimensions.clone(), entry.arrangement, regions, agent.cloned())
         };
-        if let [("", entry)] = layout.parts[..] {
-            return mapped(entry);
+        let opened = match layout.parts[..] {
+            [("", entry)] => mapped(entry)?,
+            _ => {
+                let parts = layout.parts.iter().map(|(name, entry)| Ok((name.to_string(), mapped(entry)?)));
+                Layout::combine(parts.collect::<Result<_>>()?).map_err(not_as_described)?
+            }
+        };
+        if let Some(part) = layout.epochs {
+            let region = view(&roots[part.region as usize], part)?;
+            let table = EpochTable::new(region, opened.geometry().dimensions().num_blocks);
+            opened.set_epochs(Epochs::mapped(table.map_err(not_as_described)?))?;
         }
-        let parts = layout.parts.iter().map(|(name, entry)| Ok((name.to_string(), mapped(entry)?)));
-        Layout::combine(parts.collect::<Result<_>>()?).map_err(not_as_described)
+        Ok(opened)
     }
 
     /// The region of an entry: the original in the process that created the share, a region that is already open, or a new

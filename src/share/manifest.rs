@@ -11,7 +11,7 @@ use super::memory_handle::MemoryHandle;
 use crate::base::wire::Form;
 use crate::base::{ProcessIdentity, Result, Status, ensure, fail};
 use crate::layout::{Arrangement, Dimensions, Geometry, MAX_PARTS, ensure_parts};
-use crate::region::{Access, Tier};
+use crate::region::{Access, EpochTable, Tier};
 
 const VERSION: u16 = 6;
 const FORM: Form = Form { magic: b"KVMEMSHR", versions: VERSION..=VERSION, name: "share" };
@@ -53,6 +53,9 @@ pub struct LayoutEntry {
     pub parts: Vec<RegionPart>,
     /// The data that NIXL needs to access it, if it is registered with an agent.
     pub remote: Option<RemoteEntry>,
+    /// The table of its epochs, if it has some and the memory is carried. Readers that know no epochs ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<RegionPart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +64,9 @@ pub struct PartsEntry {
     pub parts: Vec<(String, LayoutEntry)>,
     /// The data that NIXL needs to access all parts, if they are registered with an agent.
     pub remote: Option<RemoteEntry>,
+    /// As in a layout. Parts have no epochs of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<RegionPart>,
 }
 
 /// A shared layout, whether or not it was combined from parts.
@@ -69,6 +75,8 @@ pub struct SharedLayout<'a> {
     pub parts: Vec<(&'a str, &'a LayoutEntry)>,
     /// The data that NIXL needs to access it.
     pub remote: Option<&'a RemoteEntry>,
+    /// The table of its epochs.
+    pub epochs: Option<&'a RegionPart>,
 }
 
 /// The data that NIXL needs to access a layout.
@@ -127,21 +135,47 @@ impl Manifest {
         ensure!(named == self.fds, Corrupt, "it uses {named} of its {} file descriptors", self.fds);
         match &self.object {
             Object::Region(part) => self.check_part(part),
-            Object::Layout(layout) => self.check_layout(layout, layout.remote.is_some()).map(drop),
+            Object::Layout(layout) => {
+                let geometry = self.check_layout(layout, layout.remote.is_some())?;
+                self.check_epochs(layout.epochs.as_ref(), geometry.dimensions().num_blocks)
+            }
             Object::Parts(layout) => self.check_parts(layout),
         }
     }
 
-    fn check_parts(&self, PartsEntry { parts, remote }: &PartsEntry) -> Result<()> {
+    fn check_epochs(&self, epochs: Option<&RegionPart>, num_blocks: u64) -> Result<()> {
+        let Some(part) = epochs else { return Ok(()) };
+        self.check_part(part)?;
+        let tier = self.regions[part.region as usize].tier;
+        ensure!(
+            part.size == EpochTable::size(num_blocks)
+                && part.offset.is_multiple_of(8)
+                && matches!(tier, Tier::System | Tier::Pinned),
+            Corrupt,
+            "its epochs are {} bytes at offset {} of {} memory; {num_blocks} blocks have {} bytes of host memory",
+            part.size,
+            part.offset,
+            tier.name(),
+            EpochTable::size(num_blocks)
+        );
+        Ok(())
+    }
+
+    fn check_parts(&self, PartsEntry { parts, remote, epochs }: &PartsEntry) -> Result<()> {
         ensure!(parts.len() <= MAX_PARTS, Corrupt, "it has {} parts", parts.len());
         let check = |(name, part): &(String, LayoutEntry)| {
-            ensure!(part.remote.is_none(), Corrupt, "a part has NIXL metadata of its own");
+            ensure!(
+                part.remote.is_none() && part.epochs.is_none(),
+                Corrupt,
+                "a part has NIXL metadata or epochs of its own"
+            );
             let checked = self.check_layout(part, remote.is_some());
             checked.map_err(|error| error.context(format!("part '{}'", name.escape_debug())))
         };
         let geometries = parts.iter().map(check).collect::<Result<Vec<_>>>()?;
         ensure_parts(parts.iter().map(|(name, _)| name.as_str()).zip(&geometries))
-            .map_err(|error| error.with_status(Status::Corrupt))
+            .map_err(|error| error.with_status(Status::Corrupt))?;
+        self.check_epochs(epochs.as_ref(), geometries[0].dimensions().num_blocks)
     }
 
     fn check_part(&self, part: &RegionPart) -> Result<()> {
@@ -193,11 +227,13 @@ impl Object {
         match self {
             Self::Region(_) => None,
             Self::Layout(layout) => {
-                Some(SharedLayout { parts: vec![("", layout)], remote: layout.remote.as_ref() })
+                let (remote, epochs) = (layout.remote.as_ref(), layout.epochs.as_ref());
+                Some(SharedLayout { parts: vec![("", layout)], remote, epochs })
             }
-            Self::Parts(PartsEntry { parts, remote }) => Some(SharedLayout {
+            Self::Parts(PartsEntry { parts, remote, epochs }) => Some(SharedLayout {
                 parts: parts.iter().map(|(name, part)| (name.as_str(), part)).collect(),
                 remote: remote.as_ref(),
+                epochs: epochs.as_ref(),
             }),
         }
     }

@@ -197,11 +197,14 @@ impl Transfer {
     }
 
     fn start(&self, prepared: &PreparedPairs) -> Result<()> {
-        prepared.engine.submit(self.reserve(prepared)?)
+        let ticket = self.reserve(prepared)?.unless_stale();
+        ticket.map_or(Ok(()), |ticket| prepared.engine.submit(ticket))
     }
 
     fn start_on(&self, prepared: &PreparedPairs, stream: CallerStream) -> Result<()> {
-        prepared.on_streams()?.submit_on(stream, self.reserve(prepared)?)
+        let on_streams = prepared.on_streams()?;
+        let ticket = self.reserve(prepared)?.unless_stale();
+        ticket.map_or(Ok(()), |ticket| on_streams.submit_on(stream, ticket))
     }
 
     fn start_or_capture(&self, stream: CallerStream) -> Result<()> {
@@ -216,13 +219,22 @@ impl Transfer {
         let [_, destination] = self.runs.layouts();
         Unreleased::get().ensure_apart(Placed::side(&prepared.plan, 1, destination))?;
         let ticket = self.runs.reserve(&*prepared.engine, &prepared.needs)?;
-        Ok(match &prepared.verification {
+        let ticket = match &prepared.verification {
             Some(verification) => ticket.verified_by(verification.clone()),
+            None => ticket,
+        };
+        Ok(match &prepared.epochs {
+            Some(epochs) => ticket.expecting(epochs.clone()),
             None => ticket,
         })
     }
 
     fn capture(&self, prepared: &Arc<PreparedPairs>, stream: CallerStream) -> Result<()> {
+        ensure!(
+            prepared.epochs.is_none(),
+            Unsupported,
+            "runs of a graph can't expect epochs, because the host does not take part in them; submit without epochs"
+        );
         ensure!(
             prepared.verification.is_none(),
             Unsupported,

@@ -17,6 +17,7 @@ use crate::engine::runs::{self, Needs};
 use crate::engine::{Candidate, Engine, OnStreams, time_limit};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlannedBlocks};
+use crate::run::ExpectedEpochs;
 use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
 use crate::run::method::TransferMethod;
@@ -50,12 +51,16 @@ impl Route {
             None => Plan::new(&self.pair.outline, step.pairs, spare)?,
         };
         let kept = plan.clone();
+        let expected = step.epochs.map(|epochs| ExpectedEpochs::new(source, step.pairs, epochs));
+        let epochs = expected.transpose()?.map(Arc::new);
+        self.ensure_compared_before_notified(&step, epochs.as_deref())?;
         let touched = runs::touched(source, destination, &plan);
         // What the engine can do itself when it has moved the last byte, unless it is followed by more.
         let is_last = step.checksums.is_none() && !step.returns_checksums;
         let ending = Ending {
             verifies: step.verifies,
             notification: step.notification.as_ref().filter(|_| is_last).cloned(),
+            epochs: epochs.clone().filter(|epochs| epochs.is_remote()),
         };
         let before = before.map(|before| &*before.engine);
         let prepared_by = step.timeout.and_then(|after| Instant::now().checked_add(after));
@@ -83,7 +88,22 @@ impl Route {
             limit,
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification })
+        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, epochs })
+    }
+
+    /// Fails if the peer would be notified before the epochs are compared for the last time, which is after the last byte.
+    fn ensure_compared_before_notified(
+        &self,
+        step: &Step<'_>,
+        epochs: Option<&ExpectedEpochs>,
+    ) -> Result<()> {
+        ensure!(
+            step.notification.is_none() || epochs.is_none_or(ExpectedEpochs::is_remote),
+            Unsupported,
+            "a run that expects epochs of a source in this process or mapped here sends no notification, which could arrive before \
+             they are compared; call kvmem_agent_notify after the run"
+        );
+        Ok(())
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -108,6 +128,8 @@ pub(super) struct PreparedPairs {
     record: Option<Arc<Record>>,
     /// Checks the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
+    /// What the source's blocks are expected to have.
+    pub epochs: Option<Arc<ExpectedEpochs>>,
 }
 
 impl PreparedPairs {

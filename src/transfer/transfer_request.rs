@@ -33,6 +33,8 @@ pub struct Step<'a> {
     pub checksums: Option<&'a [u32]>,
     /// The destination's blocks are compared with those of the source before the run ends.
     pub verifies: bool,
+    /// Expected epochs of the source's blocks, one per pair.
+    pub epochs: Option<&'a [u64]>,
     /// The run returns a CRC32C per pair.
     pub returns_checksums: bool,
     /// How long a run with these blocks may take; `None` for no limit.
@@ -62,6 +64,23 @@ impl Step<'_> {
             Unsupported,
             "a transfer by layer can't be verified: layers would be reported before they are compared; submit without \
              checksums and KVMEM_SUBMIT_VERIFY, or create the transfer without KVMEM_TRANSFER_BY_LAYER"
+        );
+        ensure!(
+            self.epochs.is_none() || self.tables.is_none(),
+            Unsupported,
+            "epochs are expected per pair, so none can be given with block tables; submit pairs"
+        );
+        ensure!(
+            self.epochs.is_none() || !by_layer,
+            Unsupported,
+            "a transfer by layer can't expect epochs: layers would be reported before they are compared; create the transfer \
+             without KVMEM_TRANSFER_BY_LAYER"
+        );
+        ensure!(
+            self.epochs.is_none() || !self.verifies,
+            Unsupported,
+            "KVMEM_SUBMIT_VERIFY reads the source again, which may be refilled by then, so no epochs can be expected with it; give \
+             the checksums of the blocks"
         );
         Ok(())
     }

@@ -339,6 +339,33 @@ pub const Layout = struct {
         );
     }
 
+    /// Gives each block an epoch, in a region of host memory, which keeps its contents, or for null in a new one, as 0.
+    pub fn createEpochs(self: Layout, table: ?Region, diagnostics: ?*Diagnostics) Error!void {
+        const handle: ?*c.kvmem_region = if (table) |given| given.handle else null;
+        try call(diagnostics, c.kvmem_layout_create_epochs, .{ self.handle, handle });
+    }
+
+    /// Adds 1 to the epochs of some blocks. `out` receives the new ones, and has as many elements as `blocks`.
+    pub fn raiseEpochs(self: Layout, blocks: []const u32, out: []u64, diagnostics: ?*Diagnostics) Error!void {
+        try checkEpochs(blocks, out, diagnostics);
+        try call(diagnostics, c.kvmem_layout_raise_epochs, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
+    }
+
+    /// The current epochs of some blocks. `out` has as many elements as `blocks`.
+    pub fn epochs(self: Layout, blocks: []const u32, out: []u64, diagnostics: ?*Diagnostics) Error!void {
+        try checkEpochs(blocks, out, diagnostics);
+        try call(diagnostics, c.kvmem_layout_get_epochs, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
+    }
+
+    fn checkEpochs(blocks: []const u32, out: []u64, diagnostics: ?*Diagnostics) Error!void {
+        if (blocks.len != out.len)
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_INVALID_ARGUMENT,
+                "blocks and out differ in length; out receives one epoch per block",
+            );
+    }
+
     pub fn info(self: Layout, diagnostics: ?*Diagnostics) Error!LayoutInfo {
         return core.get(LayoutInfo, c.kvmem_layout_info, diagnostics, c.kvmem_layout_get_info, .{self.handle});
     }

@@ -137,6 +137,8 @@ pub const SubmitOptions = struct {
     checksums: ?[]const u32 = null,
     /// Message to the remote agent, sent after the last byte has moved.
     notification: ?[]const u8 = null,
+    /// Expected epochs of the source blocks, one per pair. The run ends with Stale if one differs.
+    epochs: ?[]const u64 = null,
 };
 
 /// C options, and the tables that they point to.
@@ -156,6 +158,15 @@ const ConvertedStep = struct {
                     "checksums and pairs differ in length; give one checksum per pair, or null",
                 );
             o.checksums = list.ptr;
+        }
+        if (options.epochs) |list| {
+            if (list.len != options.pairs.len)
+                return core.fail(
+                    diagnostics,
+                    c.KVMEM_STATUS_INVALID_ARGUMENT,
+                    "epochs and pairs differ in length; give one epoch per pair, or null",
+                );
+            o.epochs = list.ptr;
         }
         if (options.pairs.len > 0) o.pairs = @ptrCast(options.pairs.ptr);
         o.num_pairs = options.pairs.len;

@@ -103,6 +103,32 @@ def test_checksums_are_compared(cache, copy):
             transfer.submit(PAIRS, checksums=sums[:2])
 
 
+def test_reused_blocks_are_stale(cache, copy):
+    tensors, layout = cache
+    with kvmem.Transfer(layout, copy) as transfer:
+        with pytest.raises(kvmem.InvalidState, match="create_epochs"):
+            transfer.submit(PAIRS, epochs=[0, 0, 0])
+        layout.create_epochs()
+        assert layout.raise_epochs([9, 3]) == [1, 1]
+        epochs = layout.epochs([source for source, _ in PAIRS])
+        assert epochs == [1, 0, 1]
+        transfer.submit(PAIRS, epochs=epochs).wait()
+        check(tensors, copy)
+        layout.raise_epochs(np.array([0], np.uint32))
+        with pytest.raises(kvmem.Stale):
+            transfer.submit(PAIRS, epochs=np.array(epochs, np.uint64)).wait()
+        assert transfer.mismatches() == [1]
+        with pytest.raises(kvmem.InvalidArgument, match="2 epochs for 3 pairs"):
+            transfer.submit(PAIRS, epochs=epochs[:2])
+        with pytest.raises(kvmem.InvalidArgument, match="no list of numbers"):
+            transfer.submit(PAIRS, epochs=["a", 1, 2])
+        with pytest.raises(kvmem.OutOfRange, match="an epoch is a number"):
+            transfer.submit(PAIRS, epochs=[-1, 1, 2])
+    with kvmem.Layout.allocate(shape("BLHNOC"), "system") as other, kvmem.Region.system(16) as small:
+        with pytest.raises(kvmem.OutOfRange):
+            other.create_epochs(small)
+
+
 def test_results_are_written_to_arrays(cache, copy):
     tensors, layout = cache
     sums = np.zeros(16, np.uint32)

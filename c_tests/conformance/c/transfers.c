@@ -74,8 +74,9 @@ struct blocks {
     kvmem_block_pair pairs[MAX_LIST];
     size_t num_pairs;
     uint32_t checksums[MAX_LIST], source[MAX_LIST], destination[MAX_LIST];
+    uint64_t epochs[MAX_LIST];
     kvmem_block_table source_table, destination_table;
-    bool has_checksums, has_source, has_destination;
+    bool has_checksums, has_epochs, has_source, has_destination;
     const char *notification;
 };
 
@@ -92,6 +93,9 @@ static void read_blocks(struct step *step, struct blocks *blocks)
                                               (uint32_t)parse_number(colon + 1)};
     }
     blocks->has_checksums = ids_of(step, "checksums", blocks->checksums) > 0;
+    const size_t num_epochs = list_of(step, "epochs", items);
+    for (size_t i = 0; i < num_epochs; i++) blocks->epochs[i] = parse_number(items[i]);
+    blocks->has_epochs = num_epochs > 0;
     blocks->has_source = has(step, "source_blocks");
     blocks->source_table = (kvmem_block_table){blocks->source, ids_of(step, "source_blocks", blocks->source),
         number_of(step, "source_first"), number_of(step, "source_step")};
@@ -117,6 +121,7 @@ static kvmem_submit_options submit_options(struct step *step, struct blocks *blo
         .notification = blocks->notification,
         .notification_size = blocks->notification ? strlen(blocks->notification) : 0,
         .checksums = blocks->has_checksums ? blocks->checksums : NULL,
+        .epochs = blocks->has_epochs ? blocks->epochs : NULL,
     };
 }
 

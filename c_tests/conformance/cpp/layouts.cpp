@@ -142,6 +142,16 @@ Results checksum(const Step &step, World &world) {
     return {{"checksums", joined(world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"), timeout(step)))}};
 }
 
+Results create_epochs(const Step &step, World &world) {
+    auto &layout = world.get<kvmem::Layout>(step.name());
+    if (step.has("table")) {
+        layout.create_epochs(world.get<kvmem::Region>(step.text("table")));
+    } else {
+        layout.create_epochs();
+    }
+    return {};
+}
+
 }  // namespace
 
 Calls layout_calls() {
@@ -155,5 +165,12 @@ Calls layout_calls() {
         {"layout_get_row", get_row},
         {"layout_get_region", get_region},
         {"layout_checksum", checksum},
+        {"layout_create_epochs", create_epochs},
+        {"layout_raise_epochs", [](const Step &step, World &world) -> Results {
+             return {{"epochs", joined(world.get<kvmem::Layout>(step.name()).raise_epochs(ids(step, "blocks")))}};
+         }},
+        {"layout_get_epochs", [](const Step &step, World &world) -> Results {
+             return {{"epochs", joined(world.get<kvmem::Layout>(step.name()).epochs(ids(step, "blocks")))}};
+         }},
     };
 }

@@ -40,6 +40,7 @@ struct Blocks {
                              static_cast<std::uint32_t>(parse_number(to))});
         }
         checksums = ids(step, "checksums");
+        for (const std::uint64_t epoch : step.numbers("epochs")) epochs.push_back(epoch);
         source = ids(step, "source_blocks");
         destination = ids(step, "destination_blocks");
         if (step.has("source_blocks")) {
@@ -55,6 +56,7 @@ struct Blocks {
         options.pairs = pairs;
         options.flags = flags<kvmem::SubmitFlag>(step, "submit_flags", submit_flags);
         options.checksums = checksums;
+        options.epochs = epochs;
         options.source_table = source_table;
         options.destination_table = destination_table;
         options.notification = notification;
@@ -66,6 +68,7 @@ struct Blocks {
 
     std::vector<kvmem::BlockPair> pairs;
     std::vector<std::uint32_t> checksums, source, destination;
+    std::vector<std::uint64_t> epochs;
     std::optional<kvmem::BlockTable> source_table, destination_table;
     std::optional<std::string> notification;
 };

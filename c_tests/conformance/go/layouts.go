@@ -12,6 +12,7 @@ import (
 var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
+	"layout_create_epochs": createEpochs, "layout_raise_epochs": raiseEpochs, "layout_get_epochs": currentEpochs,
 }
 
 var layoutCreators = map[string]call{
@@ -141,6 +142,33 @@ func layoutChecksum(s *step) error {
 	defer cancel()
 	checksums, err := layout(s).Checksums(ctx, s.in.numbers("blocks"))
 	return putChecksums(s, checksums, err)
+}
+
+func createEpochs(s *step) error {
+	var table *kvmem.Region
+	if name, ok := s.in.get("table"); ok {
+		table = object[*kvmem.Region](s.state, name)
+	}
+	return layout(s).CreateEpochs(table)
+}
+
+func raiseEpochs(s *step) error {
+	epochs, err := layout(s).RaiseEpochs(s.in.numbers("blocks"))
+	return putEpochs(s, epochs, err)
+}
+
+func currentEpochs(s *step) error {
+	epochs, err := layout(s).Epochs(s.in.numbers("blocks"))
+	return putEpochs(s, epochs, err)
+}
+
+func putEpochs(s *step, epochs []uint64, err error) error {
+	var list []string
+	for _, epoch := range epochs {
+		list = append(list, strconv.FormatUint(epoch, 10))
+	}
+	s.put("epochs", strings.Join(list, ","))
+	return err
 }
 
 func putChecksums(s *step, checksums []uint32, err error) error {

@@ -26,6 +26,9 @@ func submitOptions(in *values) kvmem.SubmitOptions {
 	o := kvmem.SubmitOptions{
 		Flags: flags[kvmem.SubmitFlags](in, "submit_flags", submitFlags), NumTokens: in.number("num_tokens"), UserData: in.number("user_data"), Checksums: in.numbers("checksums"),
 	}
+	for _, epoch := range in.list("epochs") {
+		o.Epochs = append(o.Epochs, number(epoch))
+	}
 	for _, pair := range in.list("pairs") {
 		source, destination := cut(pair)
 		o.Pairs = append(o.Pairs, kvmem.BlockPair{Source: uint32(number(source)), Destination: uint32(number(destination))})

@@ -112,6 +112,19 @@ def layout_checksum(step, state):
     step.result["checksums"] = joined(found)
 
 
+def create_epochs(step, state):
+    table = named(step, state, "table", kvmem.Region) if "table" in step.given else None
+    state.find(step.name, kvmem.Layout).create_epochs(table)
+
+
+def raise_epochs(step, state):
+    step.result["epochs"] = joined(state.find(step.name, kvmem.Layout).raise_epochs(step.given.numbers("blocks")))
+
+
+def get_epochs(step, state):
+    step.result["epochs"] = joined(state.find(step.name, kvmem.Layout).epochs(step.given.numbers("blocks")))
+
+
 # ---- transfers ----
 
 
@@ -138,8 +151,9 @@ def run_options(step):
     options = {"num_tokens": given.number("num_tokens"), "flags": given.flags("submit_flags", kvmem.SubmitFlags)}
     if "pairs" in given:
         options["pairs"] = [tuple(int(each, 0) for each in pair.split(":")) for pair in given.list("pairs")]
-    if "checksums" in given:
-        options["checksums"] = given.numbers("checksums")
+    for key in ("checksums", "epochs"):
+        if key in given:
+            options[key] = given.numbers(key)
     if "notification" in given:
         options["notification"] = given.text("notification").encode()
     for side in ("source", "destination"):
@@ -365,6 +379,9 @@ OTHER = {
     "layout_get_block": block,
     "layout_get_row": row,
     "layout_checksum": layout_checksum,
+    "layout_create_epochs": create_epochs,
+    "layout_raise_epochs": raise_epochs,
+    "layout_get_epochs": get_epochs,
     "layout_export": lambda s, state: store(s, state, "descriptor", lambda: state.find(s.name, kvmem.Layout).export()),
     "transfer_prepare": prepare,
     "transfer_submit": submit,

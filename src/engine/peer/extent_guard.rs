@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Detects whether the owner of a peer's elastic memory has decommitted extents, before the first byte of a
-//! transfer and after its last. NIXL does not report that. The owner's control block does, and NIXL reads it.
+//! Detects whether the owner of a peer's memory has decommitted extents or reused blocks, before the first byte of a transfer and
+//! after its last. NIXL does not report that. The owner's control block and epochs do, and NIXL reads them: by a request of its own,
+//! because the entries of a request are read in any order.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -11,9 +12,10 @@ use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteElastic};
 use crate::nixl::{Agent, AgentState, Descriptor, MemoryType, Operation, RequestId, RequestSide, Span};
 use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
+use crate::run::ExpectedEpochs;
 
-/// The control blocks of all parts of the peer's layout.
-pub(super) struct Guard(Vec<WatchedControl>);
+/// The control blocks of all parts of the peer's layout, and the epochs that its blocks are expected to have.
+pub(super) struct Guard(Vec<WatchedControl>, Option<Arc<ExpectedEpochs>>);
 
 /// A local copy of a control block, and the expected state of the extents that are used.
 struct WatchedControl {
@@ -23,9 +25,13 @@ struct WatchedControl {
 }
 
 impl Guard {
-    /// For a layout on a peer's elastic memory; `None` for others. Fails for extents that had no memory when
+    /// For a layout on a peer's elastic memory, or with expected epochs; `None` for others. Fails for extents that had no memory when
     /// the layout was exported.
-    pub fn prepare(agent: &Arc<Agent>, request_plan: &RequestPlan) -> Result<Option<Self>> {
+    pub fn prepare(
+        agent: &Arc<Agent>,
+        request_plan: &RequestPlan,
+        epochs: Option<Arc<ExpectedEpochs>>,
+    ) -> Result<Option<Self>> {
         let watch = |(regions, elastic): (Range<u32>, &RemoteElastic)| {
             // A part of a block is in one extent.
             let footprints = request_plan.plan.footprints(usize::from(!request_plan.reads));
@@ -36,7 +42,7 @@ impl Guard {
             Ok(WatchedControl { copy, control: elastic.control, used })
         };
         let watched = request_plan.remote.remote_elastic().map(watch).collect::<Result<Vec<_>>>()?;
-        Ok((!watched.is_empty()).then_some(Self(watched)))
+        Ok((!watched.is_empty() || epochs.is_some()).then_some(Self(watched, epochs)))
     }
 
     pub fn request(&self, state: &mut AgentState, request_plan: &RequestPlan) -> Result<RequestId> {
@@ -45,14 +51,18 @@ impl Guard {
         };
         let span =
             |address, watched: &WatchedControl| Span { address, size: watched.control.size, device_id: 0 };
+        let epochs = self.1.iter().flat_map(|epochs| epochs.spans());
         let here = self.0.iter().map(|watched| span(watched.copy.region().address(), watched));
+        let here = here.chain(epochs.clone().map(|(here, _)| here));
         let there = self.0.iter().map(|watched| span(watched.control.address, watched));
+        let there = there.chain(epochs.map(|(_, there)| there));
         let side = RequestSide::Peer(remote.peer.clone());
         state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
     }
 
     /// Forgets the last copies, before others are read.
     pub fn forget(&self) {
+        self.1.iter().for_each(|epochs| epochs.forget());
         for watched in &self.0 {
             let region = watched.copy.region();
             // SAFETY: registered host memory that this object holds, of at least the size of a block. NIXL writes to it later.
@@ -62,7 +72,8 @@ impl Guard {
 
     /// Fails if the last copies differ from the expected state.
     pub fn check(&self) -> Result<()> {
-        self.0.iter().try_for_each(WatchedControl::check)
+        self.0.iter().try_for_each(WatchedControl::check)?;
+        self.1.as_ref().map_or(Ok(()), |epochs| epochs.check())
     }
 }
 

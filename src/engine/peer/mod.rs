@@ -39,7 +39,7 @@ use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, Command, MemoryType, RemoteHold};
 use crate::plan::Plan;
-use crate::run::{PartSequence, Run, RunPart, Start, Ticket, TransferMethod};
+use crate::run::{ExpectedEpochs, PartSequence, Run, RunPart, Start, Ticket, TransferMethod};
 
 pub struct NixlMove {
     shared: Arc<PreparedRequests>,
@@ -53,7 +53,7 @@ const BLOCK_WINDOW: usize = 1;
 impl NixlMove {
     /// Prepares a transfer. Fails for errors that can be detected without NIXL.
     pub fn prepare(sides: [&Arc<Layout>; 2], plan: Plan, notification: Option<Vec<u8>>) -> Result<Self> {
-        let shared = prepare(sides, TransferMethod::Nixl, plan, notification)?;
+        let shared = prepare(sides, TransferMethod::Nixl, plan, notification, None)?;
         let candidates = vec![Candidate::new(TransferMethod::Nixl, 0.0)];
         Self::new(shared, candidates)
     }
@@ -63,7 +63,7 @@ impl NixlMove {
         sides: [&Arc<Layout>; 2],
         plan: Plan,
         preferences: &Preferences,
-        Ending { verifies, notification }: Ending,
+        Ending { verifies, notification, epochs }: Ending,
     ) -> Result<Self> {
         let (reads, [local, remote]) = local_and_remote(sides);
         let agent = shared_agent(local, remote)?.clone();
@@ -80,7 +80,7 @@ impl NixlMove {
             let is_verified =
                 matches!(&flow_plan, Some(FlowPlan::Served(served)) if served.division.verifies);
             let notification = notification.filter(|_| is_verified || !verifies);
-            let mut shared = prepare(sides, choice.method, plan, notification)?;
+            let mut shared = prepare(sides, choice.method, plan, notification, epochs)?;
             shared.stall_timeout = preferences.stall_timeout.or(flow_plan.is_some().then_some(STALL_TIMEOUT));
             shared.rates = match &flow_plan {
                 // The bytes are read again, too.
@@ -303,11 +303,12 @@ fn prepare(
     method: TransferMethod,
     plan: Plan,
     notification: Option<Vec<u8>>,
+    epochs: Option<Arc<ExpectedEpochs>>,
 ) -> Result<PreparedRequests> {
     let (reads, [local, remote]) = local_and_remote(sides);
     let agent = shared_agent(local, remote)?.clone();
     let request_plan = RequestPlan::new([local, remote], reads, plan);
-    let guard = Guard::prepare(&agent, &request_plan)?;
+    let guard = Guard::prepare(&agent, &request_plan, epochs)?;
     let is_block = request_plan.is_to_blocks();
     if is_block {
         ensure_shares_backend(&agent, &request_plan)?;

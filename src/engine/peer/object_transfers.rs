@@ -55,7 +55,7 @@ impl NixlMove {
             }
             false => None,
         };
-        let mut shared = prepare(sides, method, plan, None)?;
+        let mut shared = prepare(sides, method, plan, None, None)?;
         shared.window = WINDOW;
         if let Some(division) = division {
             let staged = StagedPlan::new(division, local, &agent, preferences.poisons_slots)?;

@@ -317,10 +317,9 @@ impl NixlRun {
     }
 
     fn peer_may_be_dying(&self) -> bool {
-        let recent = self
-            .failure
-            .as_ref()
-            .is_some_and(|(error, since)| error.status() != Status::Cancelled && since.elapsed() < DYING);
+        let Some((error, since)) = &self.failure else { return false };
+        let is_known = matches!(error.status(), Status::Stale | Status::Cancelled);
+        let recent = !is_known && since.elapsed() < DYING;
         recent && self.peer().is_some_and(|remote| remote.process.is_visible() && !remote.process.is_gone())
     }
 

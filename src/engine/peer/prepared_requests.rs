@@ -34,7 +34,7 @@ pub(super) struct PreparedRequests {
     pub spare: Arc<Spare>,
     /// Sent to the peer after the last byte.
     pub notification: Option<Vec<u8>>,
-    /// For a peer's elastic memory.
+    /// For a peer's elastic memory, or expected epochs.
     pub guard: Option<Guard>,
     /// The measured costs of requests to the peer, if there is one.
     pub rates: Option<Arc<RequestRates>>,

@@ -5,6 +5,7 @@ pub mod address;
 pub mod build;
 pub mod checksum;
 pub mod config;
+pub mod epochs;
 pub mod info;
 pub mod parts;
 

@@ -5,25 +5,27 @@ use crate::base::{Result, error, fail};
 use crate::ffi::common::{borrow, call_out, check_items, kvmem_error, kvmem_status};
 use crate::ffi::transfer::kvmem_transfer;
 
-/// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY or
-/// `checksums` of kvmem_submit_options. Never waits.
+/// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY, or
+/// `checksums` or `epochs` of kvmem_submit_options. Never waits.
 ///
 ///     uint64_t different[64];
 ///     size_t count = 0;
-///     if (status == KVMEM_STATUS_CORRUPT)
+///     if (status == KVMEM_STATUS_CORRUPT || status == KVMEM_STATUS_STALE)
 ///         status = kvmem_transfer_get_mismatches(transfer, different, 64, &count, &error);
 ///
 /// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
-/// They are in ascending order, and all others have arrived. After a run that was not compared, or has ended
-/// with KVMEM_STATUS_OK, there are none. After a served run that found a damaged chunk, pairs that had not
-/// moved by then are mismatches, too. There are none if the peer does not let the blocks be read once more;
-/// then the message of the run says so.
+/// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs
+/// whose source blocks have other epochs than expected, and others may not have arrived. After a run that was
+/// not compared, or has ended with KVMEM_STATUS_OK, there are none. After a served run that found a damaged
+/// chunk, pairs that had not moved by then are mismatches, too. There are none if the peer does not let the
+/// blocks be read once more; then the message of the run says so.
 ///
 /// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of indices; the number of pairs or tokens is always enough
 /// @param count receives the number of mismatches, which may be more than `capacity`
 /// @return KVMEM_STATUS_BUSY: the run is in flight
-///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed
+///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed. After
+///           KVMEM_STATUS_STALE that is returned only if the peer is stale, rather than blocks
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
     transfer: *const kvmem_transfer,

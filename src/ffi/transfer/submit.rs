@@ -105,6 +105,14 @@ pub struct kvmem_submit_options {
     pub notification: *const c_void,
     /// Bytes of the notification.
     pub notification_size: usize,
+    /// Expected epochs of the source blocks, one per pair, as their owner has published them with the block
+    /// ids. NULL for none. They are compared before the first byte moves and after the last. If one differs,
+    /// the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches returns such pairs, and the bytes
+    /// of their destination blocks are undefined. KVMEM_STATUS_OK proves that all bytes are of the expected
+    /// epochs. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph, and together
+    /// with block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY. If the source is in memory of this
+    /// process or mapped here, not together with a notification.
+    pub epochs: *const u64,
 }
 options!(kvmem_submit_options);
 
@@ -127,7 +135,8 @@ options!(kvmem_submit_options);
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks (the message has an
 ///           alternative), they cannot be verified, or tokens of a layout have separate regions, and block
 ///           tables move parts of blocks, or block sizes differ
-///         KVMEM_STATUS_INVALID_STATE: the context of memory or page locks was reset or destroyed
+///         KVMEM_STATUS_INVALID_STATE: the context of memory or page locks was reset or destroyed; or epochs
+///           are expected, and the source has none
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
 /// Notes: the first run on a GPU creates per-device state (streams, events, staging), so its preparation is
@@ -210,6 +219,10 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
             true => None,
             false => Some(items(options.checksums, options.num_pairs, "checksums")?),
         };
+        let epochs = match options.epochs.is_null() {
+            true => None,
+            false => Some(items(options.epochs, options.num_pairs, "epochs")?),
+        };
         Ok(Step {
             // The pair of the core has the layout of C's pair, field by field.
             pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,
@@ -217,6 +230,7 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| lists::copied(message)).transpose()?,
             checksums,
+            epochs,
             verifies: options.flags & KVMEM_SUBMIT_VERIFY != 0,
             returns_checksums: options.flags & KVMEM_SUBMIT_CHECKSUM != 0,
             timeout: timeout(options.run_timeout_ns).filter(|limit| *limit > Duration::ZERO),

@@ -21,6 +21,7 @@ fn payload() -> Payload {
         bases: vec![0x10000, 0x20000],
         elastic: None,
         served: None,
+        epochs: None,
         identity: None,
     }
 }
@@ -46,7 +47,7 @@ fn parts() -> Vec<PartEntry> {
 }
 
 fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
-    match super::read(&FORM.write(OF_PARTS, &Parts { parts, served: None }).unwrap())? {
+    match super::read(&FORM.write(OF_PARTS, &Parts { parts, served: None, epochs: None }).unwrap())? {
         Described::Parts(parts, _) => Ok(parts.into_iter().map(|(name, _)| name).collect()),
         Described::Layout(_) => unreachable!(),
     }
@@ -55,7 +56,7 @@ fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
 #[test]
 fn parts_need_their_version() {
     assert_eq!(read_parts(parts()).unwrap(), ["keys", "values"]);
-    let bytes = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None }).unwrap();
+    let bytes = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: None }).unwrap();
     let of_one = super::read(&of_version(&bytes, OF_ONE)).map(drop).unwrap_err();
     assert_eq!(of_one.status(), Status::Corrupt, "{of_one}");
     ensure_all_damage_is_found(&bytes, |bytes| super::read(bytes).map(drop));
@@ -78,7 +79,10 @@ fn hostile_parts_are_refused() {
         (|p| p[1].descriptor = p[0].descriptor.clone(), "'keys' and 'values' overlap in memory"),
         (|p| p[1].descriptor.truncate(40), "announces"),
         (
-            |p| p[1].descriptor = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None }).unwrap(),
+            |p| {
+                p[1].descriptor =
+                    FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: None }).unwrap()
+            },
             "a part of the layout descriptor has parts itself",
         ),
         (|p| (0..2000).for_each(|_| p.extend(parts())), "4002 parts"),
@@ -167,6 +171,41 @@ fn all_damage_is_found() {
     ensure_all_damage_is_found(&FORM.write(OF_ONE, &ordered()).unwrap(), read);
 }
 
+/// The epochs of its eight blocks.
+fn epochs() -> Option<Descriptor> {
+    Some(Descriptor { address: 0x9000, size: 64, device_id: 0, memory_type: MemoryType::Dram })
+}
+
+#[test]
+fn epochs_are_read_and_optional() {
+    let with_epochs = FORM.write(OF_ONE, &Payload { epochs: epochs(), ..payload() }).unwrap();
+    assert_eq!(super::read_layout(&with_epochs).unwrap().payload.epochs, epochs());
+    ensure_all_damage_is_found(&with_epochs, read);
+    let of_parts = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: epochs() }).unwrap();
+    match super::read(&of_parts).unwrap() {
+        Described::Parts(_, of_parts) => assert_eq!(of_parts.epochs, epochs()),
+        Described::Layout(_) => panic!("it has parts"),
+    }
+}
+
+#[test]
+fn hostile_epochs_are_found_out() {
+    let hostile: [fn(&mut Descriptor); 4] = [
+        |e| e.size = 56,
+        |e| e.address += 4,
+        |e| e.address = u64::MAX - 7,
+        |e| e.memory_type = MemoryType::Vram,
+    ];
+    for change in hostile {
+        let mut epochs = epochs();
+        epochs.as_mut().into_iter().for_each(change);
+        let one = FORM.write(OF_ONE, &Payload { epochs, ..payload() }).unwrap();
+        assert_eq!(read(&one).unwrap_err().status(), Status::Corrupt);
+        let several = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs }).unwrap();
+        assert_eq!(super::read(&several).map(drop).unwrap_err().status(), Status::Corrupt);
+    }
+}
+
 #[test]
 fn a_hostile_sender_is_found_out() {
     let hostile: [fn(&mut Payload); 10] = [
@@ -207,7 +246,7 @@ proptest! {
         position in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let mut body = Vec::new();
-        ciborium::into_writer(&Parts { parts: parts(), served: None }, &mut body).unwrap();
+        ciborium::into_writer(&Parts { parts: parts(), served: None, epochs: None }, &mut body).unwrap();
         let position = position.index(body.len());
         body[position] = byte;
         let _ = super::read(&FORM.frame(OF_PARTS, &body).unwrap());

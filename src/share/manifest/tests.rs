@@ -32,6 +32,7 @@ pub fn manifest() -> Manifest {
             arrangement: Arrangement::LAYER_SEPARATE,
             parts: vec![part(0), part(1)],
             remote: Some(RemoteEntry { metadata: vec![1, 2, 3], descriptor: vec![4; 8] }),
+            epochs: None,
         }),
     }
 }
@@ -89,7 +90,7 @@ fn combined() -> Manifest {
     values.parts.iter_mut().for_each(|part| part.offset += 64);
     let remote = Some(RemoteEntry { metadata: vec![1, 2, 3], descriptor: vec![4; 8] });
     let parts = vec![("keys".to_string(), layout), ("values".to_string(), values)];
-    manifest.object = Object::Parts(PartsEntry { parts, remote });
+    manifest.object = Object::Parts(PartsEntry { parts, remote, epochs: None });
     manifest
 }
 
@@ -103,10 +104,11 @@ fn parts_are_read() {
 #[test]
 fn hostile_parts_are_found_out() {
     type Change = fn(&mut PartsEntry);
-    let hostile: [(Change, &str); 7] = [
+    let hostile: [(Change, &str); 8] = [
         (|p| p.parts.clear(), "num_parts is 0"),
         (|p| p.parts[1].0 = "keys".into(), "two parts have the name 'keys'"),
-        (|p| p.parts[1].1.remote = p.remote.clone(), "NIXL metadata of its own"),
+        (|p| p.parts[1].1.remote = p.remote.clone(), "NIXL metadata or epochs of its own"),
+        (|p| p.parts[1].1.epochs = Some(p.parts[1].1.parts[0].clone()), "NIXL metadata or epochs of its own"),
         (|p| p.parts[1].1.dimensions.num_blocks = 4, "part 'values'"),
         (|p| p.parts[0].1.parts[1].offset = u64::MAX, "part 'keys'"),
         (|p| p.parts[0].1.parts.truncate(1), "the layout needs 2 parts"),
@@ -120,6 +122,41 @@ fn hostile_parts_are_found_out() {
         assert_eq!(error.status(), Status::Corrupt);
         assert!(error.message().contains(text), "{error}");
     }
+}
+
+/// A layout in host memory, with the epochs of its blocks behind them.
+fn with_epochs() -> Manifest {
+    let mut manifest = newest();
+    let of_one = RegionPart { region: 0, offset: 0, size: 16384 };
+    let dimensions = layout(&mut self::manifest()).dimensions.clone();
+    let num_blocks = dimensions.num_blocks;
+    manifest.object = Object::Layout(LayoutEntry {
+        dimensions,
+        arrangement: Arrangement::LAYER_SEPARATE,
+        parts: vec![of_one.clone(), of_one],
+        remote: None,
+        epochs: Some(RegionPart { region: 0, offset: 16384, size: 8 * num_blocks }),
+    });
+    manifest
+}
+
+#[test]
+fn epochs_are_read_and_hostile_ones_are_not() {
+    let bytes = with_epochs().write().unwrap();
+    assert_eq!(Manifest::read(&bytes, 2).unwrap(), with_epochs());
+    ensure_all_damage_is_found(&bytes, |bytes| Manifest::read(bytes, 2));
+    let hostile: [fn(&mut RegionPart); 4] =
+        [|e| e.region = 1, |e| e.offset += 4, |e| e.size -= 8, |e| e.offset = 32768];
+    for change in hostile {
+        let mut manifest = with_epochs();
+        layout(&mut manifest).epochs.as_mut().into_iter().for_each(change);
+        let error = Manifest::read(&manifest.write().unwrap(), 2).unwrap_err();
+        assert_eq!(error.status(), Status::Corrupt, "{error}");
+    }
+    let mut on_gpu = manifest();
+    layout(&mut on_gpu).epochs = Some(RegionPart { region: 1, offset: 0, size: 64 });
+    let error = Manifest::read(&on_gpu.write().unwrap(), 4).unwrap_err();
+    assert!(error.message().contains("bytes of host memory"), "{error}");
 }
 
 #[test]

@@ -29,6 +29,16 @@ def block_ids(blocks: Any) -> Any:
         raise _errors.InvalidArgument(f"blocks are no list of block ids: {error}") from None
 
 
+def epoch_list(epochs: Any) -> Any:
+    """An array of uint64_t for C."""
+    try:
+        return ffi.new("uint64_t[]", [index(each) for each in epochs])
+    except OverflowError as error:
+        raise _errors.OutOfRange(f"an epoch is a number from 0 to 2^64 - 1: {error}") from None
+    except TypeError as error:
+        raise _errors.InvalidArgument(f"epochs are no list of numbers: {error}") from None
+
+
 def results(out: Any, item: str) -> Any:
     """The memory of an array that a caller passes for results."""
     view = memoryview(out)

@@ -217,6 +217,28 @@ class Layout(Handle):
         _errors.call(lib.kvmem_layout_checksum, self._handle, ids, len(ids), nanoseconds(timeout), found)
         return list(found) if out is None else out[: len(ids)]
 
+    # ---- epochs ----
+
+    def create_epochs(self, table: Region | None = None) -> None:
+        """Gives each block an epoch, so that transfers that expect it detect that this process has reused the block.
+
+        table  a region of host memory, whose first 8 bytes per block become the epochs; None for new ones, which are 0"""
+        _errors.call(lib.kvmem_layout_create_epochs, self._handle, ffi.NULL if table is None else table._handle)
+
+    def raise_epochs(self, blocks: Sequence[int] | Any) -> list[int]:
+        """Adds 1 to the epoch of each block, before its next use is written, and returns the new ones."""
+        return self._epochs(lib.kvmem_layout_raise_epochs, blocks)
+
+    def epochs(self, blocks: Sequence[int] | Any) -> list[int]:
+        """The current epoch of each block, which the owner publishes with its id."""
+        return self._epochs(lib.kvmem_layout_get_epochs, blocks)
+
+    def _epochs(self, function: Any, blocks: Any) -> list[int]:
+        ids = block_ids(blocks)
+        found = ffi.new("uint64_t[]", len(ids))
+        _errors.call(function, self._handle, ids, len(ids), found)
+        return list(found)
+
     # ---- peers ----
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._arrays import Pairs, block_ids, block_pairs, results
+from kvmem._arrays import Pairs, block_ids, block_pairs, epoch_list, results
 from kvmem._explanation import ComparedMethod, Explanation
 from kvmem._handle import Handle, Options, blob, create, handle_of, read
 from kvmem._layout import Layout
@@ -134,6 +134,7 @@ class Transfer(Handle):
         num_tokens: int = 0,
         flags: k.SubmitFlags = _NO_FLAGS,
         checksums: Any = None,
+        epochs: Any = None,
         notification: bytes | None = None,
         run_timeout: float | None = None,
         user_data: Any = None,
@@ -147,13 +148,14 @@ class Transfer(Handle):
         flags         VERIFY compares the blocks with those of the source, and CHECKSUM computes their checksums: `mismatches` and
                       `checksums` return what the run has found
         checksums     expected CRC32C of each block; the run ends with Corrupt if one differs
+        epochs        expected epoch of each source block, as its owner has published it; the run ends with Stale if one differs
         notification  sent to the remote agent after the last byte
         run_timeout   seconds that the run may take
         user_data     any object, for the completion; `Queue.dispatch` calls it if it is callable
         stream        a CUDA stream, as an integer: the run is ordered with its other work, and may be captured
 
         Without blocks, those that were prepared or submitted last are moved again."""
-        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, run_timeout)
+        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, epochs, notification, run_timeout)
         queue = self._queue
         token = 0
         if queue is not None:
@@ -184,11 +186,12 @@ class Transfer(Handle):
         num_tokens: int = 0,
         flags: k.SubmitFlags = _NO_FLAGS,
         checksums: Any = None,
+        epochs: Any = None,
         notification: bytes | None = None,
         run_timeout: float | None = None,
     ) -> Transfer:
         """Prepares the blocks of the next run, which `submit()` starts. Moves nothing."""
-        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, notification, run_timeout)
+        options = self._run(pairs, source_table, destination_table, num_tokens, flags, checksums, epochs, notification, run_timeout)
         if options is None:
             raise _errors.InvalidArgument("there are neither pairs nor tables")
         _errors.call(lib.kvmem_transfer_prepare, self._handle, options.c)
@@ -203,13 +206,14 @@ class Transfer(Handle):
         num_tokens: int,
         flags: k.SubmitFlags,
         checksums: Any,
+        epochs: Any,
         notification: bytes | None,
         run_timeout: float | None,
     ) -> Options | None:
         """The options of a run; None if nothing is given."""
         if pairs is None and source_table is None and destination_table is None:
-            if flags or checksums is not None or notification is not None or run_timeout is not None or num_tokens:
-                raise _errors.InvalidArgument("flags, checksums, notification and run_timeout belong to blocks: pass pairs or tables, too")
+            if flags or num_tokens or any(each is not None for each in (checksums, epochs, notification, run_timeout)):
+                raise _errors.InvalidArgument("flags, checksums, epochs, notification and run_timeout belong to blocks: pass pairs or tables, too")
             return None
         options = Options("submit_options")
         c = options.c
@@ -217,8 +221,8 @@ class Transfer(Handle):
             array, count = block_pairs(pairs)
             options.kept.append(array)
             c.pairs, c.num_pairs = array, count
-        elif checksums is not None:
-            raise _errors.InvalidArgument("checksums are of pairs, and there are none")
+        elif checksums is not None or epochs is not None:
+            raise _errors.InvalidArgument("checksums and epochs are of pairs, and there are none")
         if source_table is not None:
             c.source_table = _block_table(source_table, options)
         if destination_table is not None:
@@ -233,6 +237,12 @@ class Transfer(Handle):
                 raise _errors.InvalidArgument(f"there are {len(sums)} checksums for {c.num_pairs} pairs")
             options.kept.append(sums)
             c.checksums = sums
+        if epochs is not None:
+            expected = epoch_list(epochs)
+            if len(expected) != c.num_pairs:
+                raise _errors.InvalidArgument(f"there are {len(expected)} epochs for {c.num_pairs} pairs")
+            options.kept.append(expected)
+            c.epochs = expected
         if notification is not None:
             message = ffi.from_buffer(notification) if len(notification) else ffi.new("char[1]")
             options.kept.append(message)

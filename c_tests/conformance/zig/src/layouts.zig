@@ -15,7 +15,8 @@ pub const table = .{
     .{ "layout_combine", layoutCombine },               .{ "layout_get_part", layoutPart },
     .{ "layout_get_info", layoutInfo },                 .{ "layout_get_block", layoutBlock },
     .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
-    .{ "layout_checksum", layoutChecksum },
+    .{ "layout_checksum", layoutChecksum },             .{ "layout_create_epochs", createEpochs },
+    .{ "layout_raise_epochs", raiseEpochs },            .{ "layout_get_epochs", currentEpochs },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -128,4 +129,23 @@ fn layoutChecksum(s: *Step) Outcome!void {
     const limit = try s.numberOr("timeout_ns", kvmem.forever);
     try (try layout(s)).checksums(blocks, checksums, limit, &s.diagnostics);
     try calls.putNumbers(s, "checksums", checksums);
+}
+
+fn createEpochs(s: *Step) Outcome!void {
+    const table: ?kvmem.Region = if (s.in.get("table")) |name| try s.object(.region, name) else null;
+    try (try layout(s)).createEpochs(table, &s.diagnostics);
+}
+
+fn raiseEpochs(s: *Step) Outcome!void {
+    const blocks = try s.numbers("blocks") orelse &.{};
+    const raised = try s.gpa().alloc(u64, blocks.len);
+    try (try layout(s)).raiseEpochs(blocks, raised, &s.diagnostics);
+    try calls.putNumbers(s, "epochs", raised);
+}
+
+fn currentEpochs(s: *Step) Outcome!void {
+    const blocks = try s.numbers("blocks") orelse &.{};
+    const found = try s.gpa().alloc(u64, blocks.len);
+    try (try layout(s)).epochs(blocks, found, &s.diagnostics);
+    try calls.putNumbers(s, "epochs", found);
 }

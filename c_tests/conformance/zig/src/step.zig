@@ -92,6 +92,14 @@ pub const Step = struct {
         return list.items;
     }
 
+    pub fn wideNumbers(self: *Step, key: []const u8) Fault!?[]u64 {
+        const value = self.in.get(key) orelse return null;
+        var list: std.ArrayList(u64) = .empty;
+        var words = std.mem.tokenizeScalar(u8, value, ',');
+        while (words.next()) |word| try list.append(self.gpa(), try self.parse(word));
+        return list.items;
+    }
+
     /// "a:b"
     pub fn pair(self: *Step, word: []const u8) Fault!struct { []const u8, []const u8 } {
         const at = std.mem.indexOfScalar(u8, word, ':') orelse return self.fail("expected a pair, found {s}", .{word});

@@ -101,6 +101,7 @@ fn submitOptions(s: *Step) Fault!kvmem.SubmitOptions {
         .user_data = try s.number("user_data"),
         .notification = s.in.get("notification"),
         .checksums = try s.numbers("checksums"),
+        .epochs = try s.wideNumbers("epochs"),
     };
 }
 

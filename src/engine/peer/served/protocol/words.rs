@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::session_control;
-use crate::region::Region;
+use crate::region::{Region, fence_for_devices};
 
 /// Replaces an entry that peers may read meanwhile. A peer that finds it also finds what was written before it. Does nothing
 /// outside of the region, which must be host memory of this process.
@@ -23,17 +23,6 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; session_control::ENTRY]
         place.store(u64::from_ne_bytes(value), Ordering::Relaxed);
     }
     fence_for_devices();
-}
-
-/// A fence also for devices that access the memory, such as a network adapter that reads it for a peer: it reads an entry without
-/// a call of this process, so that NIXL cannot order what it reads. On Arm the fence of the language covers processors only.
-fn fence_for_devices() {
-    fence(Ordering::SeqCst);
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a barrier changes neither memory nor registers. Devices are in the outer shareable domain, processors in the inner one.
-    unsafe {
-        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
-    }
 }
 
 /// Marks all entries of a copy of a control block as unread. NIXL writes to it later.

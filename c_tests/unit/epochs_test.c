@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Epochs of the blocks of one process: raised, expected, and refused where a run cannot compare them.
+#include "harness.h"
+
+#include <stdatomic.h>
+
+#define PAIRS 4
+
+static const kvmem_block_pair pairs[PAIRS] = {{6, 0}, {2, 5}, {4, 1}, {6, 3}};
+static const kv_move move = {pairs, PAIRS, 0, 0, 3};
+
+static uint64_t raise_epoch(kvmem_layout *layout, uint32_t block) {
+    uint64_t epoch = 0;
+    EXPECT_OK(kvmem_layout_raise_epochs(layout, &block, 1, &epoch, ERR));
+    return epoch;
+}
+
+static void expect_epochs(const kvmem_layout *layout, const uint64_t *expected, size_t count) {
+    const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6};
+    uint64_t found[NUM(blocks)];
+    EXPECT_OK(kvmem_layout_get_epochs(layout, blocks, count, found, ERR));
+    for (size_t i = 0; i < count; i++) CHECK_EQ(found[i], expected[i]);
+}
+
+static void expect_stale(const kvmem_transfer *transfer, const uint64_t *expected, size_t count) {
+    uint64_t found[PAIRS] = {0};
+    size_t number = 0;
+    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, found, PAIRS, &number, ERR));
+    CHECK_EQ(number, count);
+    for (size_t i = 0; i < count; i++) CHECK_EQ(found[i], expected[i]);
+}
+
+TEST(epochs_begin_at_zero_and_are_raised_by_one) {
+    OWNED(kvmem_layout) layout = layout_allocate_system(REF(kv_config(&kv_kinds[1])));
+    EXPECT_OK(kvmem_layout_create_epochs(layout, NULL, ERR));
+    expect_epochs(layout, (uint64_t[7]){0}, 7);
+    const uint32_t blocks[] = {5, 0, 5};
+    uint64_t raised[3];
+    EXPECT_OK(kvmem_layout_raise_epochs(layout, blocks, 3, raised, ERR));
+    CHECK(raised[0] == 1 && raised[1] == 1 && raised[2] == 2);
+    EXPECT_OK(kvmem_layout_raise_epochs(layout, blocks, 1, NULL, ERR));
+    EXPECT_OK(kvmem_layout_raise_epochs(layout, NULL, 0, NULL, ERR));
+    expect_epochs(layout, (uint64_t[7]){1, 0, 0, 0, 0, 3, 0}, 7);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] is 7; the layout has 7 blocks",
+                   kvmem_layout_raise_epochs(layout,
+           ((uint32_t[]){0, 7}), 2, raised, ERR));
+    expect_epochs(layout, (uint64_t[7]){1, 0, 0, 0, 0, 3, 0}, 7);
+}
+
+/* The engine increments its own words. */
+TEST(a_table_of_the_caller_keeps_its_contents) {
+    OWNED(kvmem_layout) layout = layout_allocate_system(REF(kv_config(&kv_kinds[0])));
+    static _Atomic uint64_t table[7] = {3, 4};
+    OWNED(kvmem_region) region = region_adopt((void *)table, sizeof(table));
+    EXPECT_OK(kvmem_layout_create_epochs(layout, region, ERR));
+    atomic_fetch_add(&table[1], 1);
+    expect_epochs(layout, (uint64_t[]){3, 5}, 2);
+    CHECK_EQ(raise_epoch(layout, 1), 6);
+    CHECK_EQ(atomic_load(&table[1]), 6);
+}
+
+TEST(a_table_that_cannot_be_one_is_refused) {
+    OWNED(kvmem_layout) layout = layout_allocate_system(REF(kv_config(&kv_kinds[0])));
+    static uint64_t table[8];
+    OWNED(kvmem_region) small = region_adopt(table, 7 * 8 - 1);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "has 55 bytes, and 7 blocks need 56",
+                   kvmem_layout_create_epochs(layout, small, ERR));
+    OWNED(kvmem_region) odd = region_adopt((char *)table + 4, 7 * 8);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "multiple of 8 bytes",
+                   kvmem_layout_create_epochs(layout, odd, ERR));
+    OWNED(kvmem_region) file = region_create_temporary_file(4096);
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "this region is disk memory",
+                   kvmem_layout_create_epochs(layout, file, ERR));
+    const uint32_t block = 0;
+    uint64_t epoch = 0;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "call kvmem_layout_create_epochs first",
+                   kvmem_layout_raise_epochs(layout, &block, 1,
+           &epoch, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "call kvmem_layout_create_epochs first",
+                   kvmem_layout_get_epochs(layout, &block, 1, &epoch, ERR));
+    EXPECT_OK(kvmem_layout_create_epochs(layout, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "raise them",
+                   kvmem_layout_create_epochs(layout, NULL, ERR));
+}
+
+TEST(a_run_moves_blocks_of_the_expected_epochs) {
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
+    EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+    const uint64_t epochs[PAIRS] = {raise_epoch(source.layout, 6), 0, 0, 1};
+    OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, KV_JOB(&move, it.run.epochs = epochs));
+    for (int run = 0; run < 2; run++) RUN(transfer);
+    expect_stale(transfer, NULL, 0);
+    kv_side_check_moved(&destination, &source, &move);
+}
+
+/* The run ends before it writes, and names the pairs of all blocks that were raised. */
+TEST(a_run_of_reused_blocks_ends_stale_and_moves_nothing) {
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
+    EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const uint64_t epochs[PAIRS] = {0};
+    OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout,
+        KV_JOB(&move, it.transfer.queue = queue, it.run.epochs = epochs));
+    raise_epoch(source.layout, 6);
+    raise_epoch(source.layout, 4);
+    for (int run = 0; run < 2; run++) {
+        RUN_ENDS(KVMEM_STATUS_STALE, "epochs of 3 of 4 blocks; the first is the source of pair 0, with epoch 1 instead of 0",
+                 transfer);
+        expect_stale(transfer, (uint64_t[]){0, 2, 3}, 3);
+    }
+    kv_side_check(&destination);
+    /* With the new epochs the same blocks move. */
+    const uint64_t now[PAIRS] = {1, 0, 1, 1};
+    EXPECT_OK(kvmem_transfer_submit(transfer, &KV_JOB(&move, it.run.epochs = now)->run, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    expect_stale(transfer, NULL, 0);
+    kv_side_check_moved(&destination, &source, &move);
+}
+
+/* What was moved is of another use, so a wrong checksum is not reported as damage. */
+TEST(damaged_bytes_of_reused_blocks_are_stale) {
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
+    EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+    const uint64_t epochs[PAIRS] = {0};
+    uint32_t checksums[PAIRS] = {0};
+    OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout,
+        KV_JOB(&move, it.run.epochs = epochs, it.run.checksums = checksums));
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "", transfer);
+    raise_epoch(source.layout, 2);
+    RUN_ENDS(KVMEM_STATUS_STALE, "", transfer);
+    expect_stale(transfer, (uint64_t[]){1}, 1);
+}
+
+static void refuse(kvmem_status status, const char *part, const kv_side *source, const kv_side *destination, const kv_job *job) {
+    REFUSE(status, part, kv_prepare, source->layout, destination->layout, job);
+}
+
+TEST(epochs_that_cannot_be_compared_are_refused) {
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
+    const uint64_t epochs[PAIRS] = {0};
+    const kv_job job = *KV_JOB(&move, it.run.epochs = epochs);
+    refuse(KVMEM_STATUS_INVALID_STATE, "call kvmem_layout_create_epochs first", &source, &destination, &job);
+    EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+    refuse(KVMEM_STATUS_INVALID_STATE, "the layout has no epochs", &destination, &source, &job);
+    refuse(KVMEM_STATUS_UNSUPPORTED, "KVMEM_TRANSFER_BY_LAYER", &source, &destination,
+           REF(WITH(job, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER)));
+    refuse(KVMEM_STATUS_UNSUPPORTED, "give the checksums", &source, &destination, REF(WITH(job, it.run.flags = KVMEM_SUBMIT_VERIFY)));
+    const uint32_t blocks[] = {0};
+    const kvmem_block_table table = {blocks, 1, 0, 1};
+    refuse(KVMEM_STATUS_UNSUPPORTED, "submit pairs", &source, &destination,
+           REF(WITH(job, it.run.pairs = NULL, it.run.num_pairs = 0, it.run.source_table = &table,
+                    it.run.destination_table = &table, it.run.num_tokens = 4)));
+    static const kvmem_block_pair outside[] = {{7, 0}};
+    refuse(KVMEM_STATUS_OUT_OF_RANGE, "7", &source, &destination,
+           KV_JOB((&(kv_move){outside, 1, 0, 0, 3}), it.run.epochs = epochs));
+}
