@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import kvmem
-from kvmem import _release
+from kvmem import _release, _store
 from conftest import arrays, run, shape
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
@@ -86,6 +86,54 @@ def test_a_wait_is_interrupted_by_a_signal():
                 queue.wait()
     finally:
         signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_call_that_cannot_be_divided_is_interrupted_and_what_it_makes_later_is_destroyed(monkeypatch, tmp_path):
+    """As on a file system that does not respond."""
+
+    class Rung(Exception):
+        pass
+
+    def ring(*_):
+        raise Rung
+
+    library, go, threads, ended = _store.lib, threading.Event(), [], threading.Event()
+
+    class Held:
+        def __getattr__(self, name):
+            return getattr(self, f"held_{name}", None) or getattr(library, name)
+
+        held_kvmem_store_open = staticmethod(lambda *given: threads.append(threading.current_thread()) or go.wait(60) and library.kvmem_store_open(*given))
+        held_kvmem_store_destroy = staticmethod(lambda made: library.kvmem_store_destroy(made) or ended.set())
+
+    monkeypatch.setattr(_store, "lib", Held())
+    shape = kvmem.Shape(num_blocks=4, num_layers=1, page_size=4, inner_dim=64, dtype_width=2, order="BLONHC")
+    previous = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Rung):
+            kvmem.Store(tmp_path / "store", shape, identity={"model": "llama"})
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+        go.set()
+    assert threads[0] is not threading.main_thread()
+    assert ended.wait(60)
+    monkeypatch.undo()
+    kvmem.Store(tmp_path / "store", shape, identity={"model": "llama"}).close()
+
+
+def test_each_call_with_a_timeout_can_be_interrupted():
+    """Calls that are repeated with short timeouts, and those of sockets, which another thread must not use when the caller has closed them."""
+    repeated = {"transfer_wait", "transfer_wait_layers", "request_wait", "queue_wait", "agent_take_notifications", "directory_take_events"}
+    sockets = {"share_send", "share_receive"}
+    headers = (pathlib.Path(__file__).parents[3] / "include/kvmem").glob("*.h")
+    declared = re.findall(r"kvmem_(\w+)\(([^;{]*?)\);", "\n".join(header.read_text() for header in headers))
+    timed = {name for name, parameters in declared if "timeout_ns" in parameters} - repeated - sockets
+    assert {"store_open", "layout_checksum", "directory_look_up"} <= timed
+    for source in pathlib.Path(kvmem.__file__).parent.glob("*.py"):
+        text = source.read_text()
+        for name in timed & set(re.findall(r"lib\.kvmem_(\w+)", text)):
+            assert f"waiting(lib.kvmem_{name}" in text, f"{name} in {source.name} cannot be interrupted"
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan")])

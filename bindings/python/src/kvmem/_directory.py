@@ -16,7 +16,7 @@ from kvmem._library import ffi, lib, text
 from kvmem._nixl import Agent
 from kvmem._queue import Queue
 from kvmem._share import Broker, open_options
-from kvmem._time import interruptible, nanoseconds
+from kvmem._time import interruptible, nanoseconds, waiting
 
 
 class Event(NamedTuple):
@@ -77,9 +77,8 @@ class Entry(Handle):
         """A layout of the peer: mapped if the peer has published it with a broker of this machine, otherwise one that only transfers of
         `agent` can access. `layout.info.locality` says which. Mapped memory needs no agent, and can be read, or what was granted."""
         options = open_options(agent, device, flags)
-        return Layout._owning(
-            create(lib.kvmem_directory_entry_open_layout, "layout", self._handle, c_string(name), options.c, nanoseconds(timeout))
-        )
+        opening = waiting(lib.kvmem_directory_entry_open_layout, options, destroy=lib.kvmem_layout_destroy)
+        return Layout._owning(create(opening, "layout", self._handle, c_string(name), options.c, nanoseconds(timeout)))
 
     def _describe(self) -> str:
         return f"{self.agent!r}, version {self.version}, layouts {', '.join(self.layouts) or 'none'}"
@@ -119,7 +118,7 @@ class Directory(Handle):
             password=password,
             lease_seconds=lease_seconds,
         )
-        self._own(create(lib.kvmem_directory_create, "directory", options.c))
+        self._own(create(waiting(lib.kvmem_directory_create, options, destroy=lib.kvmem_directory_destroy), "directory", options.c))
 
     def publish(
         self,
@@ -145,15 +144,17 @@ class Directory(Handle):
             if broker_handle is not None:
                 row.broker, row.share = broker_handle, share.c
         given = array if names else ffi.NULL
-        _errors.call(lib.kvmem_directory_publish, self._handle, handle_of(agent, Agent, "agent"), given, len(names), nanoseconds(timeout))
+        publishing = waiting(lib.kvmem_directory_publish, names, handles, broker_handle, share)
+        _errors.call(publishing, self._handle, handle_of(agent, Agent, "agent"), given, len(names), nanoseconds(timeout))
 
     def withdraw(self, agent: str, timeout: float | None = 10.0) -> None:
         """Removes an entry that this directory has published."""
-        _errors.call(lib.kvmem_directory_withdraw, self._handle, c_string(agent), nanoseconds(timeout))
+        _errors.call(waiting(lib.kvmem_directory_withdraw), self._handle, c_string(agent), nanoseconds(timeout))
 
     def look_up(self, agent: str, timeout: float | None = 10.0) -> Entry:
         """The entry of an agent. Raises NotFound at once if there is none; `timeout` limits the reply of the directory."""
-        return Entry._owning(create(lib.kvmem_directory_look_up, "directory_entry", self._handle, c_string(agent), nanoseconds(timeout)))
+        looking = waiting(lib.kvmem_directory_look_up, destroy=lib.kvmem_directory_entry_destroy)
+        return Entry._owning(create(looking, "directory_entry", self._handle, c_string(agent), nanoseconds(timeout)))
 
     def wait_for(self, agent: str, timeout: float | None = None) -> Entry:
         """Waits until an agent is published, and returns its entry."""
@@ -183,24 +184,25 @@ class Directory(Handle):
         self.wait_for(peer, timeout).close()
         # In one call: a shorter one could never end, because it begins to load the metadata again each time.
         left = None if timeout is None else max(timeout - (time.monotonic() - begun), 0)
-        made = create(lib.kvmem_directory_connect, "directory_entry", self._handle, handle_of(agent, Agent, "agent"), c_string(peer), nanoseconds(left))
+        connecting = waiting(lib.kvmem_directory_connect, destroy=lib.kvmem_directory_entry_destroy)
+        made = create(connecting, "directory_entry", self._handle, handle_of(agent, Agent, "agent"), c_string(peer), nanoseconds(left))
         return Entry._owning(made)
 
     def check(self, entry: Entry, timeout: float | None = 10.0) -> None:
         """Raises Stale if the agent has published since, or another took its name, and NotFound if it has ended."""
-        _errors.call(lib.kvmem_directory_check, self._handle, handle_of(entry, Entry, "entry"), nanoseconds(timeout))
+        _errors.call(waiting(lib.kvmem_directory_check), self._handle, handle_of(entry, Entry, "entry"), nanoseconds(timeout))
 
     # ---- events ----
 
     def watch(self, agent: str | None = None, timeout: float | None = 10.0) -> None:
         """Begins to watch an agent, or all."""
         name = ffi.NULL if agent is None else c_string(agent)
-        _errors.call(lib.kvmem_directory_watch, self._handle, name, nanoseconds(timeout))
+        _errors.call(waiting(lib.kvmem_directory_watch), self._handle, name, nanoseconds(timeout))
 
     def unwatch(self, agent: str | None = None, timeout: float | None = 10.0) -> None:
         """Ends a watch."""
         name = ffi.NULL if agent is None else c_string(agent)
-        _errors.call(lib.kvmem_directory_unwatch, self._handle, name, nanoseconds(timeout))
+        _errors.call(waiting(lib.kvmem_directory_unwatch), self._handle, name, nanoseconds(timeout))
 
     def take_events(self, timeout: float | None = 0) -> list[Event]:
         """Removes all events. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""

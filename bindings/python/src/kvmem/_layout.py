@@ -17,7 +17,7 @@ from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
 from kvmem._shape import LayoutInfo, Shape, Strides, config_of
 from kvmem._tensor import Tensor, unsigned, width_of
-from kvmem._time import nanoseconds
+from kvmem._time import nanoseconds, waiting
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class Layout(Handle):
         found = ffi.new("uint32_t[]", len(ids)) if out is None else results(out, "uint32")
         if len(found) < len(ids):
             raise _errors.OutOfRange(f"out has {len(found)} elements, and there are {len(ids)} blocks")
-        _errors.call(lib.kvmem_layout_checksum, self._handle, ids, len(ids), nanoseconds(timeout), found)
+        _errors.call(waiting(lib.kvmem_layout_checksum), self._handle, ids, len(ids), nanoseconds(timeout), found)
         return list(found) if out is None else out[: len(ids)]
 
     # ---- epochs ----

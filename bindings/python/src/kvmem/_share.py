@@ -13,7 +13,7 @@ from kvmem._handle import Handle, Options, c_string, create, handle_of, read
 from kvmem._layout import Layout
 from kvmem._library import ffi, lib
 from kvmem._region import Region
-from kvmem._time import nanoseconds
+from kvmem._time import nanoseconds, waiting
 
 if TYPE_CHECKING:
     import socket
@@ -87,7 +87,8 @@ class Share(Handle):
             flags=flags,
             token=None if token is None else _token(token),
         )
-        return cls._owning(create(lib.kvmem_share_fetch, "share", options.c, nanoseconds(timeout)))
+        fetching = waiting(lib.kvmem_share_fetch, options, destroy=lib.kvmem_share_destroy)
+        return cls._owning(create(fetching, "share", options.c, nanoseconds(timeout)))
 
     @classmethod
     def of_message(cls, data: bytes, fds: Sequence[int] = ()) -> Share:

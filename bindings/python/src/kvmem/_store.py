@@ -15,7 +15,7 @@ from kvmem._layout import Layout
 from kvmem._library import blob_text, ffi, lib
 from kvmem._queue import Queue, queue_of_loop
 from kvmem._shape import Shape, config_of
-from kvmem._time import nanoseconds
+from kvmem._time import nanoseconds, waiting
 from kvmem._transfer import Transfer
 
 
@@ -116,12 +116,13 @@ class Store(Handle):
             interval_ns=0 if interval is None else nanoseconds(interval),
         )
         options.kept.append(kept)
-        self._own(create(lib.kvmem_store_open, "store", options.c, nanoseconds(timeout)))
+        opening = waiting(lib.kvmem_store_open, options, destroy=lib.kvmem_store_destroy)
+        self._own(create(opening, "store", options.c, nanoseconds(timeout)))
 
     @staticmethod
     def describe(path: str | os.PathLike[str]) -> str:
         """What a store is and contains, as text for people. It may be open in a process."""
-        return blob_text(blob(lib.kvmem_store_describe, c_string(path)))
+        return blob_text(blob(waiting(lib.kvmem_store_describe, destroy=lib.kvmem_blob_destroy), c_string(path)))
 
     def _describe(self) -> str:
         return f"{self._path}, {self.info.num_stored} blocks"
@@ -224,7 +225,7 @@ class Store(Handle):
 
     def remove(self, keys: Any, timeout: float | None = None) -> int:
         """Removes blocks. Returns how many were stored."""
-        return self._count(lib.kvmem_store_remove, keys, nanoseconds(timeout))
+        return self._count(waiting(lib.kvmem_store_remove), keys, nanoseconds(timeout))
 
     def pin(self, keys: Any) -> int:
         """Protects blocks from eviction. Returns how many are stored."""
@@ -263,12 +264,12 @@ class Store(Handle):
 
     def flush(self, timeout: float | None = None) -> None:
         """Makes all blocks durable whose puts have ended."""
-        _errors.call(lib.kvmem_store_flush, self._handle, nanoseconds(timeout))
+        _errors.call(waiting(lib.kvmem_store_flush), self._handle, nanoseconds(timeout))
 
     def verify(self, timeout: float | None = None) -> int:
         """Reads all blocks, and removes those that are damaged. Returns their number. A later call continues where a late one has ended."""
         damaged = ffi.new("uint64_t *")
-        _errors.call(lib.kvmem_store_verify, self._handle, nanoseconds(timeout), damaged)
+        _errors.call(waiting(lib.kvmem_store_verify), self._handle, nanoseconds(timeout), damaged)
         return int(damaged[0])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._library import ffi
+from kvmem._library import ffi, lib
 
 FOREVER = 2**64 - 1
 _SLICE = 100_000_000
@@ -40,6 +40,56 @@ def interruptible(wait: Callable[[int], bool], timeout: float | None) -> bool:
             return True
         if left <= _SLICE:
             return False
+
+
+def waiting(function: Any, *kept: Any, destroy: Any = None) -> Callable[..., int]:
+    """A function of C that may wait, and cannot be called again if it is late. In the main thread another thread calls it, so that signal
+    handlers run meanwhile. If one raises, the call goes on, and `destroy` ends what it makes.
+
+    `kept` is what arguments point to."""
+
+    def call(*arguments: Any) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            return int(function(*arguments))
+        made = _Call(destroy)
+        try:
+            threading.Thread(target=made.run, args=(function, arguments, kept), name="kvmem-wait", daemon=True).start()
+        except RuntimeError:  # there is no thread, or the interpreter ends
+            return int(function(*arguments))
+        finally:
+            del arguments  # as in _errors.call
+        return made.wait()
+
+    return call
+
+
+class _Call:
+    """A call in another thread."""
+
+    def __init__(self, destroy: Any) -> None:
+        self._destroy, self._status, self._is_late = destroy, 0, False
+        self._lock, self._done = threading.Lock(), threading.Event()
+
+    def run(self, function: Any, arguments: tuple[Any, ...], kept: Any) -> None:
+        self._status = function(*arguments)
+        with self._lock:
+            self._done.set()
+            is_late = self._is_late
+        if is_late:
+            *_, made, error = arguments
+            if self._status < 0:
+                lib.kvmem_error_destroy(error[0])
+            elif self._destroy is not None:
+                self._destroy(made[0])
+
+    def wait(self) -> int:
+        try:
+            self._done.wait()
+        except BaseException:
+            with self._lock:
+                self._is_late = True
+            raise
+        return self._status
 
 
 def run_ends(wait: Callable[[int, Any], int], poll: Callable[[], int], timeout: float | None) -> bool:

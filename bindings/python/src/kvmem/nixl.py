@@ -17,7 +17,7 @@ from kvmem._nixl import Agent, parameters_of
 from kvmem._queue import Queue
 from kvmem._region import Region
 from kvmem._shape import Shape, config_of
-from kvmem._time import nanoseconds, run_ends
+from kvmem._time import nanoseconds, run_ends, waiting
 
 __all__ = [
     "AgentTelemetry", "Cost", "Descriptor", "NixlFlags", "Operation", "Plugin", "Prepared", "Request", "RequestTelemetry", "Segments",
@@ -306,7 +306,8 @@ class Request(Handle):
 def query(agent: Agent, listed: Sequence[Descriptor], *, backend: str | None = None, timeout: float | None = None) -> list[dict[str, str] | None]:
     """Asks a backend about files or objects. An item is None if there is none, and otherwise what the backend says of it."""
     given, options = _Given(listed), _options([backend] if backend else ())
-    found = create(lib.kvmem_agent_query, "query", _agent(agent), given.c, given.count, options.c, nanoseconds(timeout))
+    asking = waiting(lib.kvmem_agent_query, given, options, destroy=lib.kvmem_query_destroy)
+    found = create(asking, "query", _agent(agent), given.c, given.count, options.c, nanoseconds(timeout))
     try:
         return [parameters_of(c) if c.exists else None for c in items_of(found)]
     finally:
@@ -337,7 +338,7 @@ def telemetry(agent: Agent) -> AgentTelemetry:
 def connect(agent: Agent, peer: str, *, backends: Sequence[str] = (), timeout: float | None = None) -> None:
     """Connects to a peer before the first request."""
     options = _options(backends)
-    _errors.call(lib.kvmem_agent_connect, _agent(agent), c_string(peer), options.c, nanoseconds(timeout))
+    _errors.call(waiting(lib.kvmem_agent_connect, options), _agent(agent), c_string(peer), options.c, nanoseconds(timeout))
 
 
 def partial_metadata(agent: Agent, listed: Sequence[Descriptor], *, backends: Sequence[str] = ()) -> bytes:
@@ -357,7 +358,7 @@ def send_metadata(agent: Agent, address: str, port: int, listed: Sequence[Descri
 
 def fetch_metadata(agent: Agent, peer: str, address: str, port: int, timeout: float | None = 10.0) -> None:
     """Loads the metadata of a peer from its listen thread."""
-    _errors.call(lib.kvmem_agent_fetch_remote_metadata, _agent(agent), c_string(peer), c_string(address), _port(port), nanoseconds(timeout))
+    _errors.call(waiting(lib.kvmem_agent_fetch_remote_metadata), _agent(agent), c_string(peer), c_string(address), _port(port), nanoseconds(timeout))
 
 
 def invalidate_metadata(agent: Agent, address: str, port: int) -> None:
