@@ -88,7 +88,9 @@ typedef struct pages {
 
 static void pages_open(pages *pages) {
     const size_t size = (size_t)sysconf(_SC_PAGESIZE);
-    unsigned char *start = mmap(NULL, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Where the kernel places no mapping that another call makes: the last page stays unmapped. */
+    void *const low = (void *)((uintptr_t)256 * MIB);
+    unsigned char *start = mmap(low, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(start != MAP_FAILED);
     memset(start, 0x42, 4 * size);
     CHECK_EQ(mprotect(start + size, size, PROT_READ), 0);
