@@ -15,6 +15,10 @@ fn main() {
         return;
     };
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkvmem.so.{number}");
+    // Each symbol has the SONAME as its version, so that a program with libraries of two interfaces, such as a plugin's, calls the one it was
+    // linked with. Of the common linkers only GNU ld does this.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--default-symver");
+    println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");
     // Unloading a Rust shared object leaves its threads and thread-locals behind, and crashes.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -6,7 +6,7 @@ compiler=$1 library=$2
 shift 2
 
 declared=$("$compiler" -E -P -x c "$@" | grep -oE '\bkvmem_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u)
-exported=$(nm -D --defined-only "$library" | awk '{ print $3 }' | sort -u)
+exported=$(nm -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u)
 [[ $declared ]] || { echo "no function found in $*"; exit 1; }
 
 missing=$(comm -23 <(echo "$declared") <(echo "$exported"))

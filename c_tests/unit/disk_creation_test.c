@@ -9,7 +9,7 @@
 enum { BLOCKS = 64, BLOCK = 4096 };
 
 static const char *path;
-static kvmem_status outcome;
+static _Atomic kvmem_status outcome; /* a test reads it while the call is held */
 
 /* A layout of a number of blocks in the file, which has a fingerprint. */
 static kvmem_status build(uint64_t blocks, uint64_t flags, kvmem_layout **layout) {
