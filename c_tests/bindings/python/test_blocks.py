@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the adapters of engines have in common, and the parts of kvmem.lmcache that do not need LMCache."""
 
+import errno
 import os
 import select
+import socket
 import threading
 import types
 
@@ -15,6 +17,7 @@ from kvmem._blocks._store import BlockStore
 from kvmem.lmcache._objects import Objects, form_of, key_of, parse
 from kvmem.lmcache._tasks import Copy, Lane
 from kvmem.sglang._pages import PageStore
+from kvmem.sglang._shared import ServedPages, SharedPages
 
 SIZE, BLOCKS = 512, 8
 KEY = bytes(32)
@@ -265,3 +268,68 @@ def test_pages_that_a_clear_does_not_reach_are_reported_and_none_move_meanwhile(
     pages._moving, pages._clearing = 0, True
     assert pages.set(["a"], np.zeros(1, np.int64)) == [False] and pages.load(["a"], [None], [0]) == [False]
     assert pages._moving == 0 and pages._counters == {"failed_stores": 1, "failed_loads": 1}
+
+
+class Pool:
+    """Pages of one token."""
+
+    logical_page_size = 1
+
+
+@pytest.fixture
+def shared():
+    """The pages of another rank, whose end of the connection is `other`."""
+    made = object.__new__(SharedPages)
+    made.__dict__.update(pool=Pool(), _timeout=30.0, _lock=threading.Lock(), _counting=threading.Lock(), _counters={}, _parts=[], _buffers=[])
+    made._connection, made.other = socket.socketpair()
+    with made.other:
+        yield made
+        made._drop()
+
+
+def test_counters_of_a_rank_do_not_wait_for_the_rank_that_it_asks(shared):
+    counted = []
+    asking = threading.Thread(target=shared.get, args=(["a"], np.array([0])), daemon=True)
+    asking.start()
+    shared.other.recv(1)  # it has asked, and waits for the reply
+    counting = threading.Thread(target=lambda: counted.append(shared.status()), daemon=True)
+    counting.start()
+    counting.join(20)
+    shared.other.shutdown(socket.SHUT_RDWR)
+    asking.join(60)
+    assert counted == [{}]
+
+
+def test_a_reply_that_was_not_taken_is_not_the_reply_to_the_next_request(shared, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared, "_take", interrupted)
+    shared.other.sendall(bytes([1, 1, 1]))
+    with pytest.raises(KeyboardInterrupt):
+        shared.get(["a"], np.array([0]))
+    assert shared._connection is None
+
+
+def test_a_rank_is_served_after_the_system_had_no_descriptor_for_it():
+    served, served_by = socket.socketpair()
+    steps = [OSError(errno.EMFILE, "too many open files"), (served, None)]
+
+    class Listener:
+        def accept(self):
+            step = steps.pop(0) if steps else OSError(errno.EBADF, "closed")
+            if isinstance(step, OSError):
+                raise step
+            return step
+
+    serving = object.__new__(ServedPages)
+    serving.__dict__.update(parts=[], _listener=Listener(), _connections=set(), _closed=threading.Event(), _state=threading.Condition(), _timeout=30.0)
+    thread = threading.Thread(target=serving._accept, daemon=True)
+    thread.start()
+    with served_by:
+        served_by.settimeout(20)
+        served_by.sendall(b"\xff" * 5)
+        assert served_by.recv(1) == b""  # what is no request ends the connection
+    serving._closed.set()
+    thread.join(60)
+    assert not thread.is_alive()

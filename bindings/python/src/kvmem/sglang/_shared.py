@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import kvmem
@@ -27,6 +27,8 @@ MAX_KEYS = 1 << 24
 """Bytes of the keys of a request."""
 CHUNK = 16
 """Pages that are in memory of a rank at the same time, on their way."""
+RETRY = 0.1
+"""Seconds until the next attempt to serve a rank, when the system had no descriptor or thread for it."""
 
 
 def _receive(connection: socket.socket, size: int) -> bytearray:
@@ -67,6 +69,7 @@ class ServedPages(PageStore):
         self._folder = os.path.join(str(settings.path), name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connections: set[socket.socket] = set()
+        self._closed = threading.Event()
         with _address(self._folder) as address:  # the store is locked, so this rank is the only one that serves
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(address)
@@ -75,18 +78,23 @@ class ServedPages(PageStore):
         threading.Thread(target=self._accept, name="kvmem-pages", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
+        has_failed = False
+        while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # it is closed
-            with self._state:
-                self._connections.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), name="kvmem-pages", daemon=True).start()
+                with self._state:
+                    self._connections.add(connection)
+                threading.Thread(target=self._serve, args=(connection,), name="kvmem-pages", daemon=True).start()
+                has_failed = False
+            except (OSError, RuntimeError) as error:
+                if not self._closed.wait(RETRY) and not has_failed:
+                    logger.warning("kvmem: another rank cannot be served now: %s", error)
+                has_failed = True
 
     def _serve(self, connection: socket.socket) -> None:
-        buffers = [part.buffer(CHUNK) for part in self.parts]
+        buffers: list[kvmem.Layout] = []
         try:
+            buffers += [part.buffer(CHUNK) for part in self.parts]
             while True:
                 asked, size = HEADER.unpack(_receive(connection, HEADER.size))
                 if asked not in (LOOK_UP, LOAD) or size > MAX_KEYS:
@@ -99,8 +107,8 @@ class ServedPages(PageStore):
                 else:
                     self._send_pages(connection, keys, buffers)
                 connection.settimeout(None)  # the next request may come at any time
-        except (OSError, UnicodeDecodeError):
-            pass  # the other rank has ended, or takes nothing: it asks again by a new connection
+        except (OSError, UnicodeDecodeError, kvmem.Error):
+            pass  # the other rank has ended, or takes nothing, or there is no memory: it asks again by a new connection
         finally:
             connection.close()
             with self._state:
@@ -119,6 +127,7 @@ class ServedPages(PageStore):
     def close(self) -> None:
         """Ends the connections of the other ranks, and closes the stores."""
         if hasattr(self, "_listener"):
+            self._closed.set()
             with self._state:
                 for each in (self._listener, *self._connections):
                     with contextlib.suppress(OSError):
@@ -135,9 +144,19 @@ class SharedPages:
         self._folder = os.path.join(str(settings.path), name)
         self._parts = parts_of(pool, pieces_of(pool))
         self._buffers = [part.buffer(CHUNK) for part in self._parts]
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._connection: socket.socket | None = None
         self._counters: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Of a request. What is left of the reply after a failure would be taken for that to the next one."""
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self._drop()
+                raise
 
     def _ask(self, what: int, keys: Sequence[str]) -> socket.socket:
         text = "\n".join(keys).encode()
@@ -161,27 +180,26 @@ class SharedPages:
 
     def has(self, keys: Sequence[str]) -> list[bool]:
         """Whether each page is stored."""
-        with self._lock:
-            try:
+        try:
+            with self._turn():
                 return [found != 0 for found in _receive(self._ask(LOOK_UP, keys), len(keys))] if keys else []
-            except OSError:
-                self._drop()
-                return [False] * len(keys)
+        except OSError:
+            return [False] * len(keys)
 
     def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Loads pages, and waits. A damaged one is a miss."""
         pages, good = page_numbers(self.pool, keys, indices), [False] * len(keys)
-        with self._lock:
-            try:
+        try:
+            with self._turn():
                 connection = self._ask(LOAD, keys) if keys else None
                 for first in range(0, len(keys), CHUNK):
                     assert connection is not None
                     found = [each != 0 for each in _receive(connection, min(CHUNK, len(keys) - first))]
                     self._take(connection, found, pages[first : first + CHUNK])
                     good[first : first + len(found)] = found
-            except (OSError, kvmem.Error) as error:
-                logger.warning("kvmem: pages of another rank cannot be loaded: %s", error)
-                self._drop()
+        except (OSError, kvmem.Error) as error:
+            logger.warning("kvmem: pages of another rank cannot be loaded: %s", error)
+        with self._counting:
             size = sum(part.count * part.size for part in self._parts)
             add(self._counters, {"loaded_blocks": good.count(True), "loaded_bytes": good.count(True) * size})
         return good
@@ -204,7 +222,7 @@ class SharedPages:
 
     def status(self) -> dict[str, Any]:
         """Counters of this rank."""
-        with self._lock:
+        with self._counting:
             return dict(self._counters)
 
     def close(self) -> None:
