@@ -99,6 +99,22 @@ def test_only_a_group_of_full_attention_is_pulled_by_layer():
     assert not connector(HANDOVER)._scheduler._by_layer
 
 
+def test_failures_of_a_step_are_reported_in_that_step():
+    made = connector(HANDOVER | {"by_layer": True})
+    made._worker = worker = types.SimpleNamespace(failed_blocks=set(), failed_requests=set(), poll=lambda: (set(), set()))
+    worker.wait_for_requests = lambda: worker.failed_blocks.add(7)
+    made.get_transfer_results(set())
+    assert made.get_block_ids_with_load_errors() == {7} and not made.get_block_ids_with_load_errors()
+
+
+def test_the_layers_of_a_step_are_awaited_by_their_names():
+    made, awaited = connector(HANDOVER | {"by_layer": True}), []
+    made._worker, made._numbers = types.SimpleNamespace(wait_for_layers=awaited.append), {"layer-0": 1, "layer-1": 2}
+    for name in ("layer-0", "layer-1", "one without a cache"):
+        made.wait_for_layer_load(name)
+    assert awaited == [1, 2, 0]
+
+
 def test_a_cache_that_cannot_be_described_or_mapped_is_one_sentence(monkeypatch):
     apart = torch.zeros(2, 4, 8, 16).transpose(0, 1)  # heads outside of blocks
     with pytest.raises(ValueError, match="^kvmem: the bytes of a block are not contiguous .*: set VLLM_KV_CACHE_LAYOUT .* such as LBNHC"):

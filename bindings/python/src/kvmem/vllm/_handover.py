@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorRole, KVConnectorTransferResults, KVConnectorWorkerMetadata
 from vllm.logger import init_logger
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
@@ -129,8 +129,13 @@ class HandoverConnector(KvmemConnector):
         self._worker.wait_for_layers(self._numbers.get(layer_name, 0))
 
     def wait_for_save(self) -> None:
-        """Waits until these requests have been confirmed, or have failed: then vLLM computes them again."""
+        """Nothing: decode reads blocks after their request has ended."""
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """Waits until requests that are pulled by layer have been confirmed, or have failed: then vLLM computes them again. With speculative
+        tokens it asks for failures before it calls `wait_for_save`."""
         self._worker.wait_for_requests()
+        return super().get_transfer_results(finished_req_ids)
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         """What prefill has replied."""
