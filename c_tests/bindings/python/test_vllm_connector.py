@@ -29,14 +29,14 @@ HANDOVER = {"directory": "/nowhere/kvmem"}
 FULL = FullAttentionSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32)
 
 
-def configuration(extra, *, specs=(FULL,), hash_block_size=32, algorithm="sha256", caching=True, asynchronous=False, policy="recompute", role="kv_both", **parallel):
+def configuration(extra, *, specs=(FULL,), hash_block_size=32, algorithm="sha256", caching=True, asynchronous=False, policy="recompute", role="kv_both", sleeps=False, **parallel):
     """vLLM's configuration as far as the connector reads it, and that of the cache."""
     transfer = KVTransferConfig(
         kv_connector="KvmemConnector", kv_connector_module_path="kvmem.vllm", kv_role=role, kv_load_failure_policy=policy, kv_connector_extra_config=extra
     )  # fmt: skip
     text = types.SimpleNamespace(num_hidden_layers=2)
     model = types.SimpleNamespace(
-        model="m", revision=None, dtype=torch.float32, quantization=None, max_model_len=64, hf_config=types.SimpleNamespace(to_dict=dict), hf_text_config=text
+        model="m", revision=None, dtype=torch.float32, quantization=None, max_model_len=64, hf_config=types.SimpleNamespace(to_dict=dict), hf_text_config=text, enable_sleep_mode=sleeps
     )  # fmt: skip
     sizes = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1, "world_size": 1, "rank": 0}
     vllm = types.SimpleNamespace(
@@ -73,6 +73,7 @@ WINDOW = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=to
         (HANDOVER, {"policy": "fail", "role": "kv_consumer"}, "set kv_load_failure_policy to recompute"),
         (HANDOVER, {"pipeline_parallel_size": 2}, "pipeline_parallel_size is 2, .*: set it to 1"),
         (HANDOVER, {"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2, .*: set it to 1"),
+        (HANDOVER, {"sleeps": True}, "enable_sleep_mode is set, .*: remove --enable-sleep-mode"),
         (HANDOVER, {"specs": (STATE,)}, "cache group 0 has states, which are not handed over: start without the connector"),
         (HANDOVER | {"by_layer": True}, {"asynchronous": True}, "by_layer is set, .*: set --no-async-scheduling"),
     ],

@@ -124,6 +124,7 @@ class MemPool:
         Raises Busy, and releases nothing, while a transfer or a share uses a region of the pool."""
         region, torch = self._open, self._torch
         self._ensure_awake()
+        region.elastic_info  # noqa: B018 - raises for device memory, which cannot be released
         saved = [(tensor, torch.empty_like(tensor, device="cpu", pin_memory=True)) for tensor in keep]
         for tensor, host in saved:
             host.copy_(tensor, non_blocking=True)

@@ -51,6 +51,8 @@ class HandoverConnector(KvmemConnector):
         self._engine = str(self._kv_transfer_config.engine_id)
         self._produces, self._consumes = bool(self._kv_transfer_config.is_kv_producer), bool(self._kv_transfer_config.is_kv_consumer)
         self._check(vllm_config.parallel_config)
+        if getattr(vllm_config.model_config, "enable_sleep_mode", False):
+            raise ValueError("kvmem: enable_sleep_mode is set, and after it other engines would read memory that the cache had before: remove --enable-sleep-mode")
         by_layer = self._config.by_layer and self._fails_by_block
         if self._consumes and self._config.by_layer and vllm_config.scheduler_config.async_scheduling:
             raise ValueError(
