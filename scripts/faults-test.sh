@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # faults-test.sh TREE: makes each system call of each operation fail in every way (c_tests/faults), then each call of the GPU's driver
-# (c_tests/gpu/sim/walk.h). A program of system calls without a finding adds its row to c_tests/faults/records.md, or to $KVMEM_RECORD.
+# (c_tests/gpu/sim/walk.h), and holds the calls below each function that waits (c_tests/held). A program of system calls without a finding adds its row to c_tests/faults/records.md, or to $KVMEM_RECORD.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1
@@ -17,3 +17,5 @@ for program in memory files sharing directory store; do
 done
 
 ctest --test-dir "$tree" --output-on-failure --tests-regex '^gpu_sim\.([a-z]+_)?walk$'
+
+KVMEM_HELD=all ctest --test-dir "$tree" --output-on-failure --tests-regex '^held\.' --timeout 1200

@@ -71,6 +71,9 @@ void sim_feed(void);
 /* Makes the next call of a function block, before it has an effect, until sim_go_calls or sim_reset, as a
  * driver that waits. Calls of other threads go on. */
 void sim_hold_call(const char *function);
+/* At each call from here on, `is_held` is asked with the name of the function, and with the lock of the stand-in held: if it returns
+ * true, the call blocks as one that sim_hold_call makes block. */
+void sim_ask(bool (*is_held)(const char *function));
 /* Returns the number of calls that block. */
 uint64_t sim_held_calls(void);
 void sim_go_calls(void);

@@ -30,6 +30,7 @@ static bool checks_are_exempt;
 
 static function held_function = NUM_FUNCTIONS;
 static uint64_t held_calls, hold_number;
+static bool (*asked)(const char *function);
 
 static failure_time how_it_fails(const plan *plan, function which) {
     if (plan->is_later) return LATER;
@@ -162,7 +163,9 @@ void sim_reset(void) {
 }
 
 void faults_wait_if_held(function which) {
-    if (is_exempt || which != held_function) return;
+    if (is_exempt) return;
+    const bool is_asked = asked != NULL && asked(functions[which].name);
+    if (which != held_function && !is_asked) return;
     const uint64_t number = hold_number;
     held_function = NUM_FUNCTIONS;
     held_calls++;
@@ -173,6 +176,11 @@ void faults_wait_if_held(function which) {
 void sim_hold_call(const char *name) {
     LOCKED;
     held_function = find(name);
+}
+
+void sim_ask(bool (*is_held)(const char *function)) {
+    LOCKED;
+    asked = is_held;
 }
 
 uint64_t sim_held_calls(void) {

@@ -165,7 +165,7 @@ static void run_child(void) {
     CHECK(signal(SIGALRM, SIG_DFL) != SIG_ERR);
     alarm(deadline_seconds);
     mallopt(M_ARENA_MAX, 1);
-    held_calls_reply(body, system_calls_ignored, system_calls_num_ignored, reply_to);
+    held_calls_reply(body, system_calls_ignored, system_calls_num_ignored, true, reply_to);
     await_resources();
     _exit(EXIT_SUCCESS);
 }

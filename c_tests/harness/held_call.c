@@ -139,6 +139,7 @@ static void *reply_to_calls(void *nothing) {
     await_filter();
     while (next_call(&call)) {
         const held_reply decided = held.reply_to(&call);
+        if (decided.how == CALL_IS_HELD) continue;
         struct seccomp_notif_resp reply = {.id = call.id};
         if (decided.how == CALL_IS_PERFORMED) reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
         else if (decided.how == CALL_FAILS) reply.error = -decided.error;
@@ -148,15 +149,20 @@ static void *reply_to_calls(void *nothing) {
     return nothing;
 }
 
-void held_calls_reply(void (*body)(void), const long *ignored, size_t num_ignored,
+void held_calls_reply(void (*body)(void), const long *numbers, size_t count, bool of_others,
                        held_reply (*reply_to)(const struct seccomp_notif *call)) {
     pthread_t replying;
     held.reply_to = reply_to;
-    set_filter(ignored, num_ignored, true);
+    set_filter(numbers, count, of_others);
     prepare(body);
     /* Before the body runs: a thread that waits for a reply may hold the allocator's lock. */
     CHECK_EQ(pthread_create(&replying, NULL, reply_to_calls, NULL), 0);
     CHECK_EQ(pthread_detach(replying), 0);
     CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
     CHECK_EQ(pthread_join(held.thread, NULL), 0);
+}
+
+void held_calls_go(uint64_t id) {
+    struct seccomp_notif_resp reply = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+    if (ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply) != 0) CHECK_EQ(errno, ENOENT);
 }

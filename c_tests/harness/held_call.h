@@ -32,15 +32,17 @@ void held_calls_next(long number, bool (*wanted)(const uint64_t *arguments));
    returns the errno that it fails with, or 0: the kernel performs it. */
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments));
 
-/* How a system call ends: performed by the kernel, with this errno, or with this result. */
+/* How a system call ends: performed by the kernel, with this errno, with this result, or not before held_calls_go. */
 typedef struct held_reply {
-    enum { CALL_IS_PERFORMED, CALL_FAILS, CALL_RETURNS } how;
+    enum { CALL_IS_PERFORMED, CALL_FAILS, CALL_RETURNS, CALL_IS_HELD } how;
     int error;
     int64_t result;
 } held_reply;
 
-/* Runs `body` on a thread to its end. `reply_to` is called for each system call of the thread, and of those that it starts,
-   except for `ignored` numbers: on another thread, until the process ends. Only once in a process. */
+/* Runs `body` on a thread to its end. `reply_to` is called for each system call of these numbers, or with `of_others` of all
+   others, that the thread and those that it starts make: on another thread, until the process ends. Only once in a process. */
 struct seccomp_notif;
-void held_calls_reply(void (*body)(void), const long *ignored, size_t num_ignored,
+void held_calls_reply(void (*body)(void), const long *numbers, size_t count, bool of_others,
                        held_reply (*reply_to)(const struct seccomp_notif *call));
+/* The kernel performs the call that is held, whose notification has this id. */
+void held_calls_go(uint64_t id);

@@ -27,6 +27,18 @@ static uint64_t failing_deregister;
 static bool is_held[NIXL_SIM_NUM_CALLS];
 static bool is_held_forever[NIXL_SIM_NUM_CALLS];
 static bool holds_next[NIXL_SIM_NUM_CALLS];
+static int (*asked)(const char *name);
+static const char *const names[NIXL_SIM_NUM_CALLS] = {
+    [NIXL_SIM_REGISTER] = "register", [NIXL_SIM_DEREGISTER] = "deregister", [NIXL_SIM_POST] = "post",
+    [NIXL_SIM_DESTROY] = "destroy", [NIXL_SIM_CREATE] = "create", [NIXL_SIM_BACKEND] = "backend",
+    [NIXL_SIM_PLUGINS] = "plugins", [NIXL_SIM_PARAMETERS] = "parameters", [NIXL_SIM_METADATA] = "metadata",
+    [NIXL_SIM_LOAD] = "load", [NIXL_SIM_INVALIDATE] = "invalidate", [NIXL_SIM_CHECK] = "check",
+    [NIXL_SIM_NOTIFY] = "notify", [NIXL_SIM_TAKE] = "take", [NIXL_SIM_QUERY] = "query",
+    [NIXL_SIM_CONNECT] = "connect", [NIXL_SIM_PREPARE] = "prepare", [NIXL_SIM_RELEASE_LIST] = "release list",
+    [NIXL_SIM_REQUEST] = "request", [NIXL_SIM_STATUS] = "status", [NIXL_SIM_RELEASE] = "release",
+    [NIXL_SIM_CHOSEN] = "chosen", [NIXL_SIM_ESTIMATE] = "estimate", [NIXL_SIM_MEASURED] = "measured",
+    [NIXL_SIM_VIEW] = "view", [NIXL_SIM_RELEASE_VIEW] = "release view",
+};
 static uint64_t num_goes;
 static uint64_t num_waiting;
 
@@ -51,7 +63,8 @@ bool sim_fails(uint64_t *failing) { return *failing > 0 && --*failing == 0; }
 void sim_wait_if_held(int call) {
     num_waiting++;
     const uint64_t before = num_goes;
-    const bool is_chosen = holds_next[call];
+    const bool is_asked = asked != NULL && asked(names[call]);
+    const bool is_chosen = holds_next[call] || is_asked;
     holds_next[call] = false;
     while (is_chosen && num_goes == before) pthread_cond_wait(&sim_changed, &sim_lock);
     while (is_held[call] || is_held_forever[call]) pthread_cond_wait(&sim_changed, &sim_lock);
@@ -93,6 +106,8 @@ void nixl_sim_fail_register(uint64_t nth) { LOCKED(failing_register = nth); }
 void nixl_sim_fail_deregister(uint64_t nth) { LOCKED(failing_deregister = nth); }
 
 void nixl_sim_hold(int call) { LOCKED(is_held[call] = true); }
+
+void nixl_sim_ask(int (*is_held)(const char *name)) { LOCKED((asked = is_held) != NULL); }
 
 void nixl_sim_hold_next(int call) { LOCKED(holds_next[call] = true); }
 

@@ -55,6 +55,9 @@ void nixl_sim_hold(int call);
 /* The next one, whichever agent makes it, waits until nixl_sim_go, and those after it do not wait. */
 void nixl_sim_hold_next(int call);
 void nixl_sim_go(void);
+/* At each call from here on, `is_held` is asked with the name of its kind, and with the lock of the stand-in held: if it returns
+   true, the call waits until nixl_sim_go. */
+void nixl_sim_ask(int (*is_held)(const char *name));
 /* They wait forever. */
 void nixl_sim_hold_forever(int call);
 /* Number of waiting calls. */

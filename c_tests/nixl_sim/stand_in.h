@@ -17,6 +17,7 @@
     FUNCTION(nixl_sim_fail_release)                                                                  \
     FUNCTION(nixl_sim_hold)                                                                          \
     FUNCTION(nixl_sim_hold_next)                                                                     \
+    FUNCTION(nixl_sim_ask)                                                                           \
     FUNCTION(nixl_sim_hold_forever)                                                                 \
     FUNCTION(nixl_sim_go)                                                                            \
     FUNCTION(nixl_sim_waiting)                                                                       \

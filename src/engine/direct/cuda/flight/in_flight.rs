@@ -139,7 +139,8 @@ impl InFlight {
 
     /// Checks whether the run has ended, and reports its end. Returns whether it has.
     pub fn check(&self) -> bool {
-        self.check_locked(self.cell.lock())
+        // Another thread may ask the driver about the run, which may not return.
+        self.cell.lock_soon().is_some_and(|state| self.check_locked(state))
     }
 
     fn check_locked(&self, mut state: MutexGuard<'_, State<CudaRun>>) -> bool {

@@ -2,7 +2,12 @@
 //! The state of a run that several threads check. One thread at a time takes the run out, because the driver may block it meanwhile.
 #![forbid(unsafe_code)]
 
+use std::time::{Duration, Instant};
+
 use crate::base::{Condvar, Error, Mutex, MutexGuard, Result};
+
+/// How long another thread may hold the lock of a run: much longer than a call of the driver takes that does not wait.
+const SOON: Duration = Duration::from_millis(10);
 
 /// A run that can be abandoned: it ends now, although the driver may still execute it.
 pub trait Abandon {
@@ -49,6 +54,18 @@ impl<R: Abandon> RunCell<R> {
 
     pub fn try_lock(&self) -> Option<MutexGuard<'_, State<R>>> {
         self.state.try_lock()
+    }
+
+    /// Locks it, unless another thread holds the lock for long.
+    pub fn lock_soon(&self) -> Option<MutexGuard<'_, State<R>>> {
+        let mut until = None;
+        loop {
+            let locked = self.try_lock();
+            if locked.is_some() || Instant::now() > *until.get_or_insert_with(|| Instant::now() + SOON) {
+                return locked;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Waits until no thread has the run.
