@@ -92,8 +92,8 @@ inline Result<void> check_one_per_pair(std::size_t pairs, std::size_t count, con
 
 inline Result<void> check_lists(const SubmitOptions &options) {
     const std::size_t pairs = options.pairs.size();
-    if (auto checked = check_one_per_pair(pairs, options.checksums.size(), "checksums"); !checked) return checked;
-    return check_one_per_pair(pairs, options.epochs.size(), "epochs");
+    auto checked = check_one_per_pair(pairs, options.checksums.size(), "checksums");
+    return checked ? check_one_per_pair(pairs, options.epochs.size(), "epochs") : checked;
 }
 
 struct TransferOptionsInC {

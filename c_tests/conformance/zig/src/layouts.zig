@@ -132,8 +132,8 @@ fn layoutChecksum(s: *Step) Outcome!void {
 }
 
 fn createEpochs(s: *Step) Outcome!void {
-    const table: ?kvmem.Region = if (s.in.get("table")) |name| try s.object(.region, name) else null;
-    try (try layout(s)).createEpochs(table, &s.diagnostics);
+    const region: ?kvmem.Region = if (s.in.get("table")) |name| try s.object(.region, name) else null;
+    try (try layout(s)).createEpochs(region, &s.diagnostics);
 }
 
 fn raiseEpochs(s: *Step) Outcome!void {
