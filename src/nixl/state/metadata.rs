@@ -97,12 +97,12 @@ impl AgentState {
             check(status, || format!("load {} bytes of metadata", given.len())).map(|()| name)
         };
         // The system can refuse a connection of UCX once and accept the next. NIXL loads metadata again as after a success.
-        let loaded = ucx_log::collecting(load).or_else(|first| match &head {
-            Some(head) => ucx_log::collecting(load).inspect(|_| {
-                log!(Warn, "the metadata of '{}' was loaded at the second attempt: {first}", head.agent)
-            }),
-            None => Err(first),
-        });
+        let loaded = match &head {
+            Some(head) => {
+                twice(|| ucx_log::collecting(load), &format!("load the metadata of '{}'", head.agent))
+            }
+            None => ucx_log::collecting(load),
+        };
         let name = loaded.map_err(|error| self.explain_load(error, head.as_ref())).inspect_err(|_| {
             // NIXL removes a peer if a part of its metadata is damaged.
             if let Some(head) = &head {
@@ -296,5 +296,44 @@ impl AgentState {
             ForListener::Withdrawal => self.renew_identity(),
             _ => Ok(()),
         }
+    }
+}
+
+/// Makes a second attempt after a failure. If that fails, too, the error has the reasons of both.
+fn twice<T>(attempt: impl Fn() -> Result<T>, doing: &str) -> Result<T> {
+    attempt().or_else(|first| match attempt() {
+        Ok(done) => {
+            log!(Warn, "{doing}: the second attempt succeeds, after: {first}");
+            Ok(done)
+        }
+        Err(second) if second.message() == first.message() => Err(second),
+        Err(second) => {
+            Err(second.followed_by(format!("the attempt before failed for another reason: {first}")))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn the_error_of_two_attempts_has_the_reasons_of_both() {
+        let fails = |reasons: [&'static str; 2]| {
+            let attempts = Cell::new(0);
+            let failed = twice(
+                || -> Result<()> {
+                    attempts.set(attempts.get() + 1);
+                    fail!(Nixl, "{}", reasons[attempts.get() - 1])
+                },
+                "load",
+            );
+            failed.unwrap_err().message().to_string()
+        };
+        assert_eq!(fails(["refused", "refused"]), "refused");
+        let both = fails(["connection refused", "not found"]);
+        assert!(both.starts_with("not found; ") && both.ends_with("connection refused"), "{both}");
     }
 }
