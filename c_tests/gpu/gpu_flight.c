@@ -3,7 +3,7 @@
 #include "gpu_flight.h"
 
 #include "caller_context.h"
-
+#include "patience.h"
 
 const kv_move scattered_move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1});
 
@@ -49,7 +49,14 @@ kvmem_status flight_try_with(flight *flight, kv_job options) {
 }
 
 void flight_create_with(flight *flight, kv_job options) {
-    EXPECT_OK(flight_try_with(flight, options));
+    const uint64_t end = patience_end();
+    kvmem_status status = flight_try_with(flight, options);
+    /* A kernel that is not loaded within some milliseconds, as on a busy machine, is BUSY: a later call has it. */
+    while (status == KVMEM_STATUS_BUSY) {
+        patience_wait(end, "a kernel that is loaded");
+        status = flight_try_with(flight, options);
+    }
+    EXPECT_OK(status);
 }
 
 kvmem_transfer *flight_create_another_with(const flight *flight, kv_job options) {
