@@ -16,6 +16,7 @@
  *     kvmem/nixl.h       agents, layouts of peers on other machines, registrations, notifications
  *     kvmem/directory.h  agents and layouts are found by name
  *     kvmem/store.h      blocks under keys in a folder, which survive the process
+ *     kvmem/statistics.h what the process has moved, how long it took, and what exists in it
  *     kvmem/nixl_raw.h   requests on raw descriptors, and the rest of NIXL
  *
  * Objects.  A region is a range of memory on one tier: host memory, page-locked host memory, GPU memory or a

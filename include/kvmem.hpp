@@ -25,6 +25,7 @@
 #include "kvmem/request.hpp"
 #include "kvmem/result.hpp"
 #include "kvmem/share.hpp"
+#include "kvmem/statistics.hpp"
 #include "kvmem/store.hpp"
 #include "kvmem/transfer.hpp"
 #include "kvmem/vmm.hpp"

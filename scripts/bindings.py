@@ -58,6 +58,7 @@ GROUPS = {
     "DURABILITY_STRICT": ("DURABILITY_", "Durability", "When the blocks of a store survive a loss of power."),
     "EVICTION_STORE": ("EVICTION_", "Eviction", "Who evicts blocks of a store."),
     "STORE_UNRELATED": ("STORE_", "StoreFlags", "Flags of StoreBlocks."),
+    "DIRECTION_HOST_TO_HOST": ("DIRECTION_", "Direction", "Between which kinds of memory a run moves bytes."),
     "AGENT_NO_PROGRESS_THREAD": ("AGENT_", "AgentFlags", "Flags of AgentOptions."),
     "NIXL_NOTIFY": ("NIXL_", "NixlFlags", "Flags of NixlOptions."),
     "DIRECTORY_PUBLISHED": ("DIRECTORY_", "DirectoryChange", "What an event of a directory is about."),
@@ -159,7 +160,7 @@ def renamed(comment, constants, struct):
 
 def cpp(all_groups):
     text = f"// SPDX-License-Identifier: Apache-2.0\n// {NOTICE}\n/// @file\n/// The constants of C as types. Their comments are in the headers for C.\n"
-    text += "#ifndef KVMEM_CONSTANTS_HPP\n#define KVMEM_CONSTANTS_HPP\n\n#include \"../kvmem.h\"\n#include \"cuda.h\"\n#include \"directory.h\"\n#include \"mode.hpp\"\n#include \"nixl_raw.h\"\n#include \"store.h\"\n\n#include <cstdint>\n\nKVMEM_HPP_BEGIN\n"
+    text += "#ifndef KVMEM_CONSTANTS_HPP\n#define KVMEM_CONSTANTS_HPP\n\n#include \"../kvmem.h\"\n#include \"cuda.h\"\n#include \"directory.h\"\n#include \"mode.hpp\"\n#include \"nixl_raw.h\"\n#include \"statistics.h\"\n#include \"store.h\"\n\n#include <cstdint>\n\nKVMEM_HPP_BEGIN\n"
     for group in all_groups:
         name = CPP_TYPES.get(group.type, re.sub("Flags$", "Flag", group.type))
         text += f"\n/// {group.meaning}\nenum class {name} : std::uint{64 if group.has_bits else 32}_t {{\n"
@@ -234,7 +235,7 @@ def list_name(group):
 
 def words_c(all_groups):
     text = f"/* SPDX-License-Identifier: Apache-2.0 */\n/* {NOTICE}\n * For the runners in C and C++: the words of the tables, from the constants of the headers. */\n"
-    text += "#ifndef WORDS_H\n#define WORDS_H\n\n#include <kvmem.h>\n#include <kvmem/cuda.h>\n#include <kvmem/directory.h>\n#include <kvmem/nixl_raw.h>\n#include <kvmem/store.h>\n#include <stddef.h>\n#include <stdint.h>\n\n"
+    text += "#ifndef WORDS_H\n#define WORDS_H\n\n#include <kvmem.h>\n#include <kvmem/cuda.h>\n#include <kvmem/directory.h>\n#include <kvmem/nixl_raw.h>\n#include <kvmem/statistics.h>\n#include <kvmem/store.h>\n#include <stddef.h>\n#include <stdint.h>\n\n"
     text += "/* A word and the constant that it stands for. Lists end with {NULL, 0}. */\nstruct word {\n    const char *text;\n    uint64_t value;\n};\n"
     for group in all_groups:
         rows = "".join(f'    {{"{word}", {constant}}},\n' for _, word, constant, _ in group.words())

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 mod reference;
 
 /// The headers in the order in which a reader meets them.
-const HEADERS: [&str; 11] = [
+const HEADERS: [&str; 12] = [
     "kvmem.h",
     "kvmem/base.h",
     "kvmem/region.h",
@@ -21,6 +21,7 @@ const HEADERS: [&str; 11] = [
     "kvmem/transfer.h",
     "kvmem/share.h",
     "kvmem/store.h",
+    "kvmem/statistics.h",
     "kvmem/cuda.h",
     "kvmem/nixl.h",
     "kvmem/directory.h",

@@ -476,6 +476,28 @@ const (
 	StoreUnrelated StoreFlags = C.KVMEM_STORE_UNRELATED
 )
 
+// Direction: between which kinds of memory a run moves bytes.
+type Direction uint32
+
+const (
+	// From host memory to host memory. Mapped memory of another process is memory here.
+	DirectionHostToHost Direction = C.KVMEM_DIRECTION_HOST_TO_HOST
+	// From host memory to GPU memory.
+	DirectionHostToGpu Direction = C.KVMEM_DIRECTION_HOST_TO_GPU
+	// From GPU memory to host memory.
+	DirectionGpuToHost Direction = C.KVMEM_DIRECTION_GPU_TO_HOST
+	// From GPU memory to GPU memory.
+	DirectionGpuToGpu Direction = C.KVMEM_DIRECTION_GPU_TO_GPU
+	// From files, objects or block storage to memory.
+	DirectionRead Direction = C.KVMEM_DIRECTION_READ
+	// From memory to files, objects or block storage.
+	DirectionWrite Direction = C.KVMEM_DIRECTION_WRITE
+	// From a peer, by an agent.
+	DirectionPull Direction = C.KVMEM_DIRECTION_PULL
+	// To a peer, by an agent.
+	DirectionPush Direction = C.KVMEM_DIRECTION_PUSH
+)
+
 // AgentFlags: flags of AgentOptions.
 type AgentFlags uint64
 

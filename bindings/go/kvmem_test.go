@@ -70,6 +70,23 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+func TestStatistics(t *testing.T) {
+	before := need(kvmem.ReadMethodStatistics(kvmem.MethodMemcpy))(t)
+	source, destination := build(t, config()), build(t, config())
+	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{}))(t)
+	defer transfer.Close()
+	if statistics := need(kvmem.ReadStatistics())(t); statistics.NumTransfers == 0 || statistics.SystemBytes == 0 {
+		t.Errorf("%+v", statistics)
+	}
+	after := need(kvmem.ReadMethodStatistics(kvmem.MethodMemcpy))(t)
+	if after.Runs[kvmem.DirectionHostToHost][0] < before.Runs[kvmem.DirectionHostToHost][0] {
+		t.Errorf("%d runs after %d", after.Runs[kvmem.DirectionHostToHost][0], before.Runs[kvmem.DirectionHostToHost][0])
+	}
+	if text := need(kvmem.StatisticsText())(t); !strings.Contains(text, "# TYPE kvmem_runs_total counter\n") {
+		t.Error(text)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	_, err := kvmem.NewDiskRegion(kvmem.DiskOptions{Path: "/nowhere/file", Size: 4096})
 	fails(t, err, kvmem.ErrNotFound, "/nowhere/file")

@@ -7,6 +7,7 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
+#include <kvmem/statistics.h>
 #include <kvmem/store.h>
 #include <stdlib.h>
 #include <string.h>

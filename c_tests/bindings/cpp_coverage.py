@@ -45,7 +45,8 @@ def constants(c):
 def option_fields(c):
     """The fields of structs that begin with struct_size, without those that must be 0."""
     for struct, body in STRUCT.findall(c):
-        if "size_t struct_size;" not in body:
+        # A struct that no function reads is an output, which C++ returns as it is.
+        if "size_t struct_size;" not in body or f"const {struct} *" not in c:
             continue
         for comment, field in FIELD.findall(body):
             if field != "struct_size" and "Must be 0." not in comment.replace("\n", " ").split("/// ")[1]:

@@ -19,7 +19,7 @@ from bindings import comments_before  # noqa: E402
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 CONSTANT = re.compile(r"^#define (KVMEM_[A-Z0-9_]+) (\(?-?\w+\)?)$", re.MULTILINE)
 STRUCT = re.compile(r"typedef struct (kvmem_\w+) \{(.*?)\n\} ", re.DOTALL)
-FIELD = re.compile(r"((?:\s*///[^\n]*\n)*)\s*[^;/]*?(?:\(\*(\w+)\)\([^;]*\)|\b(\w+))(?:\[\w+\])?;")
+FIELD = re.compile(r"((?:\s*///[^\n]*\n)*)\s*[^;/]*?(?:\(\*(\w+)\)\([^;]*\)|\b(\w+))(?:\[\w+\])*;")
 # Prefixes of names that differ between a binding and C.
 RENAMED = {"operation": "request", "err": "", "status": ""}
 # Fields that another function of the binding sets: they belong to a callback or an array.

@@ -58,7 +58,18 @@ static void set_log_callback(fuzz *fuzz) {
     TRY(fuzz, kvmem_log_set_callback, level, random_one_in(fuzz, 3) ? NULL : take_message, POISON);
 }
 
+static void read_statistics(fuzz *fuzz) {
+    kvmem_statistics statistics = OPTIONS(kvmem_statistics);
+    TRY(fuzz, kvmem_statistics_get, or_null(fuzz, &statistics));
+    kvmem_method_statistics method = OPTIONS(kvmem_method_statistics);
+    TRY(fuzz, kvmem_statistics_get_method, (uint32_t)random_below(fuzz, 13), or_null(fuzz, &method));
+    kvmem_blob *text = NULL;
+    TRY(fuzz, kvmem_statistics_text, &text);
+    DO(fuzz, kvmem_blob_destroy, text);
+}
+
 const operation general_operations[] = {
+    OPERATION(1, read_statistics),
     OPERATION(1, versions),
     OPERATION(1, names),
     OPERATION(2, use_error),

@@ -8,6 +8,7 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
+#include <kvmem/statistics.h>
 #include <kvmem/store.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -240,6 +241,18 @@ static const struct word evictions[] = {
 
 static const struct word store_flags[] = {
     {"unrelated", KVMEM_STORE_UNRELATED},
+    {NULL, 0},
+};
+
+static const struct word directions[] = {
+    {"host_to_host", KVMEM_DIRECTION_HOST_TO_HOST},
+    {"host_to_gpu", KVMEM_DIRECTION_HOST_TO_GPU},
+    {"gpu_to_host", KVMEM_DIRECTION_GPU_TO_HOST},
+    {"gpu_to_gpu", KVMEM_DIRECTION_GPU_TO_GPU},
+    {"read", KVMEM_DIRECTION_READ},
+    {"write", KVMEM_DIRECTION_WRITE},
+    {"pull", KVMEM_DIRECTION_PULL},
+    {"push", KVMEM_DIRECTION_PUSH},
     {NULL, 0},
 };
 

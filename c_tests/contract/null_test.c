@@ -34,6 +34,12 @@ TEST(log_and_libraries) {
     INVALID(kvmem_nixl_get_path, NULL);
 }
 
+TEST(statistics) {
+    INVALID(kvmem_statistics_text, NULL);
+    INVALID(kvmem_statistics_get, NULL);
+    INVALID(kvmem_statistics_get_method, KVMEM_METHOD_MEMCPY, NULL);
+}
+
 TEST(blobs) {
     CHECK(kvmem_blob_data(NULL) == NULL);
     CHECK_EQ(kvmem_blob_size(NULL), 0);

@@ -7,6 +7,7 @@
 #include <kvmem.h>
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
+#include <kvmem/statistics.h>
 #include <kvmem/store.h>
 #include <kvmem/nixl_raw.h>
 #include <sched.h>

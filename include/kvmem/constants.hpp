@@ -10,6 +10,7 @@
 #include "directory.h"
 #include "mode.hpp"
 #include "nixl_raw.h"
+#include "statistics.h"
 #include "store.h"
 
 #include <cstdint>
@@ -240,6 +241,18 @@ enum class Eviction : std::uint32_t {
 /// Flags of StoreBlocks.
 enum class StoreFlag : std::uint64_t {
     unrelated = KVMEM_STORE_UNRELATED,
+};
+
+/// Between which kinds of memory a run moves bytes.
+enum class Direction : std::uint32_t {
+    host_to_host = KVMEM_DIRECTION_HOST_TO_HOST,
+    host_to_gpu = KVMEM_DIRECTION_HOST_TO_GPU,
+    gpu_to_host = KVMEM_DIRECTION_GPU_TO_HOST,
+    gpu_to_gpu = KVMEM_DIRECTION_GPU_TO_GPU,
+    read = KVMEM_DIRECTION_READ,
+    write = KVMEM_DIRECTION_WRITE,
+    pull = KVMEM_DIRECTION_PULL,
+    push = KVMEM_DIRECTION_PUSH,
 };
 
 /// Flags of AgentOptions.

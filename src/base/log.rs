@@ -234,6 +234,10 @@ impl LogId {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
     }
+
+    pub fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl std::fmt::Display for LogId {

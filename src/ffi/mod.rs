@@ -21,5 +21,6 @@ pub mod nixl;
 pub mod queue;
 pub mod region;
 pub mod share;
+pub mod statistics;
 pub mod store;
 pub mod transfer;

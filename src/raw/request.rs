@@ -13,6 +13,7 @@ use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
+use crate::run::statistics::{CountedAs, Direction};
 use crate::run::{Account, Completion, Limit, Reports, RunHolds, Ticket, Unreleased, Written};
 
 /// How long each run of a request may take, and where its end is reported.
@@ -46,6 +47,7 @@ pub struct Request {
     user_data: u64,
     limit: Option<Arc<Limit>>,
     bytes: u64,
+    counted: CountedAs,
     /// The memory of this process that a run writes, if it does.
     written: Option<Arc<Written>>,
     /// The thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of a file
@@ -127,13 +129,13 @@ impl Request {
         let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let is_over = AtomicBool::new(false);
         let resource = Resource { agent: agent.clone(), id, side, is_over, prepared, holds };
-        Ok(Self::around(resource, storage, (written, &local), options, of_runs))
+        Ok(Self::around(resource, storage, (operation, written, &local), options, of_runs))
     }
 
     fn around(
         resource: Resource,
         storage: Option<String>,
-        (written, local): (Option<Arc<Written>>, &Descriptors),
+        (operation, written, local): (Operation, Option<Arc<Written>>, &Descriptors),
         options: CallOptions,
         of_runs: RunOptions,
     ) -> Self {
@@ -141,6 +143,12 @@ impl Request {
         let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
         let (bytes, descriptors) = (total(local), local.entries().len() as u64);
         let is_to_peer = matches!(resource.side, RequestSide::Peer(_));
+        let direction = match (operation, is_to_peer) {
+            (Operation::Read, true) => Direction::Pull,
+            (Operation::Write, true) => Direction::Push,
+            (Operation::Read, false) => Direction::Read,
+            (Operation::Write, false) => Direction::Write,
+        };
         Self {
             written,
             begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
@@ -150,6 +158,7 @@ impl Request {
             user_data,
             limit,
             bytes,
+            counted: CountedAs { method: None, direction },
         }
     }
 
@@ -189,7 +198,7 @@ impl Request {
         match self.post_here(options, &mut hold) {
             None => {
                 let duration = started.map(|started| started.elapsed());
-                self.completion.succeed(self.bytes, self.user_data, duration);
+                self.completion.succeed(self.bytes, self.user_data, duration, self.counted);
                 Ok(())
             }
             Some(open) => self.go_on_after(open, hold, options),
@@ -279,7 +288,8 @@ impl Request {
     /// For the run that has the claim.
     fn ticket(&self, peer: Option<RemoteHold>) -> Result<Ticket> {
         let (bytes, user_data, limit) = (self.bytes, self.user_data, self.limit.clone());
-        let account = Account { bytes, user_data, limit, record: None, written: self.written.clone() };
+        let (written, counted) = (self.written.clone(), Some(self.counted));
+        let account = Account { bytes, user_data, limit, record: None, counted, written };
         Ticket::new(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
     }
 

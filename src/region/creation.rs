@@ -11,7 +11,7 @@ use super::registration::Registrations;
 use super::{
     Backing, BlockStorage, BlockStorageConfig, Control, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
     ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,
-    View,
+    View, statistics,
 };
 use crate::base::{LogId, Result, ensure, log};
 
@@ -86,8 +86,10 @@ impl Region {
         origin: Option<Origin>,
         control: OnceCell<Arc<Control>>,
     ) -> Arc<Self> {
+        let counted = view.is_none().then(|| statistics::count(memory.tier(), memory.size()));
         let region = Arc::new(Self {
             log_id: LogId::next(),
+            _counted: counted,
             memory,
             view,
             origin,

@@ -26,6 +26,7 @@ mod proc_maps;
 mod registration;
 mod release;
 mod sharing;
+pub mod statistics;
 mod tier;
 mod tiers;
 
@@ -67,7 +68,7 @@ use counts::Counts;
 use once_cell::sync::OnceCell;
 use registration::Registrations;
 
-use crate::base::{Error, LogId, Result, Status, fail};
+use crate::base::{Counted, Error, LogId, Result, Status, fail};
 use crate::cuda::DevicePair;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 
@@ -95,6 +96,8 @@ pub struct Region {
     kept_list: OnceCell<Descriptors>,
     /// Its blocks, once it was a pool.
     blocks: OnceCell<Blocks>,
+    /// `None` for a view.
+    _counted: Option<Counted>,
 }
 
 impl Region {

@@ -12,7 +12,9 @@ use super::learned::Record;
 use super::queue::{EntryKind, Queue, QueueEntry};
 use super::reports::{Reported, Reports};
 use super::spin::is_met_soon;
+pub use super::state::MemoryUse;
 use super::state::{Phase, RunState};
+use super::statistics::{self, CountedAs};
 use super::unreleased::{Unreleased, Written};
 use crate::base::{
     Condvar, Error, LogId, Microseconds, Milliseconds, Mutex, MutexGuard, Result, Status, error, fail, log,
@@ -43,21 +45,12 @@ pub struct Account {
     /// The caller's value that is returned with the completion.
     pub user_data: u64,
     pub record: Option<Arc<Record>>,
+    /// `None` if it is not counted.
+    pub counted: Option<CountedAs>,
     /// How long it may take; `None` for no limit.
     pub limit: Option<Arc<Limit>>,
     /// What it writes, if its end may be reported while it still does.
     pub written: Option<Arc<Written>>,
-}
-
-/// Whether a run uses its memory after its end was reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryUse {
-    /// It does not.
-    Over,
-    /// Until it is over.
-    GoesOn,
-    /// Perhaps for ever: nothing will detect the end of its work.
-    Unknown,
 }
 
 /// How long a run may take.
@@ -244,6 +237,7 @@ impl Completion {
         if self.has_succeeded() {
             last.outcome = Ok(());
         }
+        account.counted.iter().for_each(|_| statistics::count_start(self.log_id));
         (last.account, last.findings) = (account, Findings::default());
         last.deadline = deadline.map(|(reservation, at)| reservation.add(at, self.clone()));
         self.moved.store(0, Ordering::Release);
@@ -256,7 +250,8 @@ impl Completion {
     /// or cancellation is of it, so this takes no lock. Its claim ends. The duration is only logged. Nothing of this is used
     /// after the end is visible, except the queue.
     #[inline]
-    pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>) {
+    pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>, counted: CountedAs) {
+        statistics::count_whole(self.log_id, counted, bytes);
         if let Some(duration) = duration {
             self.log_end(bytes, &Ok(()), duration);
         }
@@ -357,11 +352,14 @@ impl Completion {
         memory: MemoryUse,
     ) {
         let status = outcome.as_ref().err().map(Error::status);
-        let Account { bytes, user_data, record, written, .. } = std::mem::take(&mut last.account);
+        let Account { bytes, user_data, record, counted, written, .. } = std::mem::take(&mut last.account);
         if let Some(written) = written.filter(|_| memory != MemoryUse::Over) {
             Unreleased::get().add(self.log_id, written);
         }
         self.log_end(bytes, &outcome, duration);
+        if let Some(counted) = counted {
+            statistics::count_end(self.log_id, counted, bytes, duration, status);
+        }
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);
         }

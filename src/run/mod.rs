@@ -14,6 +14,7 @@ pub mod reports;
 pub mod spares;
 mod spin;
 mod state;
+pub mod statistics;
 pub mod steps;
 pub mod ticket;
 pub mod unreleased;

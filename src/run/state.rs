@@ -16,6 +16,17 @@ pub enum Phase {
     Succeeded,
 }
 
+/// Whether a run uses its memory after its end was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryUse {
+    /// It does not.
+    Over,
+    /// Until it is over.
+    GoesOn,
+    /// Perhaps for ever: nothing will detect the end of its work.
+    Unknown,
+}
+
 /// The phase, and whether a run has claimed the transfer.
 pub struct RunState(AtomicU32);
 

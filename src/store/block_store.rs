@@ -10,6 +10,7 @@ use super::index::{Index, ListedRecords};
 use super::journal::{Journal, Recovered};
 use super::key::{Key, Keys};
 use super::record::Record;
+use super::statistics::{DAMAGED, EVICTED, HITS, MISSES};
 use super::store_header::{Header, Identity};
 use super::turns::InTurns;
 use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
@@ -205,6 +206,7 @@ impl<F: Files> Store<F> {
             lists::reserve(&mut pending.records, count)?;
             index.evict(count)
         };
+        EVICTED.add(evicted.len() as u64);
         let is_freed = !evicted.is_empty() || !pending.records.is_empty();
         lists::extend(&mut pending.records, evicted)?;
         self.write_pending(&mut pending)?;
@@ -262,7 +264,10 @@ impl<F: Files> Store<F> {
 
     /// The blocks of the first keys, up to the first that is not stored. They keep their slots until [`Self::release`].
     pub fn hold_run(&self, keys: &[Key]) -> Result<Vec<Located>> {
-        self.index.lock().hold_run(keys)
+        let run = self.index.lock().hold_run(keys)?;
+        HITS.add(run.len() as u64);
+        MISSES.add((keys.len() - run.len()) as u64);
+        Ok(run)
     }
 
     /// Holds some of the stored blocks from a slot on, until [`Self::release`].
@@ -285,7 +290,7 @@ impl<F: Files> Store<F> {
             let mut index = self.index.lock();
             for block in damaged.iter().filter_map(|at| run.get(*at as usize)) {
                 if index.has(block) {
-                    index.retire(block);
+                    retire(&mut index, block);
                 }
             }
             return Ok(());
@@ -295,7 +300,7 @@ impl<F: Files> Store<F> {
             run.iter().for_each(|block| index.release(block));
             let found = wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (at, block)));
             lists::collect(found.filter_map(|(at, block)| match damaged.binary_search(at) {
-                Ok(_) => index.retire(block),
+                Ok(_) => retire(index, block),
                 Err(_) => index.forget(block),
             }))
         })
@@ -405,4 +410,9 @@ impl<F: Files> Store<F> {
         }
         Ok(())
     }
+}
+
+/// Removes a damaged block, and counts it unless another reader was first.
+fn retire(index: &mut Index, block: &Located) -> Option<Record> {
+    index.retire(block).inspect(|_| DAMAGED.add(1))
 }

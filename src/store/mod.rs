@@ -21,6 +21,7 @@ mod key;
 mod published;
 mod reading;
 mod record;
+pub mod statistics;
 mod store_header;
 mod turns;
 #[cfg(test)]

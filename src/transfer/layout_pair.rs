@@ -14,8 +14,10 @@ use crate::engine::cost::history;
 use crate::engine::{runs, select};
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;
+use crate::nixl::MemoryType;
 use crate::plan::Outline;
 use crate::region::Contexts;
+use crate::run::statistics::{Direction, SideKind};
 use crate::run::{Record, TransferMethod};
 
 /// The maximum number of sources that a destination keeps something for.
@@ -29,6 +31,7 @@ pub(super) struct LayoutPair {
     /// The method, or one of several that are compared for each list of pairs.
     pub method: TransferMethod,
     pub has_peer: bool,
+    pub direction: Direction,
     pub outline: Arc<Outline>,
     /// The CUDA contexts of the memory of both layouts.
     pub contexts: Contexts,
@@ -64,6 +67,15 @@ impl KeptPairs {
     }
 }
 
+fn kind_of(side: &Layout) -> SideKind {
+    match side.memory_type() {
+        _ if side.memory().is_remote() => SideKind::Peer,
+        MemoryType::Dram => SideKind::Host,
+        MemoryType::Vram => SideKind::Gpu,
+        _ => SideKind::Storage,
+    }
+}
+
 impl LayoutPair {
     /// The pair of an earlier transfer between the layouts if it is the same, or a new one.
     pub fn cached(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
@@ -89,8 +101,9 @@ impl LayoutPair {
         let by_layer = request.preferences.by_layer;
         let outline = Outline::with_parts(source, destination, &request.parts, request.wanted, by_layer)?;
         let has_peer = [source, destination].iter().any(|side| side.memory().is_remote());
+        let direction = Direction::between(kind_of(source), kind_of(destination));
         let outline = Arc::new(outline);
-        Ok(Arc::new(Self { method, has_peer, outline, contexts, record: OnceCell::new() }))
+        Ok(Arc::new(Self { method, has_peer, direction, outline, contexts, record: OnceCell::new() }))
     }
 
     /// Fails for a stream on which no run between the layouts, which are those of this pair, can be submitted. Returns its capture, if it

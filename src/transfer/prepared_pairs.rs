@@ -21,6 +21,7 @@ use crate::run::ExpectedEpochs;
 use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
 use crate::run::method::TransferMethod;
+use crate::run::statistics::CountedAs;
 use crate::run::unreleased::Written;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
@@ -86,6 +87,7 @@ impl Route {
             record: record.clone().filter(|_| !step.is_checked()),
             written,
             limit,
+            counted: Some(CountedAs { method: Some(method), direction: self.pair.direction }),
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
         Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, epochs })

@@ -4,13 +4,14 @@
 use std::fmt::Write as _;
 
 /// The headers in the order in which the page lists them, each with what it contains.
-const HEADERS: [(&str, &str); 10] = [
+const HEADERS: [(&str, &str); 11] = [
     ("kvmem/base.h", "statuses, errors, blobs, log, versions"),
     ("kvmem/region.h", "memory on one tier"),
     ("kvmem/layout.h", "where each block is located in regions"),
     ("kvmem/transfer.h", "blocks are moved between two layouts; queues of completions"),
     ("kvmem/share.h", "regions and layouts for other processes; brokers"),
     ("kvmem/store.h", "blocks under keys in a folder, which survive the process"),
+    ("kvmem/statistics.h", "counters of the process, also as text for Prometheus"),
     ("kvmem/cuda.h", "the CUDA driver: streams, devices, IPC handles, virtual memory management, copy rates"),
     ("kvmem/nixl.h", "NIXL: agents, metadata, layouts of peers, registrations, notifications"),
     ("kvmem/directory.h", "agents and layouts found by name, in a folder or in etcd"),

@@ -3,4 +3,5 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
+#include <kvmem/statistics.h>
 #include <kvmem/store.h>

@@ -460,6 +460,27 @@ pub const StoreFlags = packed struct(u64) {
     _: u63 = 0,
 };
 
+/// Between which kinds of memory a run moves bytes.
+pub const Direction = enum(u32) {
+    /// From host memory to host memory. Mapped memory of another process is memory here.
+    host_to_host = 0,
+    /// From host memory to GPU memory.
+    host_to_gpu = 1,
+    /// From GPU memory to host memory.
+    gpu_to_host = 2,
+    /// From GPU memory to GPU memory.
+    gpu_to_gpu = 3,
+    /// From files, objects or block storage to memory.
+    read = 4,
+    /// From memory to files, objects or block storage.
+    write = 5,
+    /// From a peer, by an agent.
+    pull = 6,
+    /// To a peer, by an agent.
+    push = 7,
+    _,
+};
+
 /// Flags of AgentOptions.
 pub const AgentFlags = packed struct(u64) {
     /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.

@@ -199,6 +199,7 @@ pub fn fromC(comptime Z: type, value: anytype) Z {
 /// Makes a call that returns a struct.
 pub fn get(comptime Z: type, comptime C: type, diagnostics: ?*Diagnostics, function: anytype, arguments: anytype) Error!Z {
     var value: C = .{};
+    if (@hasField(C, "struct_size")) value.struct_size = @sizeOf(C);
     try call(diagnostics, function, arguments ++ .{&value});
     return fromC(Z, value);
 }

@@ -106,6 +106,13 @@ pub const DirectoryChange = directory.DirectoryChange;
 pub const NamedLayout = directory.NamedLayout;
 pub const PublishedLayout = directory.PublishedLayout;
 
+const statistics_of = @import("statistics.zig");
+pub const Statistics = statistics_of.Statistics;
+pub const MethodStatistics = statistics_of.MethodStatistics;
+pub const statistics = statistics_of.statistics;
+pub const methodStatistics = statistics_of.methodStatistics;
+pub const statisticsText = statistics_of.statisticsText;
+
 /// Functions of the CUDA driver.
 pub const cuda = @import("cuda.zig");
 

@@ -144,3 +144,13 @@ CASE(designated_initializers) {
 #endif
 
 int main() { return run_cases(); }
+
+// ---- Statistics ----
+
+CASE(statistics_of_the_process_of_a_method_and_as_text) {
+    const auto region = kvmem::Region::create_system({.size = 4096});
+    CHECK(kvmem::statistics().system_bytes >= 4096 && kvmem::statistics().num_regions == 1);
+    CHECK(kvmem::statistics(kvmem::Method::memcpy).bytes[KVMEM_DIRECTION_HOST_TO_HOST] == 0);
+    CHECK(kvmem::request_statistics().latency_sums_ns[0] == 0);
+    CHECK(kvmem::statistics_text().find("kvmem_handles{type=\"region\"} 1\n") != std::string::npos);
+}

@@ -204,6 +204,17 @@ var storeFlags = words{
 	"unrelated": uint64(kvmem.StoreUnrelated),
 }
 
+var directions = words{
+	"host_to_host": uint64(kvmem.DirectionHostToHost),
+	"host_to_gpu":  uint64(kvmem.DirectionHostToGpu),
+	"gpu_to_host":  uint64(kvmem.DirectionGpuToHost),
+	"gpu_to_gpu":   uint64(kvmem.DirectionGpuToGpu),
+	"read":         uint64(kvmem.DirectionRead),
+	"write":        uint64(kvmem.DirectionWrite),
+	"pull":         uint64(kvmem.DirectionPull),
+	"push":         uint64(kvmem.DirectionPush),
+}
+
 var agentFlags = words{
 	"no_progress_thread": uint64(kvmem.AgentNoProgressThread),
 	"listen_thread":      uint64(kvmem.AgentListenThread),

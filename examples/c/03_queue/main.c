@@ -2,6 +2,7 @@
 // An engine offloads the blocks of several requests to a file and restores them. One queue reports all transfers to its
 // event loop.
 #include <kvmem.h>
+#include <kvmem/statistics.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +105,12 @@ int main(int argc, char **argv)
     store = open_store(&shape, path, &error); /* as after a restart */
     move_all(store, cache, queue, &error);
     printf("block 21 is restored: %s\n", first_bytes(cache, 21, &error));
+
+    /* what an HTTP endpoint returns to Prometheus */
+    kvmem_blob *text = NULL;
+    check(kvmem_statistics_text(&text, &error), &error);
+    fputs(kvmem_blob_data(text), stdout);
+    kvmem_blob_destroy(text);
 
     kvmem_layout_destroy(store);
     kvmem_queue_destroy(queue);

@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::{Error, Result, Status, guarded, lists, log, process};
-use crate::ffi::common::kind::{HandleState, Kind};
+use crate::base::{Counted, Error, Result, Status, guarded, lists, log, process};
+use crate::ffi::common::kind::{ALIVE, HandleState, Kind};
 use crate::ffi::common::pointer::{self, null};
 use crate::ffi::common::scope::Scope;
 
@@ -26,13 +26,14 @@ struct Header {
 pub struct Handle<T> {
     header: Header,
     value: T,
+    _counted: Counted,
 }
 
 impl<T> Handle<T> {
     /// A handle of this process.
-    fn new(value: T, kind: Kind, list: [usize; 2]) -> Self {
+    fn new(value: T, (kind, index): (Kind, usize), list: [usize; 2]) -> Self {
         let (generation, poisoned) = (process::generation(), AtomicBool::new(false));
-        Self { header: Header { list, generation, poisoned, kind }, value }
+        Self { header: Header { list, generation, poisoned, kind }, value, _counted: ALIVE[index].count(1) }
     }
 
     /// The core object.
@@ -59,6 +60,8 @@ pub unsafe trait Opaque: Sized + 'static {
     const NAME: &'static str;
     /// Distinguishes its handles from those of other types.
     const KIND: Kind;
+    /// That of its name in [`NAMES`](crate::ffi::common::kind::NAMES).
+    const INDEX: usize = Kind::index(Self::NAME);
     /// Address and number of the items of a list.
     fn list(_: &Self::Value) -> [usize; 2] {
         [0; 2]
@@ -254,7 +257,7 @@ impl<T: Opaque> Out<T> {
 /// Creates a handle, which the caller owns.
 pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
     let list = T::list(&value);
-    let handle: *mut T = Box::into_raw(Box::new(Handle::new(value, T::KIND, list))).cast();
+    let handle: *mut T = Box::into_raw(Box::new(Handle::new(value, (T::KIND, T::INDEX), list))).cast();
     log!(Trace, "{} handle {handle:p} created", T::NAME);
     handle
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kinds distinguish the types of handles, and live handles from destroyed ones.
 
+use crate::base::Gauge;
+
 /// Every opaque type, by the name that messages use.
 pub const NAMES: [&str; 25] = [
     "agent",
@@ -30,6 +32,9 @@ pub const NAMES: [&str; 25] = [
     "view",
 ];
 
+/// Number of handles of each type that were not destroyed.
+pub static ALIVE: [Gauge; NAMES.len()] = [const { Gauge::new() }; NAMES.len()];
+
 /// A number in every handle: one for live handles of a type, its complement for destroyed ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
@@ -49,8 +54,14 @@ pub enum HandleState {
 impl Kind {
     /// The kind of a type. Fails to compile for a name that is not listed.
     pub const fn named(name: &str) -> Self {
-        assert!(is_listed(name), "add the name to NAMES");
-        Self(hash(name))
+        Self(hash(NAMES[Self::index(name)]))
+    }
+
+    /// The index of the name of a type. Fails to compile for a name that is not listed.
+    pub const fn index(name: &str) -> usize {
+        let index = listed_at(name);
+        assert!(index < NAMES.len(), "add the name to NAMES");
+        index
     }
 
     /// The kind of the type's destroyed handles.
@@ -69,15 +80,16 @@ impl Kind {
     }
 }
 
-const fn is_listed(name: &str) -> bool {
+/// The index of a name, or the number of names.
+const fn listed_at(name: &str) -> usize {
     let mut index = 0;
     while index < NAMES.len() {
         if hash(NAMES[index]) == hash(name) {
-            return true;
+            return index;
         }
         index += 1;
     }
-    false
+    index
 }
 
 /// FNV-1a, a hash that other memory is unlikely to contain.

@@ -73,6 +73,28 @@ pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
     Ok(options)
 }
 
+/// Writes a struct to that of an older, equal or newer caller, whose `struct_size` is unchanged. An older caller gets the fields that it
+/// has; fields of a newer caller that are unknown here are zero.
+///
+/// # Safety
+/// `pointer` must be NULL, or readable and writable for as many bytes as its `struct_size` says.
+pub unsafe fn write<T: Options>(pointer: *mut T, value: impl FnOnce() -> T) -> Result<()> {
+    let (first, known) = (size_of::<usize>(), size_of::<T>());
+    if pointer.is_null() {
+        return Err(null(T::NAME));
+    }
+    // SAFETY: the caller's promise; struct_size comes first.
+    let size = unsafe { stated_size(pointer) }?;
+    let value = value();
+    // SAFETY: `size` bytes are writable by promise. Bytes are copied, so that nothing is assumed about the alignment.
+    unsafe {
+        let (to, from) = (pointer.cast::<u8>(), (&raw const value).cast::<u8>());
+        std::ptr::copy_nonoverlapping(from.add(first), to.add(first), size.min(known) - first);
+        std::ptr::write_bytes(to.add(size.min(known)), 0, size.saturating_sub(known));
+    }
+    Ok(())
+}
+
 /// Like [`read`], but returns the defaults for NULL.
 ///
 /// # Safety
@@ -192,6 +214,24 @@ mod tests {
         assert!(!error.message().contains("pointer"), "{error}");
         assert!(error.message().ends_with("with the headers of this version of kvmem"), "{error}");
         assert!(read_as(&[0, 7]).unwrap_err().message().ends_with("set it to sizeof(Known)"));
+    }
+
+    fn written_to(mut words: [u64; 5]) -> Result<[u64; 5]> {
+        let value = || Known { struct_size: 0, first: 1, second: 2 };
+        // SAFETY: no test states a larger size than the words have.
+        unsafe { write(words.as_mut_ptr().cast(), value) }.map(|()| words)
+    }
+
+    #[test]
+    fn a_caller_gets_the_fields_that_it_has() {
+        assert_eq!(written_to([16, 7, 8, 9, 10]).unwrap(), [16, 1, 8, 9, 10]);
+        assert_eq!(written_to([24, 7, 8, 9, 10]).unwrap(), [24, 1, 2, 9, 10]);
+        assert_eq!(written_to([32, 7, 8, 9, 10]).unwrap(), [32, 1, 2, 0, 10]);
+        assert!(written_to([8, 7, 8, 9, 10]).unwrap_err().message().contains("struct_size of Known is 8"));
+        let unused = || Known { struct_size: 0, first: 0, second: 0 };
+        // SAFETY: NULL is allowed.
+        let missing = unsafe { write(std::ptr::null_mut(), unused) };
+        assert!(missing.is_err());
     }
 
     #[test]

@@ -18,7 +18,13 @@ fn request() -> (Request, Arc<Resource>) {
     };
     let descriptors = Descriptors::empty(MemoryType::Dram);
     let local = (None, &descriptors);
-    let request = Request::around(resource, None, local, CallOptions::default(), RunOptions::default());
+    let request = Request::around(
+        resource,
+        None,
+        (Operation::Read, local.0, local.1),
+        CallOptions::default(),
+        RunOptions::default(),
+    );
     let resource = request.resource.clone();
     (request, resource)
 }

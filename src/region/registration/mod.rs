@@ -17,7 +17,7 @@ use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanResult, withi
 use crate::region::Region;
 use registrar::Registrar;
 use registrations::Found;
-pub(super) use registrations::Registrations;
+pub(super) use registrations::{REGISTERED, Registrations};
 use used_memory::UsedMemory;
 
 /// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are

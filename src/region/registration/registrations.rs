@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Registration;
-use crate::base::{Condvar, Error, LogId, Mutex, MutexGuard, Result, Status};
+use crate::base::{Condvar, Counted, Error, Gauge, LogId, Mutex, MutexGuard, Result, Status};
 use crate::nixl::{self, Agent};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.
@@ -38,7 +38,11 @@ struct AgentRegistration {
     registration: Weak<Registration>,
     /// A thread registers or deregisters the memory.
     is_changing: bool,
+    _counted: Counted,
 }
+
+/// Number of the entries of all regions.
+pub static REGISTERED: Gauge = Gauge::new();
 
 /// The registration that an agent has, or the right to make one.
 pub enum Found<'a> {
@@ -78,6 +82,7 @@ impl Registrations {
             call_timeout: agent.call_timeout(),
             registration: Weak::new(),
             is_changing: true,
+            _counted: REGISTERED.count(1),
         });
         Changing { all: self, agent: agent.log_id(), is_ending: false }
     }

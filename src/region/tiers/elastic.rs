@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::open_devices::{DeviceUsers, OpenDevices};
-use crate::base::{Mutex, MutexGuard, Result, ensure, fail};
+use crate::base::{Counted, Gauge, Mutex, MutexGuard, Result, ensure, fail};
 use crate::cuda::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
@@ -56,11 +56,15 @@ pub struct ElasticMemory {
     is_imported: bool,
 }
 
+/// Bytes of the extents of all regions of this process that have memory.
+pub static COMMITTED: Gauge = Gauge::new();
+
 struct Extent {
     mapping: Arc<DeviceMapping>,
     holds: usize,
     /// Its word in the control block when it was added to the region here.
     changes: u32,
+    _committed: Counted,
 }
 
 /// The addresses of memory that another process has shared.
@@ -168,7 +172,10 @@ impl ElasticMemory {
             let memory = PhysicalMemory::import(memory, extent_size, Some(properties.location))?;
             let mapping = DeviceMapping::create(&range, index as u64 * extent_size, &memory)?;
             mappings.push(mapping.clone());
-            extents.insert(index, Extent { mapping, holds: 0, changes });
+            extents.insert(
+                index,
+                Extent { mapping, holds: 0, changes, _committed: COMMITTED.count(extent_size) },
+            );
         }
         let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
         let (extents, used) = (Mutex::new(extents), Mutex::default());
@@ -273,7 +280,8 @@ impl ElasticMemory {
         let mut extents = self.extents();
         self.control.changed(&growth.extents);
         for (index, mapping) in growth.extents.into_iter().zip(growth.mappings) {
-            extents.insert(index, Extent { mapping, holds: 0, changes: self.control.extent(index) });
+            let (changes, _committed) = (self.control.extent(index), COMMITTED.count(self.extent_size));
+            extents.insert(index, Extent { mapping, holds: 0, changes, _committed });
         }
     }
 

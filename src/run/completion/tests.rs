@@ -4,6 +4,7 @@
 use super::*;
 
 const RUNS: u64 = 20_000;
+const REQUEST: CountedAs = CountedAs { method: None, direction: statistics::Direction::Pull };
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
 fn taken(queue: &Queue, most: u64) -> Vec<QueueEntry> {
@@ -19,7 +20,7 @@ fn failure() -> Error {
 /// Ends a run that was claimed, in one of three ways: complete before it was in flight, or in flight first.
 fn end(completion: &Arc<Completion>, number: u64) {
     if number.is_multiple_of(3) {
-        return completion.succeed(0, number, None);
+        return completion.succeed(0, number, None, REQUEST);
     }
     completion.begin(Account { user_data: number, ..Account::default() }, None);
     let outcome = if number % 3 == 1 { Ok(()) } else { Err(failure()) };
@@ -32,7 +33,7 @@ fn a_run_that_was_never_in_flight_is_reported_like_others() {
     let completion = Arc::new(Completion::new(3, Some(queue.clone())));
     for user_data in [7, 8] {
         assert!(completion.claim());
-        completion.succeed(5, user_data, None);
+        completion.succeed(5, user_data, None, REQUEST);
         assert_eq!((completion.is_claimed(), completion.poll().unwrap()), (false, Some(())));
         assert_eq!(completion.moved().unwrap(), 3);
         let (kind, status) = (EntryKind::RunEnded, None);

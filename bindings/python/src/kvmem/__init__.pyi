@@ -3,7 +3,7 @@
 from kvmem import cuda as cuda, nixl as nixl, vmm as vmm
 from kvmem._constants import Access as Access, AdoptFlags as AdoptFlags, AgentFlags as AgentFlags, Choice as Choice
 from kvmem._constants import CompletionKind as CompletionKind, Compute as Compute, CudaCapabilities as CudaCapabilities
-from kvmem._constants import DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain
+from kvmem._constants import Direction as Direction, DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain
 from kvmem._constants import ElasticFlags as ElasticFlags, FetchFlags as FetchFlags, Granularity as Granularity
 from kvmem._constants import Locality as Locality, LogLevel as LogLevel, MemoryType as MemoryType, Method as Method, OpenFlags as OpenFlags
 from kvmem._constants import Durability as Durability, Eviction as Eviction, StoreFlags as StoreFlags
@@ -31,6 +31,8 @@ from kvmem._region import ElasticInfo as ElasticInfo, Holders as Holders, Region
 from kvmem._region import Residency as Residency
 from kvmem._share import Broker as Broker, BrokerInfo as BrokerInfo, Share as Share, ShareInfo as ShareInfo
 from kvmem._shape import LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape, Strides as Strides
+from kvmem._statistics import Latencies as Latencies, MethodStatistics as MethodStatistics, Statistics as Statistics
+from kvmem._statistics import statistics as statistics, statistics_text as statistics_text
 from kvmem._store import Store as Store, StoreEntry as StoreEntry, StoreInfo as StoreInfo, StoreRun as StoreRun
 from kvmem._tensor import Tensor as Tensor
 from kvmem._transfer import Range as Range, Table as Table, Transfer as Transfer, TransferInfo as TransferInfo

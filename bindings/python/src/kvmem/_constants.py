@@ -503,6 +503,27 @@ class StoreFlags(enum.IntFlag):
     """The keys of a put are not of one sequence: none is the parent of the next."""
 
 
+class Direction(_Open):
+    """Between which kinds of memory a run moves bytes."""
+
+    HOST_TO_HOST = 0
+    """From host memory to host memory. Mapped memory of another process is memory here."""
+    HOST_TO_GPU = 1
+    """From host memory to GPU memory."""
+    GPU_TO_HOST = 2
+    """From GPU memory to host memory."""
+    GPU_TO_GPU = 3
+    """From GPU memory to GPU memory."""
+    READ = 4
+    """From files, objects or block storage to memory."""
+    WRITE = 5
+    """From memory to files, objects or block storage."""
+    PULL = 6
+    """From a peer, by an agent."""
+    PUSH = 7
+    """To a peer, by an agent."""
+
+
 class AgentFlags(enum.IntFlag):
     """Flags of AgentOptions."""
 

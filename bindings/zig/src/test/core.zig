@@ -16,6 +16,20 @@ test "versions" {
     try expect(std.mem.startsWith(u8, kvmem.version(), "0.1."));
 }
 
+test "statistics" {
+    const region = try kvmem.Region.initSystem(.{ .size = 4096 }, null);
+    defer region.deinit();
+    const statistics = try kvmem.statistics(null);
+    try expect(statistics.system_bytes >= 4096 and statistics.num_regions > 0);
+    const requests = try kvmem.methodStatistics(null, null);
+    try expectEqual(0, requests.latency_sums_ns[0]);
+    const copies = try kvmem.methodStatistics(.memcpy, null);
+    try expectEqual(0, copies.runs[@backingInt(constants.Direction.push)][0]);
+    const text = try kvmem.statisticsText(null);
+    defer text.deinit();
+    try expect(std.mem.indexOf(u8, text.bytes(), "# TYPE kvmem_runs_total counter\n") != null);
+}
+
 test "errors have a message and a cause" {
     var diagnostics: kvmem.Diagnostics = .{};
     defer diagnostics.deinit();

@@ -31,6 +31,7 @@ pub const types = .{
     .{ "Durability", "DURABILITY_" },
     .{ "Eviction", "EVICTION_" },
     .{ "StoreFlags", "STORE_" },
+    .{ "Direction", "DIRECTION_" },
     .{ "AgentFlags", "AGENT_" },
     .{ "NixlFlags", "NIXL_" },
     .{ "DirectoryChange", "DIRECTORY_" },

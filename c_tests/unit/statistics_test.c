@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counters of the process, as structs and as text for Prometheus.
+#include "flight.h"
+#include "harness.h"
+#include "prometheus.h"
+
+#include <sched.h>
+
+static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
+#define BYTES (NUM(pairs) * 4 * 2 * 32768)
+/* That of at most 16 MiB. */
+#define CLASS 2
+
+static kvmem_statistics process(void) {
+    kvmem_statistics statistics = OPTIONS(kvmem_statistics);
+    EXPECT_OK(kvmem_statistics_get(&statistics, ERR));
+    return statistics;
+}
+
+static kvmem_method_statistics copies(void) {
+    kvmem_method_statistics statistics = OPTIONS(kvmem_method_statistics);
+    EXPECT_OK(kvmem_statistics_get_method(KVMEM_METHOD_MEMCPY, &statistics, ERR));
+    return statistics;
+}
+
+static uint64_t runs(const kvmem_method_statistics *statistics, kvmem_status status) {
+    return statistics->runs[KVMEM_DIRECTION_HOST_TO_HOST][-status];
+}
+
+static uint64_t latencies(const kvmem_method_statistics *statistics) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < NUM(statistics->latencies[CLASS]); i++) sum += statistics->latencies[CLASS][i];
+    return sum;
+}
+
+TEST(a_run_is_in_flight_and_then_has_succeeded) {
+    OPENED(flight, flight, &move, 0);
+    const kvmem_method_statistics before = copies();
+    CHECK_EQ(process().runs_in_flight, 0);
+    flight_hold(&flight, 0, 0);
+    CHECK_EQ(process().runs_in_flight, 1);
+    CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_OK), runs(&before, KVMEM_STATUS_OK));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    const kvmem_method_statistics after = copies();
+    CHECK_EQ(process().runs_in_flight, 0);
+    CHECK_EQ(runs(&after, KVMEM_STATUS_OK) - runs(&before, KVMEM_STATUS_OK), 1);
+    CHECK_EQ(after.bytes[KVMEM_DIRECTION_HOST_TO_HOST] - before.bytes[KVMEM_DIRECTION_HOST_TO_HOST], BYTES);
+    CHECK_EQ(latencies(&after) - latencies(&before), 1);
+    CHECK_EQ(after.latency_sums_ns[CLASS] - before.latency_sums_ns[CLASS],
+             transfer_info(flight.transfer).duration_ns);
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
+}
+
+TEST(a_late_run_is_counted_once_at_its_deadline) {
+    OPENED(flight, flight, &move, 0);
+    const kvmem_method_statistics before = copies();
+    const kvmem_submit_options limited = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                                 it.user_data = FLIGHT_USER_DATA, it.run_timeout_ns = SECONDS(1));
+    gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, &limited, ERR));
+    gate_await();
+    flight_expect_end(&flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_TIMED_OUT);
+    const kvmem_method_statistics late = copies();
+    CHECK_EQ(process().runs_in_flight, 0);
+    CHECK_EQ(runs(&late, KVMEM_STATUS_TIMED_OUT) - runs(&before, KVMEM_STATUS_TIMED_OUT), 1);
+    gate_open();
+    const kvmem_submit_options unlimited = WITH(limited, it.run_timeout_ns = KVMEM_TIMEOUT_FOREVER);
+    while (kvmem_transfer_submit(flight.transfer, &unlimited, ERR) == KVMEM_STATUS_BUSY) sched_yield();
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_TIMED_OUT), runs(&late, KVMEM_STATUS_TIMED_OUT));
+    CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_OK) - runs(&before, KVMEM_STATUS_OK), 1);
+}
+
+TEST(memory_and_handles_are_counted_while_they_exist) {
+    const kvmem_statistics before = process();
+    const kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 1 << 20);
+    kvmem_region *region = MADE(kvmem_region, kvmem_region_create_system, &options);
+    kvmem_region *view = MADE(kvmem_region, kvmem_region_create_view, region, 0, 4096);
+    CHECK_EQ(process().system_bytes - before.system_bytes, 1 << 20);
+    CHECK_EQ(process().num_regions - before.num_regions, 2);
+    kvmem_region_destroy(region);
+    CHECK_EQ(process().system_bytes - before.system_bytes, 1 << 20); /* the view holds it */
+    kvmem_region_destroy(view);
+    CHECK_EQ(process().system_bytes, before.system_bytes);
+    CHECK_EQ(process().num_regions, before.num_regions);
+}
+
+TEST(a_struct_of_another_size_gets_what_it_has) {
+    struct {
+        kvmem_statistics known;
+        uint64_t unknown[2];
+    } newer = {.known.struct_size = sizeof(kvmem_statistics) + 8, .unknown = {7, 7}};
+    EXPECT_OK(kvmem_statistics_get(&newer.known, ERR));
+    CHECK_EQ(newer.unknown[0], 0);
+    CHECK_EQ(newer.unknown[1], 7);
+    CHECK_EQ(newer.known.struct_size, sizeof(kvmem_statistics) + 8);
+    kvmem_statistics wrong = {.struct_size = 8};
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "struct_size of kvmem_statistics is 8",
+                   kvmem_statistics_get(&wrong, ERR));
+    kvmem_method_statistics method = OPTIONS(kvmem_method_statistics);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "method is 12",
+                   kvmem_statistics_get_method(12, &method, ERR));
+    EXPECT_OK(kvmem_statistics_get_method(0, &method, ERR));
+}
+
+TEST(the_text_is_in_the_format_of_prometheus) {
+    OPENED(flight, flight, &move, 0);
+    RUN(flight.transfer);
+    OWN(kvmem_blob, blob, kvmem_statistics_text);
+    const char *text = kvmem_blob_data(blob);
+    prometheus_check(text);
+    const kvmem_method_statistics counted = copies();
+    const struct {
+        const char *series;
+        uint64_t value;
+    } expected[] = {
+        {"kvmem_runs_total{method=\"memcpy\",direction=\"host_to_host\",status=\"ok\"}",
+         runs(&counted, KVMEM_STATUS_OK)},
+        {"kvmem_bytes_total{method=\"memcpy\",direction=\"host_to_host\"}",
+         counted.bytes[KVMEM_DIRECTION_HOST_TO_HOST]},
+        {"kvmem_run_duration_seconds_count{method=\"memcpy\",max_bytes=\"16777216\"}", latencies(&counted)},
+        {"kvmem_runs_in_flight", 0},
+        {"kvmem_region_bytes{tier=\"system\"}", process().system_bytes},
+        {"kvmem_handles{type=\"transfer\"}", 1},
+    };
+    for (size_t i = 0; i < NUM(expected); i++)
+        CHECK_HAS(text, TEXT("\n%s %llu\n", expected[i].series, (unsigned long long)expected[i].value));
+    /* Those of docs/statistics.md. */
+    static const char *const metrics[] = {
+        "kvmem_runs_total", "kvmem_bytes_total", "kvmem_run_duration_seconds", "kvmem_runs_in_flight",
+        "kvmem_region_bytes", "kvmem_elastic_committed_bytes", "kvmem_registrations", "kvmem_store_hits_total",
+        "kvmem_store_misses_total", "kvmem_store_evicted_total", "kvmem_store_damaged_total", "kvmem_handles",
+    };
+    for (size_t i = 0; i < NUM(metrics); i++) CHECK_HAS(text, TEXT("# TYPE %s ", metrics[i]));
+    CHECK_HAS(text, "kvmem_run_duration_seconds_bucket{method=\"memcpy\",max_bytes=\"16777216\",le=\"0.000001024\"} ");
+}
+
+/* The check above finds each kind of mistake. */
+TEST(texts_in_other_formats_are_found) {
+    static const char *const wrong[] = {
+        "kvmem_a 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a counter\nkvmem_a 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_b 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a one\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a{b=c} 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a 1",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a 1\nkvmem_a 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a histogram\nkvmem_a_bucket{le=\"1\"} 2\nkvmem_a_bucket{le=\"+Inf\"} 1\n"
+        "kvmem_a_sum 1\nkvmem_a_count 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a histogram\nkvmem_a_bucket{le=\"+Inf\"} 1\nkvmem_a_sum 1\nkvmem_a_count 2\n",
+    };
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        const char *found = prometheus_mistake(wrong[i]);
+        CHECK(found != NULL);
+    }
+}

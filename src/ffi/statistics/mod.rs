@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of the process.
+
+pub mod counters;
+mod series;
+mod text;
+
+use crate::base::error;
+use crate::ffi::common::{blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, write};
+use crate::ffi::transfer::method::METHODS;
+use counters::{current, kvmem_method_statistics, kvmem_statistics, of_method};
+
+/// Returns what exists in this process, and what has happened in it. Waits for nothing, and stops nothing.
+///
+///     kvmem_statistics statistics = {.struct_size = sizeof statistics};
+///     status = kvmem_statistics_get(&statistics, &error);
+///
+/// @param statistics `struct_size` is set by the caller; all other fields are written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_statistics_get(
+    statistics: *mut kvmem_statistics,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    call(error, |_| write(statistics, current))
+}
+
+/// Returns what has happened by one method. Waits for nothing, and stops nothing.
+///
+///     kvmem_method_statistics statistics = {.struct_size = sizeof statistics};
+///     status = kvmem_statistics_get_method(KVMEM_METHOD_URING, &statistics, &error);
+///
+/// @param method KVMEM_METHOD_* value; 0 for requests on raw descriptors (kvmem/nixl_raw.h), whose latencies
+///        are not measured
+/// @param statistics `struct_size` is set by the caller; all other fields are written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_statistics_get_method(
+    method: u32,
+    statistics: *mut kvmem_method_statistics,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    call(error, |_| {
+        let known = METHODS.iter().find(|(value, _)| *value == method).map(|(_, method)| *method);
+        if known.is_none() && method != 0 {
+            return Err(error!(
+                InvalidArgument,
+                "method is {method}, which is no KVMEM_METHOD_* value, nor 0 for requests on raw descriptors"
+            ));
+        }
+        write(statistics, || of_method(known))
+    })
+}
+
+/// Returns the same as text in the format of Prometheus, version 0.0.4, for an HTTP endpoint of the caller.
+/// docs/statistics.md lists the metrics. A method that has no runs has no lines.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_statistics_text(
+    text: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    call_new(error, (text, "text"), |_| Ok(blob::value(text::all().into_bytes())))
+}
