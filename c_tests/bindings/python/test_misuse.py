@@ -4,6 +4,7 @@
 import gc
 import pathlib
 import re
+import select
 import signal
 import threading
 import time
@@ -86,6 +87,23 @@ def test_a_wait_is_interrupted_by_a_signal():
                 queue.wait()
     finally:
         signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_callback_that_raises_leaves_the_completions_after_it(cache, copy):
+    reported = []
+
+    def raises(completion):
+        reported.append(completion)
+        raise ValueError
+
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+        for _ in range(2):
+            transfer.submit(PAIRS, user_data=raises).wait(60)
+        for _ in range(2):
+            assert select.select([queue], [], [], 60)[0]
+            with pytest.raises(ValueError):
+                queue.dispatch(20)
+        assert len(reported) == 2 and queue.poll() == []
 
 
 def test_a_call_that_cannot_be_divided_is_interrupted_and_what_it_makes_later_is_destroyed(monkeypatch, tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
 import weakref
@@ -120,7 +121,7 @@ class Queue(Handle):
     def dispatch(self, timeout: float | None = 0) -> int:
         """Calls the user_data of each completion that is callable, with the completion. Returns their number.
 
-        Waits up to `timeout` seconds for the first one."""
+        Waits up to `timeout` seconds for the first one. If a call raises, the next `dispatch` makes those after it."""
         try:
             completions = self.wait(timeout) if timeout != 0 else self.poll()
         except _errors.TimedOut:
@@ -128,9 +129,19 @@ class Queue(Handle):
         callbacks: list[tuple[Callable[[Completion], object], Completion]] = [
             (each.user_data, each) for each in completions if callable(each.user_data)
         ]
-        for callback, completion in callbacks:
-            callback(completion)
+        for at, (callback, completion) in enumerate(callbacks):
+            try:
+                callback(completion)
+            except BaseException:
+                self._put_back([left for _, left in callbacks[at + 1 :]])
+                raise
         return len(callbacks)
+
+    def _put_back(self, completions: list[Completion]) -> None:
+        with self._lock:
+            self._ready.extendleft(reversed(completions))
+        if completions:
+            os.eventfd_write(self.fileno(), 1)
 
     def _take(self, limit: int) -> list[Completion]:
         with self._lock:
