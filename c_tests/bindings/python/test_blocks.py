@@ -121,13 +121,13 @@ def test_the_form_of_an_object_is_its_shapes_and_types():
 
 
 def test_objects_of_each_size_and_form_have_a_store_which_the_next_process_finds(tmp_path):
-    config = parse({"path": str(tmp_path), "capacity_gib": 2**-14})
+    config = parse({"path": str(tmp_path), "capacity_gib": 2**-12, "object_kinds": 4})
     objects = Objects(config)
     assert not objects.of() and objects.found(5000, "a") is None
     store = objects.prepare(5000, "a")
     assert objects.prepare(5000, "a") is store and store.capacity == 8
     assert len({store, objects.prepare(5000, "b"), objects.prepare(100, "a")}) == 3
-    with pytest.raises(ValueError, match="capacity_gib has 65,536 bytes, and an object needs 69,632: set more"):
+    with pytest.raises(ValueError, match="capacity_gib has 65,536 bytes for each of 4 kinds, and an object needs 69,632: set more"):
         objects.prepare(66000, "a")
     objects.close()
     objects = Objects(config)
