@@ -148,7 +148,9 @@ int main() { return run_cases(); }
 // ---- Statistics ----
 
 CASE(statistics_of_the_process_of_a_method_and_as_text) {
-    const auto region = kvmem::Region::create_system({.size = 4096});
+    kvmem::SystemOptions options;
+    options.size = 4096;
+    const auto region = kvmem::Region::create_system(options);
     CHECK(kvmem::statistics().system_bytes >= 4096 && kvmem::statistics().num_regions == 1);
     CHECK(kvmem::statistics(kvmem::Method::memcpy).bytes[KVMEM_DIRECTION_HOST_TO_HOST] == 0);
     CHECK(kvmem::request_statistics().latency_sums_ns[0] == 0);

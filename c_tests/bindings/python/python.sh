@@ -29,7 +29,7 @@ wheel)
     cp -r "$site/kvmem" "$("$tools/python" -c 'import _cffi_backend; print(_cffi_backend.__file__)')" "$build/bare"
     env -i "$tools/python" -I -S "$here/bare.py" "$build/bare"
     ;;
-test) tests "$here"/test_{imports,regions,layouts,transfers,stores,misuse,peers,nixl}.py ;;
+test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,misuse,peers,nixl}.py ;;
 vllm_logic) tests "$here"/test_{blocks,vllm,vllm_host_copies,vllm_handover,vllm_exchange}.py ;;
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
 adapter) PATH=$(dirname "$5"):$PATH "$5" -m pytest -q -p no:cacheprovider --rootdir "$here" "$here/test_$6.py" ;;

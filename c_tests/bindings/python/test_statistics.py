@@ -4,7 +4,7 @@
 import kvmem
 from kvmem import Direction, Method, Status
 
-SHAPE = kvmem.Shape(num_blocks=4, num_layers=2, page_size=4, inner_dim=64, dtype="float16")
+SHAPE = kvmem.Shape(num_blocks=4, num_layers=2, page_size=4, inner_dim=64, dtype="float16", order="BLONHC")
 
 
 def test_runs_are_counted_by_method_direction_and_status():
