@@ -219,7 +219,14 @@ TEST(device_memory_can_be_a_pool) {
     void *const block = kvmem_pool_malloc(MIB, 0, NULL);
     CHECK_EQ((uintptr_t)block, region_info(region).address);
     CHECK(kvmem_pool_malloc(1, 0, stream.handle) == NULL);
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_pool_commit(region, KVMEM_POOL_NOTHING, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_pool_commit(region, KVMEM_POOL_BLOCKS, ERR));
+    stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    kvmem_pool_free(block, MIB, 0, stream.handle);
+    stream_drop_capture(&stream);
+    CHECK(kvmem_pool_malloc(MIB, 0, stream.handle) == NULL);
+    stream_await(&stream);
+    EXPECT_OK(kvmem_pool_commit(region, KVMEM_POOL_NOTHING, ERR)); /* after the wait */
+    CHECK(kvmem_pool_malloc(MIB, 0, stream.handle) == block);
     kvmem_pool_free(block, MIB, 0, NULL);
     EXPECT_OK(kvmem_pool_set_current(0, NULL, ERR));
     CHECK(kvmem_pool_malloc(1, 0, stream.handle) == NULL);

@@ -99,12 +99,14 @@ pub const KVMEM_POOL_NOTHING: u32 = 2;
 /// their extents are decommitted.
 ///
 /// With KVMEM_POOL_NOTHING an engine sleeps, with KVMEM_POOL_BLOCKS it wakes. While all blocks have memory,
-/// KVMEM_POOL_BLOCKS decommits what no block and no work uses.
+/// KVMEM_POOL_BLOCKS decommits what no block and no work uses. Device memory keeps its content with
+/// KVMEM_POOL_NOTHING: only blocks that were freed during a capture can be reused then.
 ///
 /// @param region a region that kvmem_pool_set_current was called with
 /// @param extents KVMEM_POOL_BLOCKS, or KVMEM_POOL_NOTHING: the caller has waited for all work that uses the
 ///        region
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or extents is unknown
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: extents is unknown; or it is KVMEM_POOL_BLOCKS, and the region is
+///           not elastic
 ///         KVMEM_STATUS_INVALID_STATE: the region never was a pool
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent that would be decommitted, or an agent is
 ///           still deregistering memory. No extent has lost its memory

@@ -193,11 +193,13 @@ impl Region {
         self.set_committed(&wanted)
     }
 
-    /// Decommits all extents. The caller has waited for all work that uses them.
+    /// Decommits all extents of elastic memory; device memory stays. The caller has waited for all work that uses them.
     pub fn decommit_blocks(&self) -> Result<()> {
         let blocks = self.ensure_pool()?;
         let _resizing = blocks.resizing.lock();
-        self.set_committed(&BTreeSet::new())?;
+        if self.elastic_memory().is_some() {
+            self.set_committed(&BTreeSet::new())?;
+        }
         blocks.end_work();
         Ok(())
     }

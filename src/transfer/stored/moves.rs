@@ -41,7 +41,7 @@ impl OpenStore {
         request: TransferRequest<'_>,
         what: &StoredBlocks<'_>,
     ) -> Result<Moved> {
-        ensure_whole_blocks(&request.wanted, &request.parts)?;
+        self.ensure_whole_blocks(source, &request)?;
         what.ensure_paired()?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (mut slots, mut pairs) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ impl OpenStore {
         request: TransferRequest<'_>,
         what: &StoredBlocks<'_>,
     ) -> Result<Moved> {
-        ensure_whole_blocks(&request.wanted, &request.parts)?;
+        self.ensure_whole_blocks(destination, &request)?;
         what.ensure_paired()?;
         let keys: Vec<Key> = lists::collect(what.keys.iter())?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -100,6 +100,24 @@ impl OpenStore {
         let followed = |checks| Arc::new(RunEnd::new(Uses::Get(held), checks)) as _;
         let transfer = Transfer::start_single([&self.layout, destination], request, step, followed)?;
         Ok(Moved { transfer: Some(transfer), count })
+    }
+
+    /// A store has whole blocks of one size.
+    fn ensure_whole_blocks(&self, layout: &Layout, request: &TransferRequest<'_>) -> Result<()> {
+        let Wanted { layers, outers, heads, .. } = &request.wanted;
+        ensure!(
+            layers.is_none() && outers.is_none() && heads.is_none() && request.parts.is_empty(),
+            Unsupported,
+            "a store has whole blocks; leave the layers, outer slots, heads and parts of kvmem_transfer_options 0"
+        );
+        let [here, stored] = [layout, &self.layout].map(|each| each.geometry().dimensions().page_size);
+        ensure!(
+            here == stored,
+            InvalidArgument,
+            "page_size is {here} in the layout and {stored} in the store, which takes no block tables; give a layout with the page_size \
+             of the store, such as one to which kvmem_transfer_submit has moved the tokens"
+        );
+        Ok(())
     }
 }
 
@@ -129,14 +147,4 @@ impl StoredBlocks<'_> {
         let timeout = deadline.map(|deadline| left(deadline).max(Duration::from_nanos(1)));
         Step { pairs, user_data: self.user_data, timeout, ..Step::default() }
     }
-}
-
-/// A store has whole blocks.
-fn ensure_whole_blocks(wanted: &Wanted, parts: &[&str]) -> Result<()> {
-    ensure!(
-        wanted.layers.is_none() && wanted.outers.is_none() && wanted.heads.is_none() && parts.is_empty(),
-        Unsupported,
-        "a store has whole blocks; leave the layers, outer slots, heads and parts of kvmem_transfer_options 0"
-    );
-    Ok(())
 }

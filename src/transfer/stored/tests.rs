@@ -109,6 +109,24 @@ fn blocks_survive_and_a_get_takes_the_longest_run() {
 }
 
 #[test]
+fn blocks_of_another_page_size_are_refused_without_advice_on_tables() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    put(&store, &source, 0..1);
+    let larger = Dimensions { page_size: 2 * dimensions(8).page_size, ..dimensions(8) };
+    let other = Layout::in_host(larger, Arrangement::FULLY_CONTIGUOUS);
+    let (keys, blocks) = (keys(0..1), [0]);
+    for call in [OpenStore::put, OpenStore::get] {
+        let error = call(&store, &other, TransferRequest::default(), &stored(&keys, &blocks)).err().unwrap();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(
+            error.to_string().contains("in the store, which takes no block tables; give a layout"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn relaxed_stores_become_durable_by_themselves() {
     let (scratch, source) = (Scratch::new(), filled());
     let store = OpenStore::open(config(&scratch.0, Durability::Relaxed), None).unwrap();
