@@ -256,7 +256,8 @@ public:
     }
     /// Gives each block an epoch, in a new table of zeros.
     Return<void> create_epochs() {
-        return detail::give(detail::run(kvmem_layout_create_epochs, get(), static_cast<kvmem_region *>(nullptr)));
+        kvmem_region *none = nullptr;
+        return detail::give(detail::run(kvmem_layout_create_epochs, get(), none));
     }
     /// The same in a region of the caller, which keeps its contents.
     Return<void> create_epochs(Region &table) {
