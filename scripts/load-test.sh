@@ -3,7 +3,7 @@
 # load-test.sh TREE NIXL_LIBRARY SECONDS: the tests of agents under load and of peers that fail, each load for so long, over
 # shared memory and over TCP. A run without a failure adds its rows to c_tests/nixl/load-records.md.
 #
-# LOAD_PROGRAMS  the programs   (default: nixl_many_agents nixl_load nixl_peer_steps)
+# LOAD_PROGRAMS  the programs   (default: nixl_many_agents nixl_load nixl_peer_steps share/share_epochs)
 # KVMEM_RECORD   the file that gets the rows
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,7 +26,7 @@ run() {
     done <<<"$rows"
 }
 
-for program in ${LOAD_PROGRAMS:-nixl_many_agents nixl_load nixl_peer_steps}; do
+for program in ${LOAD_PROGRAMS:-nixl_many_agents nixl_load nixl_peer_steps share/share_epochs}; do
     run "$program" "shared memory"
     [[ $program == nixl_many_agents ]] || run "$program" TCP UCX_TLS=tcp UCX_NET_DEVICES=lo
 done

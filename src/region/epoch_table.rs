@@ -18,6 +18,8 @@ const WORD: u64 = size_of::<u64>() as u64;
 pub struct EpochTable {
     /// It has at least this many words at its start.
     region: Arc<Region>,
+    /// Of the region, which does not move.
+    address: u64,
     words: u64,
 }
 
@@ -48,7 +50,7 @@ impl EpochTable {
             "the region of the table starts at {:#x}; an epoch is atomic at a multiple of 8 bytes only",
             region.address()
         );
-        Ok(Self { region, words })
+        Ok(Self { address: region.address(), region, words })
     }
 
     pub fn region(&self) -> &Arc<Region> {
@@ -88,7 +90,7 @@ impl EpochTable {
     }
 
     fn word(&self, index: u64) -> Option<&AtomicU64> {
-        let address = (index < self.words).then(|| self.region.address() + index * WORD)?;
+        let address = (index < self.words).then(|| self.address + index * WORD)?;
         // SAFETY: in the region, which is mapped as long as this holds it, and aligned. Other processes access it by atomic words, and
         // NIXL by whole words. Nothing writes to a table that is mapped read-only.
         Some(unsafe { AtomicU64::from_ptr(address as *mut u64) })

@@ -29,6 +29,7 @@ mod sharing;
 pub mod statistics;
 mod tier;
 mod tiers;
+mod watched_control;
 
 use std::any::Any;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -63,6 +64,7 @@ pub use tiers::{
 };
 
 pub use crate::base::random::random;
+pub use watched_control::WatchedControl;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;

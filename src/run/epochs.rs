@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The epochs that a run expects of its source's blocks. They are read before the first byte moves, so that no stale block is
-//! copied, and after the last, which proves that all bytes are of the expected epoch: docs/epochs.md has the argument.
+//! The epochs that a run expects of its source's blocks. They are read before the first byte moves, which saves the
+//! copy of stale blocks, and after the last, which proves that all bytes are of the expected epoch: docs/epochs.md has the argument.
 //!
 //! A table that is mapped here is read in place, by the thread that starts or ends the run. That of a peer is read by the engine:
 //! NIXL copies parts of it to memory of this process.

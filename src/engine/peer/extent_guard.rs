@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Detects whether the owner of a peer's memory has decommitted extents or reused blocks, before the first byte of a transfer and
-//! after its last. NIXL does not report that. The owner's control block and epochs do, and NIXL reads them: by a request of its own,
-//! because the entries of a request are read in any order.
-#![allow(unsafe_code)]
+//! Detects whether the owner of a peer's memory has decommitted extents or reused blocks: NIXL reads its control block and epochs at
+//! the begin of a run and after its last byte, by a request of its own, because the entries of a request are read in any order.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::{Result, ensure, fail};
+use crate::base::{Result, fail};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteElastic};
-use crate::nixl::{Agent, AgentState, Descriptor, MemoryType, Operation, RequestId, RequestSide, Span};
-use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
+use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, RequestSide};
+use crate::region::WatchedControl;
 use crate::run::ExpectedEpochs;
 
 /// The control blocks of all parts of the peer's layout, and the epochs that its blocks are expected to have.
-pub(super) struct Guard(Vec<WatchedControl>, Option<Arc<ExpectedEpochs>>);
-
-/// A local copy of a control block, and the expected state of the extents that are used.
-struct WatchedControl {
-    copy: RegistrationHold,
-    control: Descriptor,
-    used: Vec<(usize, u32)>,
+pub(super) struct Guard {
+    controls: Vec<WatchedControl>,
+    epochs: Option<Arc<ExpectedEpochs>>,
 }
 
 impl Guard {
@@ -37,64 +31,38 @@ impl Guard {
             let footprints = request_plan.plan.footprints(usize::from(!request_plan.reads));
             let spans = footprints.filter(|(region, ..)| regions.contains(region));
             let used = elastic.used(spans.map(|(_, address, size)| (address, size)))?;
-            let config = SystemConfig { size: elastic.control.size, ..SystemConfig::default() };
-            let copy = Registration::create(&Region::system(&config)?, agent)?.hold()?;
-            Ok(WatchedControl { copy, control: elastic.control, used })
+            WatchedControl::new(agent, elastic.control, used)
         };
-        let watched = request_plan.remote.remote_elastic().map(watch).collect::<Result<Vec<_>>>()?;
-        Ok((!watched.is_empty() || epochs.is_some()).then_some(Self(watched, epochs)))
+        let controls = request_plan.remote.remote_elastic().map(watch).collect::<Result<Vec<_>>>()?;
+        Ok((!controls.is_empty() || epochs.is_some()).then_some(Self { controls, epochs }))
     }
 
     pub fn request(&self, state: &mut AgentState, request_plan: &RequestPlan) -> Result<RequestId> {
         let Memory::Remote(remote) = request_plan.remote.memory() else {
             fail!(Panic, "the control block of local memory was requested");
         };
-        let span =
-            |address, watched: &WatchedControl| Span { address, size: watched.control.size, device_id: 0 };
-        let epochs = self.1.iter().flat_map(|epochs| epochs.spans());
-        let here = self.0.iter().map(|watched| span(watched.copy.region().address(), watched));
-        let here = here.chain(epochs.clone().map(|(here, _)| here));
-        let there = self.0.iter().map(|watched| span(watched.control.address, watched));
-        let there = there.chain(epochs.map(|(_, there)| there));
+        let epochs = self.epochs.iter().flat_map(|epochs| epochs.spans());
+        let spans = self.controls.iter().map(WatchedControl::spans).chain(epochs);
+        let (here, there) = (spans.clone().map(|(here, _)| here), spans.map(|(_, there)| there));
         let side = RequestSide::Peer(remote.peer.clone());
         state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
     }
 
+    /// Whether the first look comes before all requests, because memory may be gone. Of epochs only the last look proves the result.
+    pub fn precedes_requests(&self) -> bool {
+        !self.controls.is_empty()
+    }
+
     /// Forgets the last copies, before others are read.
     pub fn forget(&self) {
-        self.1.iter().for_each(|epochs| epochs.forget());
-        for watched in &self.0 {
-            let region = watched.copy.region();
-            // SAFETY: registered host memory that this object holds, of at least the size of a block. NIXL writes to it later.
-            unsafe { Control::forget_copy(region.address()) };
-        }
+        self.controls.iter().for_each(WatchedControl::forget);
+        self.epochs.iter().for_each(|epochs| epochs.forget());
     }
 
     /// Fails if the last copies differ from the expected state.
     pub fn check(&self) -> Result<()> {
-        self.0.iter().try_for_each(WatchedControl::check)?;
-        self.1.as_ref().map_or(Ok(()), |epochs| epochs.check())
-    }
-}
-
-impl WatchedControl {
-    fn check(&self) -> Result<()> {
-        let region = self.copy.region();
-        for (index, changes) in &self.used {
-            // SAFETY: registered host memory that this object holds. NIXL has written it before this is called.
-            let now = unsafe { Control::changes_in_copy(region.address(), region.size(), *index) };
-            ensure!(
-                now.is_some(),
-                Stale,
-                "NIXL has read no control block of the owner: the owner has freed its memory, or nothing was moved"
-            );
-            ensure!(
-                now == Some(*changes),
-                Stale,
-                "the owner has decommitted extent {index} since it exported the layout; the owner must export the layout again"
-            );
-        }
-        Ok(())
+        self.controls.iter().try_for_each(WatchedControl::check)?;
+        self.epochs.as_ref().map_or(Ok(()), |epochs| epochs.check())
     }
 }
 
@@ -118,9 +86,14 @@ impl ControlRead {
         Self { request, state: ControlReadState::Due, is_last: false }
     }
 
-    /// Posts a read that is due, or asks whether it has ended. `None` if there is none; otherwise whether it has ended with the expected
-    /// state, and whether NIXL reported a failure.
-    pub fn advance(&mut self, state: &mut AgentState, guard: Option<&Guard>) -> Option<(Result<bool>, bool)> {
+    /// Posts a read that is due, or asks whether it has ended. `None` if there is none, or if requests may be in flight beside it and the
+    /// flow has some; otherwise whether it has ended with the expected state, and whether NIXL reported a failure.
+    pub fn advance(
+        &mut self,
+        state: &mut AgentState,
+        guard: Option<&Guard>,
+        is_over: bool,
+    ) -> Option<(Result<bool>, bool)> {
         let result = match self.state {
             ControlReadState::Over => return None,
             ControlReadState::Due => {
@@ -130,12 +103,19 @@ impl ControlRead {
             ControlReadState::InFlight => state.is_done(self.request),
         };
         self.state = if let Ok(false) = result { ControlReadState::InFlight } else { ControlReadState::Over };
+        if self.is_in_flight() && !is_over && guard.is_some_and(|guard| !guard.precedes_requests()) {
+            return None;
+        }
         let has_failed = result.is_err();
         let outcome = result.and_then(|done| match guard {
             Some(guard) if done => guard.check().map(|()| true),
             _ => Ok(done),
         });
         Some((outcome, has_failed))
+    }
+
+    pub fn is_in_flight(&self) -> bool {
+        self.state == ControlReadState::InFlight
     }
 
     /// Begins the last read. Returns false if it has begun.

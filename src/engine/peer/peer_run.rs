@@ -191,8 +191,9 @@ impl NixlRun {
 
     /// Continues a read of the peer's control block, if one is due.
     fn read_control(&mut self, state: &mut AgentState) -> Option<TaskStep> {
+        let is_over = self.is_over();
         let guard = self.prepared.as_ref().and_then(|prepared| prepared.guard.as_ref());
-        let (outcome, has_failed) = self.control_read.as_mut()?.advance(state, guard)?;
+        let (outcome, has_failed) = self.control_read.as_mut()?.advance(state, guard, is_over)?;
         self.has_failed_request |= has_failed;
         match outcome {
             Ok(true) => self.note_progress(),
@@ -205,9 +206,10 @@ impl NixlRun {
         Some(TaskStep::Progressed)
     }
 
-    /// Begins the last read of the control block, unless it was begun or is not needed. The end is reported after it.
+    /// Begins the last read of the control block, unless it was begun or is not needed, or waits for the first. The end is reported after it.
     fn begins_last_control_read(&mut self) -> bool {
-        self.failure.is_none() && self.control_read.as_mut().is_some_and(ControlRead::begin_last)
+        let is_needed = self.failure.is_none();
+        self.control_read.as_mut().is_some_and(|read| read.is_in_flight() || is_needed && read.begin_last())
     }
 
     /// Handles the requests that have ended. Returns whether there were any.

@@ -106,7 +106,7 @@ pub struct kvmem_submit_options {
     /// Bytes of the notification.
     pub notification_size: usize,
     /// Expected epochs of the source blocks, one per pair, as their owner has published them with the block
-    /// ids. NULL for none. They are compared before the first byte moves and after the last. If one differs,
+    /// ids. NULL for none. They are compared when the run begins, and after its last byte. If one differs,
     /// the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches returns such pairs, and the bytes
     /// of their destination blocks are undefined. KVMEM_STATUS_OK proves that all bytes are of the expected
     /// epochs. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph, and together
