@@ -56,7 +56,7 @@ static noted *mine;
 static const char *folder;
 static atomic_bool is_counting, is_over;
 static kvmem_status status;
-static sem_t events, is_observed;
+static sem_t events, is_open, is_observed;
 
 const char *held_folder(void) { return folder; }
 
@@ -83,13 +83,13 @@ static _Noreturn void fault(const char *format, ...) {
     _exit(EXIT_FAILURE);
 }
 
-static void await_event(void) {
-    while (sem_wait(&events) != 0) CHECK_EQ(errno, EINTR);
+static void await(sem_t *event) {
+    while (sem_wait(event) != 0) CHECK_EQ(errno, EINTR);
 }
 
 static void await_end(const char *phase) {
     mine->phase = phase;
-    while (!is_over) await_event();
+    while (!is_over) await(&events);
 }
 
 static void use_others(const char *phase) {
@@ -121,10 +121,18 @@ static void check_in_time(void) {
         fault("after the call it returns %s", kvmem_status_name(status));
 }
 
+/* On the thread that observes. */
+static void use_others_before(void) {
+    await(&is_open);
+    use_others("other calls wait before any is held");
+    CHECK_EQ(sem_post(&is_observed), 0);
+}
+
 static void *observe(void *nothing) {
+    if (current->row->is_loading) use_others_before();
     const bool ends_late = current->row->unbounded == NULL && !current->is_patient;
     mine->phase = "what is below makes fewer calls";
-    await_event();
+    await(&events);
     if (mine->held[0] != '\0') {
         use_others("other calls wait for the one that is held");
         if (ends_late) {
@@ -143,13 +151,15 @@ static void *observe(void *nothing) {
 static void body(void) {
     held_open();
     if (current->row->prepare != NULL) current->row->prepare();
+    CHECK_EQ(sem_post(&is_open), 0);
+    if (current->row->is_loading) await(&is_observed);
     below_begin();
     is_counting = true;
     status = current->row->run();
     is_counting = false;
     is_over = true;
     CHECK_EQ(sem_post(&events), 0);
-    while (sem_wait(&is_observed) != 0) CHECK_EQ(errno, EINTR);
+    await(&is_observed);
     mine->phase = "destroying waits after the call that was held";
     test_forget_error();
     held_close();
@@ -211,6 +221,7 @@ static _Noreturn void run_child(const place *at) {
     CHECK(signal(SIGALRM, SIG_DFL) != SIG_ERR);
     alarm(guard_seconds);
     CHECK_EQ(sem_init(&events, 0, 0), 0);
+    CHECK_EQ(sem_init(&is_open, 0, 0), 0);
     CHECK_EQ(sem_init(&is_observed, 0, 0), 0);
     CHECK_EQ(pthread_create(&observer, NULL, observe, NULL), 0);
     below_run(body);

@@ -17,6 +17,8 @@ typedef struct held_row {
     kvmem_status late;
     /* It returns no TIMED_OUT: it destroys, or threads of the library make all its calls. */
     bool is_never_late;
+    /* It loads a library. Threads that begin meanwhile wait for the loader's lock, in the C library, so all are used once before. */
+    bool is_loading;
     /* Why it waits as long as the call is held; NULL: it ends at its deadline. */
     const char *unbounded;
 } held_row;

@@ -71,7 +71,7 @@ const held_row held_rows[] = {
     {.functions = "kvmem_broker_create", .run = create, .unbounded = HELD_BY_FILES},
     {.functions = "kvmem_broker_destroy", .run = destroy, .unbounded = HELD_BY_FILES},
     {.functions = "kvmem_share_fetch", .run = fetch, .unbounded = HELD_BY_FILES},
-    {.functions = "kvmem_nixl_load", .run = load, .unbounded = HELD_BY_FILES},
-    {.functions = "kvmem_agent_create", .run = create_agent, .unbounded = HELD_BY_FILES},
+    {.functions = "kvmem_nixl_load", .run = load, .is_loading = true, .unbounded = HELD_BY_FILES},
+    {.functions = "kvmem_agent_create", .run = create_agent, .is_loading = true, .unbounded = HELD_BY_FILES},
 };
 const size_t held_num_rows = NUM(held_rows);
