@@ -47,11 +47,8 @@ func newTransfer(source, destination *Layout, options *TransferOptions, first *S
 	if source == nil || destination == nil {
 		return nil, invalid("a transfer needs a source and a destination")
 	}
-	r := &runs{poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
-	}}
-	reports := options.Flags&TransferReportRelease != 0
-	if err := r.reportTo(options.Queue, reports || options.LayersPerCompletion > 0); err != nil {
+	r, reports, err := transferRuns(options)
+	if err != nil {
 		return nil, err
 	}
 	var u users
@@ -102,13 +99,27 @@ func newTransfer(source, destination *Layout, options *TransferOptions, first *S
 		r.reader.remove(r.number)
 		return nil, err
 	}
-	t := &Transfer{runs: r, parents: [3]any{source, destination, options.Queue}}
+	return ownTransfer(r, transfer, [3]any{source, destination, options.Queue}), nil
+}
+
+// transferRuns returns the runs of a transfer that is about to be created, and whether the release of memory is reported.
+func transferRuns(options *TransferOptions) (*runs, bool, error) {
+	r := &runs{poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
+	}}
+	reports := options.Flags&TransferReportRelease != 0
+	return r, reports, r.reportTo(options.Queue, reports || options.LayersPerCompletion > 0)
+}
+
+// ownTransfer returns the transfer of these runs, whose lock is held.
+func ownTransfer(r *runs, transfer *C.kvmem_transfer, parents [3]any) *Transfer {
+	t := &Transfer{runs: r, parents: parents}
 	t.own("transfer", unsafe.Pointer(transfer), func(p unsafe.Pointer) {
 		C.kvmem_transfer_destroy((*C.kvmem_transfer)(p))
 		r.reader.remove(r.number)
 	})
 	r.handle = t.object.handle
-	return t, nil
+	return t
 }
 
 // reportTo sets the queue of the caller, or one of this package, which the caller cannot read.

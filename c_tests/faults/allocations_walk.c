@@ -137,6 +137,24 @@ OPERATION(write_many_blocks) {
     return status;
 }
 
+/* A put without memory leaves all slots free. */
+OPERATION(put_many_blocks_into_a_store) {
+    static uint32_t ids[MANY];
+    for (uint32_t i = 0; i < MANY; i++) ids[i] = i;
+    SCRATCH_FILE(path, "store");
+    store_setup setup;
+    store_setup_init(&setup, path, REF(wide(kv_kinds[0].order)));
+    setup.options.flags = KVMEM_DISK_BUFFERED;
+    setup.options.durability = KVMEM_DURABILITY_NONE;
+    OWNED(kvmem_store) store = NULL;
+    size_t moved = 0;
+    kvmem_status status = kvmem_store_open(&setup.options, PATIENCE, &store, ERR);
+    THEN(status, store_put(store, wide_source, 0, ids, MANY, &moved));
+    if (store == NULL || status == KVMEM_STATUS_OK) return status;
+    const kvmem_status again = store_put(store, wide_source, 0, ids, MANY, &moved);
+    return again == KVMEM_STATUS_OK && moved == MANY ? status : KVMEM_STATUS_PANIC;
+}
+
 OPERATION(share_a_layout) {
     OWNED(kvmem_share) share = NULL;
     kvmem_status status = kvmem_share_create_layout(wide_source, NULL, &share, ERR);

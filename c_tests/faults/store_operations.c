@@ -36,6 +36,19 @@ OPERATION_CALL(put_with_strict_durability, put(KVMEM_DURABILITY_STRICT))
 OPERATION_CALL(put_with_relaxed_durability, put(KVMEM_DURABILITY_RELAXED))
 OPERATION_CALL(put_without_durability, put(KVMEM_DURABILITY_NONE))
 
+/* A put that has failed leaves all slots free. */
+OPERATION(put_again_after_a_failure) {
+    static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6};
+    OWNED(kvmem_store) store = NULL;
+    size_t moved = 0;
+    kvmem_status status = open_store(KVMEM_DURABILITY_NONE, &store);
+    THEN(status, store_put(store, host.layout, 0, ids, NUM(ids), &moved));
+    if (store == NULL || status == KVMEM_STATUS_OK) return status;
+    if (store_put(store, host.layout, 0, all, NUM(all), &moved) != KVMEM_STATUS_OK || moved != NUM(all))
+        return KVMEM_STATUS_PANIC;
+    return status;
+}
+
 OPERATION(open_again_and_remove) {
     OWNED(kvmem_store) store = NULL;
     unsigned char keys[2 * STORE_KEY];

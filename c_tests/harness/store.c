@@ -59,3 +59,11 @@ kvmem_status store_get(kvmem_store *store, const kvmem_layout *destination, uint
     free(keys);
     return end(status, transfer);
 }
+
+void store_damage(const char *path, uint64_t slot, uint64_t slot_size) {
+    const int fd = open(test_text("%s/blocks.0", path), O_WRONLY);
+    CHECK(fd >= 0);
+    CHECK_EQ(pwrite(fd, "damaged", 7, (off_t)(slot * slot_size)), 7);
+    CHECK_EQ(fsync(fd), 0);
+    close(fd);
+}

@@ -28,3 +28,6 @@ kvmem_status store_put(kvmem_store *store, const kvmem_layout *source, uint64_t 
                        size_t count, size_t *num_moved);
 kvmem_status store_get(kvmem_store *store, const kvmem_layout *destination, uint64_t first,
                        const uint32_t *blocks, size_t count, size_t *num_moved);
+
+/* Changes bytes of a slot in the file of blocks. */
+void store_damage(const char *path, uint64_t slot, uint64_t slot_size);

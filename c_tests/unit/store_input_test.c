@@ -84,21 +84,39 @@ static void replace(const char *file, const char *from, const char *to) {
     CHECK_EQ(rename(TEXT("%s/%s", from, file), TEXT("%s/%s", to, file)), 0);
 }
 
-TEST(a_header_of_another_store_is_refused_and_its_blocks_are_misses) {
+TEST(files_of_another_store_are_refused) {
     SCRATCH_FILE(path, "store");
     SCRATCH_FILE(other, "other");
     KV_SIDES(one, two, kv_aligned_config(&kv_kinds[0]), kv_aligned_config(&kv_kinds[0]));
     fill(path, &one);
     fill(other, &two);
+    const char *own = TEXT("%s/own", path);
+    CHECK_EQ(rename(TEXT("%s/blocks.0", path), own), 0);
     replace("blocks.0", other, path);
+    refuse(path, KVMEM_STATUS_CORRUPT, "blocks.0 of the store was cut or replaced");
+    CHECK_EQ(rename(own, TEXT("%s/blocks.0", path)), 0);
     {
         OWNED(kvmem_store) store = open_store(path);
-        size_t moved = 0;
-        EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "7 of 7 blocks", store_get(store, one.layout, 0, ids, BLOCKS, &moved));
-        CHECK_EQ(stored(store), 0);
+        size_t found = 0;
+        EXPECT_OK(store_get(store, two.layout, 0, ids, BLOCKS, &found));
+        CHECK_EQ(found, BLOCKS);
     }
     replace("store", other, path);
     refuse(path, KVMEM_STATUS_CORRUPT, "belongs to another store");
+}
+
+TEST(blocks_without_a_header_are_no_new_store) {
+    SCRATCH_FILE(path, "store");
+    OPENED(kv_side, side, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1);
+    fill(path, &side);
+    CHECK_EQ(rename(TEXT("%s/store", path), TEXT("%s/moved", path)), 0);
+    const size_t size = file_length(TEXT("%s/index.0", path));
+    refuse(path, KVMEM_STATUS_CORRUPT, "the file store is missing");
+    CHECK_HAS(test_last_message(), "put its files back, or remove the folder");
+    CHECK_EQ(file_length(TEXT("%s/index.0", path)), size);
+    CHECK_EQ(rename(TEXT("%s/moved", path), TEXT("%s/store", path)), 0);
+    OWNED(kvmem_store) store = open_store(path);
+    CHECK_EQ(stored(store), BLOCKS);
 }
 
 TEST(other_files_in_the_folder_stay) {

@@ -163,15 +163,6 @@ TEST(blocks_are_listed_with_their_parents) {
     CHECK_EQ(all_of_them, 5);
 }
 
-/* Changes bytes of the file of blocks. */
-static void damage(const char *path, uint64_t slot, uint64_t slot_size) {
-    const int fd = open(test_text("%s/blocks.0", path), O_WRONLY);
-    CHECK(fd >= 0);
-    CHECK_EQ(pwrite(fd, "damaged", 7, (off_t)(slot * slot_size)), 7);
-    CHECK_EQ(fsync(fd), 0);
-    close(fd);
-}
-
 /* The slot of the block of a number. */
 static uint64_t slot_of(const kvmem_store *store, uint64_t number) {
     kvmem_store_entry entries[BLOCKS];
@@ -189,7 +180,7 @@ TEST(a_damaged_block_is_a_miss_and_its_slot_is_not_used_again) {
     kvmem_store *store = open_store(path, KVMEM_DURABILITY_STRICT);
     put(store, &source, 0, BLOCKS);
     const uint64_t slot_size = info_of(store).slot_size;
-    damage(path, slot_of(store, 2), slot_size);
+    store_damage(path, slot_of(store, 2), slot_size);
     unsigned char keys[BLOCKS * STORE_KEY];
     store_keys(keys, 0, BLOCKS);
     const kvmem_store_blocks what = OPTIONS(kvmem_store_blocks, it.keys = keys, it.key_size = STORE_KEY,
@@ -205,7 +196,7 @@ TEST(a_damaged_block_is_a_miss_and_its_slot_is_not_used_again) {
     DESTROYED(kvmem_transfer, transfer);
     EXPECT_OK(store_get(store, destination.layout, 0, ids, BLOCKS, &moved));
     CHECK_EQ(moved, 2); /* it is a miss now */
-    damage(path, slot_of(store, 5), slot_size);
+    store_damage(path, slot_of(store, 5), slot_size);
     uint64_t damaged = 0;
     EXPECT_OK(kvmem_store_verify(store, PATIENCE, &damaged, ERR));
     CHECK_EQ(damaged, 1);

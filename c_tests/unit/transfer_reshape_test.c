@@ -1,131 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers between layouts of any order, with different sizes of tokens, heads and blocks, compared with a
 // copy element by element.
+#include "cache.h"
 #include "harness.h"
-#include "regions.h"
-
-#define AXES 6
-enum { B, L, O, N, H, C };
-static const char letters[] = "BLONHC";
-
-#define MAX_REGIONS 6
-#define GUARD 64
-#define WIDTH 2
-
-/* One side: addresses by this test's own formula, from the order alone. */
-typedef struct cache {
-    uint64_t counts[AXES], strides[AXES], steps[AXES];
-    uint64_t num_regions, region_size, size;
-    unsigned char *memory, *expected;
-    kvmem_layout_config config;
-    kvmem_layout *layout;
-} cache;
-
-typedef struct shape {
-    const char *order;
-    uint64_t blocks, tokens, heads;
-} shape;
-
-#define LAYERS 3
-#define ELEMENTS 5
-
-static int axis_of(char letter) { return (int)(strchr(letters, letter) - letters); }
-
-static void measure(cache *cache, const char *order) {
-    const char *slash = strchr(order, '/');
-    const char *inside = slash != NULL ? slash + 1 : order;
-    cache->region_size = WIDTH;
-    for (size_t i = strlen(inside); i-- > 0;) {
-        const int axis = axis_of(inside[i]);
-        cache->strides[axis] = cache->region_size;
-        cache->region_size *= cache->counts[axis];
-    }
-    cache->num_regions = 1;
-    for (const char *letter = slash; letter != NULL && letter-- > order;) {
-        cache->steps[axis_of(*letter)] = cache->num_regions;
-        cache->num_regions *= cache->counts[axis_of(*letter)];
-    }
-    CHECK(cache->num_regions <= MAX_REGIONS);
-    cache->size = GUARD + cache->num_regions * (cache->region_size + GUARD);
-}
-
-static void cache_open(cache *cache, const shape *shape, uint32_t seed) {
-    const uint64_t counts[AXES] = {shape->blocks, LAYERS, 2, shape->tokens, shape->heads, ELEMENTS};
-    memset(cache, 0, sizeof(*cache));
-    memcpy(cache->counts, counts, sizeof(counts));
-    measure(cache, shape->order);
-    cache->memory = test_allocate(cache->size);
-    cache->expected = test_allocate(cache->size);
-    kv_fill(cache->memory, cache->size, seed);
-    memcpy(cache->expected, cache->memory, cache->size);
-    cache->config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks, it.num_layers = LAYERS,
-                            it.outer_dim = 2, it.page_size = shape->tokens, it.inner_dim = shape->heads * ELEMENTS,
-                            it.num_heads = shape->heads, it.dtype_width = WIDTH, it.order = shape->order);
-    kvmem_region *regions[MAX_REGIONS];
-    for (uint64_t i = 0; i < cache->num_regions; i++)
-        regions[i] = region_adopt(cache->memory + GUARD + i * (cache->region_size + GUARD),
-                                  cache->region_size);
-    cache->layout = regions_lay_out(&cache->config, regions, cache->num_regions, NULL);
-    for (uint64_t i = 0; i < cache->num_regions; i++) CALL(kvmem_region_destroy(regions[i]));
-}
-
-static void cache_close(cache *cache) {
-    CALL(kvmem_layout_destroy(cache->layout));
-    free(cache->memory);
-    free(cache->expected);
-}
-
-static uint64_t offset_of(const cache *cache, const uint64_t indices[AXES]) {
-    uint64_t region = 0, offset = 0;
-    for (int axis = 0; axis < AXES; axis++) {
-        CHECK(indices[axis] < cache->counts[axis]);
-        region += indices[axis] * cache->steps[axis];
-        offset += indices[axis] * cache->strides[axis];
-    }
-    return GUARD + region * (cache->region_size + GUARD) + offset;
-}
-
-static void check_unchanged(const cache *cache) { CHECK_BYTES(cache->memory, cache->expected, cache->size); }
-
-/* Token `index` of the tokens that a table moves: its block, and its index there. */
-static void find_token(const cache *cache, const kvmem_block_table *table, uint64_t index,
-                       uint64_t at[AXES]) {
-    const uint64_t token = table->first_token + index * (table->token_step > 0 ? table->token_step : 1);
-    at[B] = table->blocks[token / cache->counts[N]];
-    at[N] = token % cache->counts[N];
-}
-
-/* Copies element by element into the expected bytes. */
-static void copy_elements(cache *to, const cache *from, const kv_job *options) {
-    const uint64_t heads = options->transfer.num_heads > 0 ? options->transfer.num_heads : from->counts[H];
-    for (uint64_t token = 0; token < options->run.num_tokens; token++) {
-        uint64_t source[AXES] = {0}, destination[AXES] = {0};
-        find_token(from, options->run.source_table, token, source);
-        find_token(to, options->run.destination_table, token, destination);
-        for (uint64_t i = 0; i < LAYERS * 2 * heads * ELEMENTS; i++) {
-            source[L] = destination[L] = i % LAYERS;
-            source[O] = destination[O] = i / LAYERS % 2;
-            source[H] = options->transfer.source_head + i / LAYERS / 2 % heads;
-            destination[H] = options->transfer.destination_head + i / LAYERS / 2 % heads;
-            source[C] = destination[C] = i / LAYERS / 2 / heads;
-            memcpy(to->expected + offset_of(to, destination), from->memory + offset_of(from, source), WIDTH);
-        }
-    }
-}
 
 static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
 
-static void copy_tokens(const shape *from, const shape *to, kv_job options) {
+static void copy_tokens(const cache_shape *from, const cache_shape *to, kv_job options) {
     OPENED(cache, source, from, 1);
     OPENED(cache, destination, to, 2);
-    copy_elements(&destination, &source, &options);
+    cache_copy_elements(&destination, &source, &options);
     OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, &options);
     RUN(transfer);
-    check_unchanged(&destination);
-    check_unchanged(&source);
+    cache_check_unchanged(&destination);
+    cache_check_unchanged(&source);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     const uint64_t heads = options.transfer.num_heads > 0 ? options.transfer.num_heads : from->heads;
-    CHECK_EQ(info.bytes, options.run.num_tokens * LAYERS * 2 * heads * ELEMENTS * WIDTH);
+    CHECK_EQ(info.bytes, options.run.num_tokens * CACHE_LAYERS * 2 * heads * CACHE_ELEMENTS * CACHE_WIDTH);
     CHECK(info.num_moves > 0);
 }
 
@@ -149,7 +40,7 @@ static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BONHC", "L/OBNHC", "
 
 TEST(every_order_copies_to_every_other) {
     for (size_t i = 0; i < NUM(orders) * NUM(orders); i++) {
-        const shape from = {orders[i / NUM(orders)], 7, 4, 3}, to = {orders[i % NUM(orders)], 8, 4, 3};
+        const cache_shape from = {orders[i / NUM(orders)], 7, 4, 3, 0}, to = {orders[i % NUM(orders)], 8, 4, 3, 0};
         copy_tokens(&from, &to, TOKENS(0, 0, 20, (void)0));
         copy_tokens(&from, &to, TOKENS(4, 8, 12, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER));
     }
@@ -161,18 +52,18 @@ TEST(blocks_of_any_sizes_hold_the_same_tokens) {
     for (size_t i = 0; i < NUM(sizes) * NUM(tokens) * NUM(orders); i++) {
         const uint64_t *size = sizes[i % NUM(sizes)], *range = tokens[i / NUM(sizes) % NUM(tokens)];
         const size_t order = i / NUM(sizes) / NUM(tokens);
-        const shape from = {orders[order], 7, size[0], 2}, to = {orders[(order + i) % NUM(orders)], 8,
-                                                                 size[1], 2};
+        const cache_shape from = {orders[order], 7, size[0], 2, 0}, to = {orders[(order + i) % NUM(orders)], 8,
+                                                                 size[1], 2, 0};
         copy_tokens(&from, &to, TOKENS(range[0], range[1], range[2], (void)0));
     }
 }
 
 /* A layout of another order, in a temporary file. */
-static kvmem_layout *file_open(const shape *shape) {
+static kvmem_layout *file_open(const cache_shape *shape) {
     kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks,
-                                         it.num_layers = LAYERS, it.outer_dim = 2,
+                                         it.num_layers = CACHE_LAYERS, it.outer_dim = 2,
                                          it.page_size = shape->tokens, it.num_heads = shape->heads,
-                                         it.inner_dim = shape->heads * ELEMENTS, it.dtype_width = WIDTH,
+                                         it.inner_dim = shape->heads * CACHE_ELEMENTS, it.dtype_width = CACHE_WIDTH,
                                          it.order = shape->order);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.disk = &disk,
@@ -187,26 +78,26 @@ TEST(tokens_move_through_files_of_other_orders_and_sizes) {
     static const uint32_t methods[] = {0, KVMEM_METHOD_PREAD};
     for (size_t i = 0; i < NUM(orders) * NUM(methods); i++) {
         const size_t order = i / NUM(methods);
-        const shape from = {orders[order], 7, 4, 2}, kept = {orders[(order + 3) % NUM(orders)], 7, 3, 2},
-                    to = {orders[(order + 7) % NUM(orders)], 8, 2, 2};
+        const cache_shape from = {orders[order], 7, 4, 2, 0}, kept = {orders[(order + 3) % NUM(orders)], 7, 3, 2, 0},
+                    to = {orders[(order + 7) % NUM(orders)], 8, 2, 2, 0};
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         OWNED(kvmem_layout) file = file_open(&kept);
         kv_job whole = TOKENS(3, 1, 13, it.transfer.method = methods[i % NUM(methods)]);
         const kv_job out = WITH(whole, it.run.destination_table = TABLE(file_ids, 2, 1)),
                                      back = WITH(whole, it.run.source_table = TABLE(file_ids, 2, 1));
-        copy_elements(&destination, &source, &whole);
+        cache_copy_elements(&destination, &source, &whole);
         kv_run_with(source.layout, file, &out);
         kv_run_with(file, destination.layout, &back);
-        check_unchanged(&destination);
-        check_unchanged(&source);
+        cache_check_unchanged(&destination);
+        cache_check_unchanged(&source);
     }
 }
 
 /* From two ranks to four and back, as between prefill and decode with different numbers of GPUs. */
 TEST(ranges_of_heads_move_to_other_heads) {
     for (size_t order = 0; order < NUM(orders); order++) {
-        const shape two = {orders[order], 8, 4, 4}, four = {orders[(order + 5) % NUM(orders)], 8, 2, 2};
+        const cache_shape two = {orders[order], 8, 4, 4, 0}, four = {orders[(order + 5) % NUM(orders)], 8, 2, 2, 0};
         copy_tokens(&two, &four, TOKENS(0, 0, 15, it.transfer.source_head = 2, it.transfer.num_heads = 2));
         copy_tokens(&four, &two, TOKENS(1, 2, 8, it.transfer.destination_head = 2,
                                         it.transfer.num_heads = 2));
@@ -216,7 +107,7 @@ TEST(ranges_of_heads_move_to_other_heads) {
 
 TEST(every_nth_token_moves_to_its_rank) {
     for (size_t order = 0; order < NUM(orders); order++) {
-        const shape from = {orders[order], 7, 4, 2}, to = {orders[(order + 3) % NUM(orders)], 8, 4, 2};
+        const cache_shape from = {orders[order], 7, 4, 2, 0}, to = {orders[(order + 3) % NUM(orders)], 8, 4, 2, 0};
         for (uint64_t rank = 0; rank < 3; rank++) {
             copy_tokens(&from, &to, TOKENS(0, 0, 6, it.run.source_table = TABLE(source_ids, rank, 3)));
             copy_tokens(&from, &to,
@@ -229,14 +120,14 @@ TEST(every_nth_token_moves_to_its_rank) {
 TEST(pairs_of_blocks_are_transposed) {
     static const kvmem_block_pair pairs[] = {{6, 2}, {1, 5}, {3, 0}, {4, 7}, {0, 6}};
     for (size_t i = 0; i < NUM(orders) * NUM(orders); i++) {
-        const shape from = {orders[i / NUM(orders)], 7, 4, 3}, to = {orders[i % NUM(orders)], 8, 4, 3};
+        const cache_shape from = {orders[i / NUM(orders)], 7, 4, 3, 0}, to = {orders[i % NUM(orders)], 8, 4, 3, 0};
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
-        copy_elements(&destination, &source, REF(TOKENS(0, 0, 20, (void)0)));
+        cache_copy_elements(&destination, &source, REF(TOKENS(0, 0, 20, (void)0)));
         const kv_job options = JOB(it.run.pairs = pairs,
                                                        it.run.num_pairs = NUM(pairs), it.run.flags = KVMEM_SUBMIT_VERIFY);
         kv_run_with(source.layout, destination.layout, &options);
-        check_unchanged(&destination);
+        cache_check_unchanged(&destination);
     }
 }
 
@@ -244,7 +135,7 @@ TEST(pairs_of_blocks_are_transposed) {
 TEST(checksums_are_the_same_in_every_order) {
     static const kvmem_block_pair pair = {1, 2};
     for (size_t i = 0; i < NUM(orders); i++) {
-        const shape from = {orders[i], 3, 4, 3}, to = {orders[(i + 4) % NUM(orders)], 3, 4, 3};
+        const cache_shape from = {orders[i], 3, 4, 3, 0}, to = {orders[(i + 4) % NUM(orders)], 3, 4, 3, 0};
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         uint32_t checksums[2];
@@ -257,14 +148,14 @@ TEST(checksums_are_the_same_in_every_order) {
         EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, KVMEM_TIMEOUT_FOREVER,
                                         &checksums[1], ERR));
         CHECK_EQ(checksums[1], checksums[0]);
-        const uint64_t last[AXES] = {1, LAYERS - 1, 1, 3, 2, ELEMENTS - 1};
-        source.memory[offset_of(&source, last)] ^= 1;
+        const uint64_t last[CACHE_AXES] = {1, CACHE_LAYERS - 1, 1, 3, 2, CACHE_ELEMENTS - 1};
+        source.memory[cache_offset(&source, last)] ^= 1;
         RUN_ENDS(KVMEM_STATUS_CORRUPT, "", transfer);
     }
 }
 
 TEST(tokens_and_heads_are_verified) {
-    const shape from = {"BLONHC", 7, 4, 4}, to = {"L/OBHNC", 8, 2, 2};
+    const cache_shape from = {"BLONHC", 7, 4, 4, 0}, to = {"L/OBHNC", 8, 2, 2, 0};
     copy_tokens(&from, &to,
                 TOKENS(1, 3, 9, it.transfer.source_head = 1, it.transfer.num_heads = 2, it.run.flags = KVMEM_SUBMIT_VERIFY));
 }
@@ -283,7 +174,7 @@ static void expect_explained(const kvmem_layout *from, const kvmem_layout *to,
 
 TEST(the_loops_are_explained) {
     static const kvmem_block_pair pairs[] = {{1, 2}, {4, 0}};
-    const shape from = {"L/OBNHC", 5, 4, 2}, to = {"L/OBHNC", 5, 4, 2};
+    const cache_shape from = {"L/OBNHC", 5, 4, 2, 0}, to = {"L/OBHNC", 5, 4, 2, 0};
     OPENED(cache, source, &from, 1);
     OPENED(cache, same, &from, 2);
     OPENED(cache, destination, &to, 3);
@@ -293,7 +184,7 @@ TEST(the_loops_are_explained) {
     expect_explained(source.layout, same.layout, &options,
                      "loops: 2 blocks, L 3, O 2; rows of 80 bytes are contiguous on both sides: NHC, "
                      "also across blocks with consecutive ids");
-    const shape seven = {"L/OBNHC", 7, 4, 2}, eight = {"L/OBHNC", 8, 4, 2};
+    const cache_shape seven = {"L/OBNHC", 7, 4, 2, 0}, eight = {"L/OBHNC", 8, 4, 2, 0};
     OPENED(cache, prompt, &seven, 4);
     OPENED(cache, decode, &eight, 5);
     expect_explained(prompt.layout, decode.layout, REF(TOKENS(0, 2, 8, (void)0)),
@@ -302,7 +193,7 @@ TEST(the_loops_are_explained) {
 
 /* Large enough for several threads, and for non-temporal copies. */
 TEST(large_transposed_copies_are_correct) {
-    const shape from = {"L/OBNHC", 300, 16, 8}, to = {"L/OBHNC", 300, 16, 8};
+    const cache_shape from = {"L/OBNHC", 300, 16, 8, 0}, to = {"L/OBHNC", 300, 16, 8, 0};
     uint32_t ids[2][256];
     for (uint32_t i = 0; i < 256; i++) {
         ids[0][i] = i * 7 % 300;
@@ -313,14 +204,14 @@ TEST(large_transposed_copies_are_correct) {
     const kvmem_block_table tables[] = {{ids[0], 256, 5, 1}, {ids[1], 256, 37, 1}};
     const kv_job options = JOB(it.run.source_table = &tables[0],
                                                    it.run.destination_table = &tables[1], it.run.num_tokens = 4000);
-    copy_elements(&destination, &source, &options);
+    cache_copy_elements(&destination, &source, &options);
     kv_run_with(source.layout, destination.layout, &options);
-    check_unchanged(&destination);
+    cache_check_unchanged(&destination);
 }
 
 /* Each step has other tables. A step that fails keeps the tables of the previous one. */
 TEST(each_step_has_its_own_tables) {
-    const shape from = {"L/OBNHC", 7, 4, 2}, to = {"BLOHNC", 8, 3, 2};
+    const cache_shape from = {"L/OBNHC", 7, 4, 2, 0}, to = {"BLOHNC", 8, 3, 2, 0};
     OPENED(cache, source, &from, 1);
     OPENED(cache, destination, &to, 2);
     kv_job options = TOKENS(0, 0, 1, (void)0);
@@ -334,30 +225,30 @@ TEST(each_step_has_its_own_tables) {
                                             it.num_tokens = options.run.num_tokens);
         kv_fill(source.memory, source.size, (uint32_t)round);
         memcpy(source.expected, source.memory, source.size);
-        copy_elements(&destination, &source, &options);
+        cache_copy_elements(&destination, &source, &options);
         RUN_WITH(transfer, &step);
-        check_unchanged(&destination);
+        cache_check_unchanged(&destination);
         step.num_tokens = 1000;
         EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_submit(transfer, &step, ERR));
         RUN(transfer);
-        check_unchanged(&destination);
+        cache_check_unchanged(&destination);
     }
 }
 
-static void refuse(const shape *from, const shape *to, kv_job options, kvmem_status status,
+static void refuse(const cache_shape *from, const cache_shape *to, kv_job options, kvmem_status status,
                    const char *part) {
     OPENED(cache, source, from, 1);
     OPENED(cache, destination, to, 2);
     REFUSE(status, part, kv_prepare, source.layout, destination.layout, &options);
-    check_unchanged(&source);
-    check_unchanged(&destination);
+    cache_check_unchanged(&source);
+    cache_check_unchanged(&destination);
 }
 
 TEST(selections_that_do_not_fit_fail_with_their_name) {
     static const kvmem_block_pair pair = {0, 0};
     static const uint32_t twice[] = {0, 1, 0, 3}, beyond[] = {0, 8};
-    const shape four = {"L/OBNHC", 7, 4, 4}, two = {"L/OBHNC", 8, 2, 4}, fewer = {"L/OBHNC", 8, 4, 2},
-                same = {"L/OBHNC", 8, 4, 4};
+    const cache_shape four = {"L/OBNHC", 7, 4, 4, 0}, two = {"L/OBHNC", 8, 2, 4, 0}, fewer = {"L/OBHNC", 8, 4, 2, 0},
+                same = {"L/OBHNC", 8, 4, 4, 0};
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT, out = KVMEM_STATUS_OUT_OF_RANGE;
     refuse(&four, &two, TOKENS(0, 0, 0, (void)0), invalid, "num_tokens is 0");
     refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out,
@@ -401,10 +292,10 @@ TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     static const kvmem_block_pair pair = {0, 1};
     const kv_job options = JOB(it.run.pairs = &pair,
                                                    it.run.num_pairs = 1);
-    const shape apart = {"L/OBHNC", 7, 4, 4}, together = {"L/BNOHC", 7, 4, 4};
-    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = LAYERS,
-                                         it.outer_dim = 2, it.page_size = 4, it.inner_dim = 4 * ELEMENTS,
-                                         it.dtype_width = WIDTH, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
+    const cache_shape apart = {"L/OBHNC", 7, 4, 4, 0}, together = {"L/BNOHC", 7, 4, 4, 0};
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = CACHE_LAYERS,
+                                         it.outer_dim = 2, it.page_size = 4, it.inner_dim = 4 * CACHE_ELEMENTS,
+                                         it.dtype_width = CACHE_WIDTH, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_layout) unknown = layout_allocate_system(&config);
     OPENED(cache, hnd, &apart, 1);
     OPENED(cache, nhd, &together, 1);

@@ -117,8 +117,11 @@ typedef struct kvmem_store_blocks {
     const void *keys;
     size_t key_size;  ///< Bytes of each key, 16 to 64.
     size_t num_keys;  ///< Number of keys, at least 1.
-    const uint32_t *blocks;  ///< Block ids in the layout, one for each key.
-    size_t num_blocks;  ///< Number of block ids.
+    /// Block ids in the layout, one for each key. If page_size of the layout is not that of the store: of all
+    /// blocks that have tokens of the keys. Each key has the tokens of a slot.
+    const uint32_t *blocks;
+    /// Number of block ids: num_keys times page_size of the store, divided by that of the layout, rounded up.
+    size_t num_blocks;
     /// For a put: key of the block before the first one, of key_size bytes; NULL if that begins a sequence.
     /// Each key is the parent of the next one. A block is not evicted before its children.
     const void *parent;
@@ -136,10 +139,11 @@ typedef struct kvmem_store_blocks {
 /// key stays. The others are visible when the run has ended with KVMEM_STATUS_OK, and are then as durable as
 /// the store promises. If it ends otherwise, none of them is visible; after its timeout they may become so
 /// later. Nothing may write to the blocks until the run has ended.
-/// @param source layout with the element size, heads, layers, outer slots and page_size of the store, in any
-///         order and memory. If direct I/O cannot access its blocks, open the store with KVMEM_DISK_BUFFERED
-/// @param options queue, method and the like; NULL for none. A store has whole blocks, so the ranges and
-///         parts must be 0
+/// @param source layout with the element size of the store, in any order and memory. Blocks that are no whole
+///         slots, or that direct I/O cannot access, pass through host memory of kvmem
+/// @param options queue, ranges and the like; NULL for none. The ranges have all layers, outer slots and
+///         heads of the store; 0 if the layout has the same. Blocks that pass through memory of kvmem need a
+///         method and flags of 0, except KVMEM_TRANSFER_REPORT_RELEASE
 /// @param transfer receives the transfer, whose only run is in flight; the caller destroys it. NULL if
 ///         nothing is to be moved: then there is no completion. kvmem_transfer_poll, _wait, _cancel and the
 ///         queue report the run
@@ -165,10 +169,11 @@ kvmem_status kvmem_store_put(kvmem_store *store, const kvmem_layout *source,
 /// Each block is compared with its checksum before the run ends. If blocks are damaged or cannot be read, the
 /// run ends with KVMEM_STATUS_CORRUPT, and kvmem_transfer_get_mismatches returns their indices; all others
 /// have arrived. These blocks are no longer stored, the store counts and logs them, and does not use their
-/// slots again. For a reader of the store, blocks that its writer replaces meanwhile end the run so, too.
+/// slots again. Blocks that something else overwrites in the destination meanwhile end the run so, too, and
+/// stay stored. For a reader of the store, blocks that its writer replaces meanwhile end the run so, too.
 /// @param destination as `source` of kvmem_store_put. Nothing else may use the blocks until the run has ended
 /// @param options as for kvmem_store_put, without KVMEM_TRANSFER_BY_LAYER: layers would be reported before
-///         they are compared
+///         they are compared. The ranges may have some of the layers, outer slots and heads of the store
 /// @param blocks its `parent` and `flags` must be 0
 /// @param transfer as for kvmem_store_put; NULL if the first key is not stored
 /// @param num_moved receives the number of keys that were found: the key with this index is missing

@@ -37,9 +37,8 @@ impl Needs {
         Self { touched, contexts, account }
     }
 
-    /// Whether each run has a deadline.
-    pub fn is_limited(&self) -> bool {
-        self.account.limit.is_some()
+    pub fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Fails if a CUDA context with memory of the transfer was reset or destroyed.

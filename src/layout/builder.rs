@@ -94,10 +94,11 @@ fn allocate(
     Ok(finish(placement, regions, holds, agent, elastic_base))
 }
 
-/// A temporary file can never be opened again, and needs no fingerprint.
+/// A temporary file can never be opened again, and needs no fingerprint. The file of a store has one of its own.
 fn labelled(config: DiskConfig, geometry: &Geometry) -> Result<DiskConfig> {
-    let label = config.path.is_some().then(|| fingerprint::label(geometry)).transpose()?;
-    Ok(DiskConfig { label, ..config })
+    let is_missing = config.path.is_some() && config.label.is_none();
+    let label = is_missing.then(|| fingerprint::label(geometry)).transpose()?;
+    Ok(DiskConfig { label: config.label.or(label), ..config })
 }
 
 /// Mapped memory starts at a page boundary, and a file at 0. No machine has smaller pages.

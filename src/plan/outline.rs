@@ -3,6 +3,7 @@
 
 use super::axes::{PairedBlock, ensure_same_elements, ensure_same_identity};
 use super::block_runs::BlockRuns;
+use super::heads::HeadView;
 use super::matching::matched;
 use super::nest::LoopOrder;
 use super::selection::Selection;
@@ -114,6 +115,21 @@ impl Outline {
     /// The parts that are moved: their names, and what is moved of each block.
     pub fn selections(&self) -> impl Iterator<Item = (&str, &Selection)> {
         self.parts.iter().map(|part| (part.name.as_str(), &part.whole.selection))
+    }
+
+    /// Whether all that is moved of a block is a whole block on both sides.
+    pub fn moves_whole_blocks(&self) -> bool {
+        self.parts.iter().all(|part| part.whole.block.axes.iter().all(|axis| axis.is_whole))
+    }
+
+    /// Whether all layers, outer slots and heads of one side are moved.
+    pub fn fills_blocks_of(&self, side: usize) -> bool {
+        self.parts.iter().all(|part| {
+            let (geometry, selection) = (part.geometry(side), &part.whole.selection);
+            let heads = HeadView::from_geometries(part.geometries.each_ref())[side].heads();
+            let counts = [geometry.count(Axis::Layer), geometry.count(Axis::Outer), heads];
+            counts == [selection.layers.count, selection.outers.count, selection.heads.count]
+        })
     }
 
     /// The number of layers that are moved: of the part with the most.

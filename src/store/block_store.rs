@@ -87,9 +87,9 @@ impl<F: Files> Store<F> {
         Ok(Self::new(files, header, policy, journal, index))
     }
 
-    /// The number of slots of the store in a folder; `None` if there is no store.
-    pub fn slots_in(files: &F) -> Result<Option<u64>> {
-        Ok(Header::read(files)?.map(|header| header.slots))
+    /// What the header of the store says; `None` if there is no store.
+    pub fn header_in(files: &F) -> Result<Option<Header>> {
+        Header::read(files)
     }
 
     fn recover(files: F, header: Header, identity: &Identity, policy: Policy) -> Result<Self> {
@@ -124,6 +124,11 @@ impl<F: Files> Store<F> {
 
     pub fn slots(&self) -> u64 {
         self.header.slots
+    }
+
+    /// Distinguishes the files of the store from those of others.
+    pub fn id(&self) -> [u8; 16] {
+        self.header.id
     }
 
     /// Notes for each key whether it is stored. Changes nothing, also not what is evicted next.
@@ -218,12 +223,18 @@ impl<F: Files> Store<F> {
     ///
     /// Commits that wait while another one is written are written together, with one sync of each file.
     pub fn commit(&self, written: Vec<(Reserved, u32)>) -> Result<()> {
-        let commit = self.commits.add(written)?;
+        let commit = match self.commits.add(written) {
+            Ok(commit) => commit,
+            Err((written, error)) => {
+                self.abandon(written.into_iter().map(|(slot, _)| slot));
+                return Err(error);
+            }
+        };
         let mut pending = self.journal.lock();
         self.commits.write_waiting(|written| {
-            let outcome = self.write_stored(&mut pending, &written);
+            let outcome = self.write_stored(&mut pending, written.iter().flatten());
             let mut index = self.index.lock();
-            for (reserved, checksum) in written {
+            for (reserved, checksum) in written.into_iter().flatten() {
                 match outcome {
                     Ok(()) => index.publish(reserved, checksum),
                     Err(_) if pending.journal.is_usable() => index.abandon(reserved),
@@ -242,12 +253,14 @@ impl<F: Files> Store<F> {
         self.commits.waiting()
     }
 
-    fn write_stored(&self, pending: &mut Pending, written: &[(Reserved, u32)]) -> Result<()> {
+    fn write_stored<'a>(
+        &self,
+        pending: &mut Pending,
+        written: impl Iterator<Item = &'a (Reserved, u32)>,
+    ) -> Result<()> {
         let records = {
             let index = self.index.lock();
-            lists::collect(
-                written.iter().filter_map(|(reserved, checksum)| index.record(reserved, *checksum)),
-            )?
+            lists::collect(written.filter_map(|(reserved, checksum)| index.record(reserved, *checksum)))?
         };
         if self.policy.durability == Durability::Relaxed {
             return lists::extend(&mut pending.records, records);
@@ -257,9 +270,9 @@ impl<F: Files> Store<F> {
     }
 
     /// Frees reserved slots whose blocks were not written.
-    pub fn abandon(&self, reserved: Vec<Reserved>) {
+    pub fn abandon(&self, reserved: impl Iterator<Item = Reserved>) {
         let mut index = self.index.lock();
-        reserved.into_iter().for_each(|slot| index.abandon(slot));
+        reserved.for_each(|slot| index.abandon(slot));
     }
 
     /// The blocks of the first keys, up to the first that is not stored. They keep their slots until [`Self::release`].
@@ -281,28 +294,25 @@ impl<F: Files> Store<F> {
         run.iter().for_each(|block| index.release(block));
     }
 
-    /// Ends the use of blocks of which some did not arrive as they were stored; their indices are in `wrong`. These are removed. The slots
-    /// of those that are in `damaged`, too, are not used again.
+    /// Ends the use of blocks, of which those with the indices in `damaged` have wrong bytes in their slots. These are removed, and their
+    /// slots are not used again.
     ///
     /// A reader removes them from its own index only.
-    pub fn release_wrong(&self, run: Vec<Located>, wrong: &[u64], damaged: &[u64]) -> Result<()> {
+    pub fn release_damaged(&self, run: Vec<Located>, damaged: &[u64]) -> Result<()> {
+        let found = || damaged.iter().filter_map(|at| run.get(*at as usize));
         if self.policy.access == Access::Read {
             let mut index = self.index.lock();
-            for block in damaged.iter().filter_map(|at| run.get(*at as usize)) {
+            for block in found() {
                 if index.has(block) {
                     retire(&mut index, block);
                 }
             }
             return Ok(());
         }
-        self.record(wrong.len(), |index| {
+        self.record(damaged.len(), |index| {
             // Under the same lock, so that no slot has another block before it is retired.
             run.iter().for_each(|block| index.release(block));
-            let found = wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (at, block)));
-            lists::collect(found.filter_map(|(at, block)| match damaged.binary_search(at) {
-                Ok(_) => retire(index, block),
-                Err(_) => index.forget(block),
-            }))
+            lists::collect(found().filter_map(|block| retire(index, block)))
         })
     }
 

@@ -21,26 +21,25 @@ enum State {
 }
 
 impl Commits {
-    pub fn add(&self, written: Written) -> Result<Arc<Commit>> {
+    /// Without memory, gives back what was written.
+    pub fn add(&self, written: Written) -> std::result::Result<Arc<Commit>, (Written, Error)> {
+        let mut waiting = self.0.lock();
+        if let Err(error) = lists::reserve(&mut waiting, 1) {
+            return Err((written, error));
+        }
         let commit = Arc::new(Commit(Mutex::new(State::Waiting(written))));
-        lists::push(&mut self.0.lock(), commit.clone())?;
+        waiting.push(commit.clone());
         Ok(commit)
     }
 
     /// Writes all that wait by one call of `write`, if there are any. All of them have its outcome. The caller has the lock of the journal:
     /// a commit that another thread has taken is done when this thread gets that lock.
-    pub fn write_waiting(&self, write: impl FnOnce(Written) -> Result<()>) {
+    pub fn write_waiting(&self, write: impl FnOnce(Vec<Written>) -> Result<()>) {
         let waiting = std::mem::take(&mut *self.0.lock());
-        let mut all = Vec::new();
-        for commit in &waiting {
-            if let State::Waiting(written) = &mut *commit.0.lock() {
-                all.append(written);
-            }
-        }
         if waiting.is_empty() {
             return;
         }
-        let outcome = write(all);
+        let outcome = write(waiting.iter().map(|commit| commit.take()).collect());
         for commit in waiting {
             *commit.0.lock() = State::Done(outcome.clone());
         }
@@ -53,6 +52,13 @@ impl Commits {
 }
 
 impl Commit {
+    fn take(&self) -> Written {
+        match &mut *self.0.lock() {
+            State::Waiting(written) => std::mem::take(written),
+            State::Done(_) => Written::new(),
+        }
+    }
+
     /// After the journal was locked and unlocked.
     pub fn outcome(&self) -> Result<()> {
         match &*self.0.lock() {

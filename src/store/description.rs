@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::files::{Files, StoreFile, StoreFolder};
 use super::index::Index;
-use super::journal::Journal;
+use super::journal::{EMPTY_JOURNAL, Journal};
 use super::store_header::Header;
 use crate::base::{Count, Error, Result, error};
 use crate::layout::fingerprint;
@@ -16,34 +16,45 @@ pub fn describe(path: &Path) -> Result<String> {
     let header = Header::read(&files)
         .map_err(named)?
         .ok_or_else(|| error!(NotFound, "the folder {} contains no store", path.display()))?;
-    let mut index = Index::to_replay(header.slots)?;
-    let read = Journal::read(&files, header.id, |record| index.replay(record)).map_err(named)?;
-    let counts = index.counts();
-    let percent = counts.stored * 100 / counts.slots.max(1);
     let mut lines = vec![
         ("store", path.display().to_string()),
         ("writer", files.writer().unwrap_or_else(|| "none".into())),
     ];
     lines.extend(header.values.iter().map(|(name, value)| ("identity", format!("{name} is {value}"))));
-    let damage =
-        [format!("{}, {} of the index", Count(counts.retired, "slot"), Count(read.damaged, "record"))];
-    let damage = damage.into_iter().chain(changed_blocks(&files, &header.layout, counts.stored > 0)?);
     lines.extend([
         ("layout", fingerprint::described(&header.layout)?),
-        ("occupancy", format!("{} of {}, {percent} %", counts.stored, Count(counts.slots, "slot"))),
         ("created", age(&files, StoreFile::Header)?),
         ("changed", age(&files, StoreFile::Journal)?),
-        ("index", Count(read.journal.records(), "record").to_string()),
     ]);
-    lines.extend(damage.map(|text| ("damage", text)));
+    match changed_blocks(&files, &header.layout)? {
+        None => lines.extend(content(&files, &header).map_err(named)?),
+        // Memory for the slots is allocated only if the file has as many.
+        Some(damage) => lines.push(("damage", damage)),
+    }
     Ok(lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect())
 }
 
-/// How the file of blocks differs from what the store has created, if it has blocks.
-fn changed_blocks(files: &StoreFolder, layout: &[u8], has_blocks: bool) -> Result<Option<String>> {
+/// What the index says of the slots.
+fn content(files: &StoreFolder, header: &Header) -> Result<[(&'static str, String); 3]> {
+    let mut index = Index::to_replay(header.slots)?;
+    let read = Journal::read(files, header.id, |record| index.replay(record))?;
+    let counts = index.counts();
+    let percent = counts.stored * 100 / counts.slots.max(1);
+    let (slots, records) = (Count(counts.retired, "slot"), Count(read.damaged, "record"));
+    Ok([
+        ("occupancy", format!("{} of {}, {percent} %", counts.stored, Count(counts.slots, "slot"))),
+        ("index", Count(read.journal.records(), "record").to_string()),
+        ("damage", format!("{slots}, {records} of the index")),
+    ])
+}
+
+/// How the file of blocks differs from what the store has created.
+fn changed_blocks(files: &StoreFolder, layout: &[u8]) -> Result<Option<String>> {
     let (size, needed) = (files.size(StoreFile::Blocks)?.unwrap_or(0), fingerprint::file_size(layout)?);
+    // A creation that was interrupted leaves no block and no record.
+    let is_new = size == 0 && files.size(StoreFile::Journal)?.is_none_or(|size| size <= EMPTY_JOURNAL);
     let text = || format!("the file {} has {size} bytes, and had {needed}", StoreFile::Blocks.name());
-    Ok((has_blocks && size != needed).then(text))
+    Ok((!is_new && size != needed).then(text))
 }
 
 /// How long ago a file was changed. A clock that was set back shows 0.

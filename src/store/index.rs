@@ -178,6 +178,10 @@ impl Index {
         if self.contains(&block.key) || self.reserved.contains_key(&block.key) {
             return Ok(None);
         }
+        // Without memory nothing has changed, and what is stored later needs none.
+        let entries = self.reserved.len() + 1;
+        lists::reserved(self.reserved.try_reserve(1), entries, size_of::<(Key, u32)>())?;
+        lists::reserved(self.absent_parents.try_reserve(entries), entries, size_of::<(Key, u32)>())?;
         let Some(slot) = self.free.pop() else {
             fail!(Busy, "all slots of the store are written, read or pinned now")
         };
@@ -287,12 +291,6 @@ impl Index {
             self.counts.damaged += 1;
             Record::Retired { slot: slot.into() }
         })
-    }
-
-    /// Removes a block that did not arrive as it was stored, although its slot has the right bytes, unless another caller reads it.
-    pub fn forget(&mut self, &Located { slot, .. }: &Located) -> Option<Record> {
-        let is_stored = matches!(self.slots.get(slot as usize), Some(Slot::Stored(_)));
-        (is_stored && !self.is_held(slot)).then(|| self.remove_slot(slot))
     }
 
     /// Frees the slots in quarantine: the records of their removal are in the journal.

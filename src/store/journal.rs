@@ -16,6 +16,9 @@ const LENGTH: usize = size_of::<u32>();
 /// Records that are read or written at a time.
 const CHUNK: usize = 4096;
 
+/// Bytes of a journal without records.
+pub const EMPTY_JOURNAL: u64 = SIZE as u64;
+
 /// The first 256 bytes of the file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Start {

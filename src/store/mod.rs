@@ -31,5 +31,6 @@ pub use block_store::{Access, Durability, Policy, Store};
 pub use blocks::{Counts, Entry, Located, NewBlock, Reserved};
 pub use description::describe;
 pub use files::{Files, StoreFile, StoreFolder};
+pub use journal::EMPTY_JOURNAL;
 pub use key::{Key, Keys};
-pub use store_header::Identity;
+pub use store_header::{Header, Identity};

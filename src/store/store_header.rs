@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::files::{Files, StoreFile};
+use super::journal::EMPTY_JOURNAL;
 use crate::base::wire::Form;
 use crate::base::{Error, Result, ensure, fail, random};
 use crate::layout::ContentIdentity;
@@ -88,13 +89,32 @@ impl Header {
 
     /// The header of a store; `None` if there is no store.
     pub fn read(files: &impl Files) -> Result<Option<Self>> {
-        let Some(size) = files.size(StoreFile::Header)? else { return Ok(None) };
+        let Some(size) = files.size(StoreFile::Header)? else {
+            return Self::ensure_no_store(files).map(|()| None);
+        };
         ensure!(size <= MAX, Corrupt, "the header of the store has {size} bytes; it has at most {MAX}");
         let mut bytes = vec![0; size as usize];
         files.read(StoreFile::Header, 0, &mut bytes)?;
         let (_, header) = FORM.read::<Self>(&bytes)?;
         header.ensure_countable()?;
         Ok(Some(header))
+    }
+
+    /// Fails for files of a store whose header is missing. A creation that was interrupted leaves no block and no record.
+    fn ensure_no_store(files: &impl Files) -> Result<()> {
+        let limits = [(StoreFile::Blocks, 0), (StoreFile::Journal, EMPTY_JOURNAL)];
+        for (file, limit) in limits {
+            let is_used = files.size(file)?.is_some_and(|size| size > limit);
+            // Another process may have created the store since.
+            ensure!(
+                !is_used || files.size(StoreFile::Header)?.is_some(),
+                Corrupt,
+                "the file {} is missing, which says what the blocks in {} are",
+                StoreFile::Header.name(),
+                file.name()
+            );
+        }
+        Ok(())
     }
 
     /// Fails for a store of other blocks, with each name that differs.

@@ -31,10 +31,11 @@ pub use verify::checksum;
 use crate::engine::runs::Runs;
 use crate::engine::{explain, select};
 use crate::plan::PlannedBlocks;
+use crate::plan::alignment::ensure_io_alignment;
 use crate::plan::overlap::Placed;
 use crate::run::{Ticket, Unreleased, Verify};
 use layout_pair::LayoutPair;
-use prepared_pairs::{PreparedPairs, Route};
+use prepared_pairs::{FollowedBlocks, PreparedPairs, Route};
 
 use crate::base::log::{Level, enabled, log};
 use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail};
@@ -83,20 +84,52 @@ impl Transfer {
         })
     }
 
-    /// Creates a transfer and starts its only run. `followed` makes from the check of its blocks what is done after they have moved.
-    fn start_single(
-        [source, destination]: [&Arc<Layout>; 2],
-        request: TransferRequest<'_>,
+    /// Starts its only run. `followed` makes from the check of its blocks what is done after they have moved.
+    fn started_once(
+        mut self,
         step: Step<'_>,
         followed: impl FnOnce(Option<Arc<Verification>>) -> Arc<dyn Verify>,
     ) -> Result<Self> {
-        let mut transfer = Self::create(source, destination, request)?;
-        transfer.replace(step)?;
-        let prepared = transfer.prepared()?;
+        self.replace(step)?;
+        let prepared = self.prepared()?;
         let verification = followed(prepared.verification.clone());
-        prepared.engine.submit(transfer.reserve(&prepared)?.verified_by(verification))?;
-        transfer.is_single = true;
-        Ok(transfer)
+        prepared.engine.submit(self.reserve(&prepared)?.verified_by(verification))?;
+        self.is_single = true;
+        Ok(self)
+    }
+
+    /// The same for a run that moves nothing itself: `follows` moves its blocks.
+    fn started_before(mut self, blocks: FollowedBlocks<'_>, follows: Arc<dyn Verify>) -> Result<Self> {
+        let prepared = self.route.prepare_followed(self.runs.layouts(), blocks)?;
+        if let Some(written) = &prepared.needs.account().written {
+            Unreleased::get().ensure_apart(written.placed())?;
+        }
+        let prepared = Arc::new(prepared);
+        *self.prepared.lock() = Some(prepared.clone());
+        let ticket = self.runs.reserve(&*prepared.engine, &prepared.needs)?;
+        prepared.engine.submit(ticket.verified_by(follows))?;
+        self.is_single = true;
+        Ok(self)
+    }
+
+    /// Whether it moves whole blocks, as a file that one of the sides is can be accessed.
+    fn moves_whole_blocks(&self) -> Result<bool> {
+        let [source, destination] = self.runs.layouts();
+        let outline = &self.route.pair.outline;
+        if !outline.moves_whole_blocks() {
+            return Ok(false);
+        }
+        // The others are as far from these as the second is from the first.
+        let blocks = [source, destination].map(|side| side.geometry().dimensions().num_blocks);
+        let pairs = [0, 1].map(|block| BlockPair { source: block, destination: block });
+        let pairs = &pairs[..blocks[0].min(blocks[1]).min(2) as usize];
+        let plan = Plan::new(outline, pairs, None)?;
+        Ok(ensure_io_alignment(source, destination, &plan, self.route.preferences.by_layer).is_ok())
+    }
+
+    /// Whether it moves whole blocks of one side, or all of several.
+    fn fills_blocks_of(&self, side: usize) -> bool {
+        self.route.pair.outline.fills_blocks_of(side)
     }
 
     /// Prepares the blocks of the next run; moves nothing. If that fails, the transfer keeps the blocks that it had.
@@ -242,7 +275,7 @@ impl Transfer {
              checksums and KVMEM_SUBMIT_* flags"
         );
         ensure!(
-            !prepared.needs.is_limited(),
+            prepared.needs.account().limit.is_none(),
             Unsupported,
             "runs of a graph can't have a deadline, because the host does not take part in them; set run_timeout_ns to 0"
         );

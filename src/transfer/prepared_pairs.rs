@@ -16,13 +16,13 @@ use crate::engine::prepare::prepare;
 use crate::engine::runs::{self, Needs};
 use crate::engine::{Candidate, Engine, OnStreams, time_limit};
 use crate::layout::Layout;
-use crate::plan::{Plan, PlannedBlocks};
-use crate::run::ExpectedEpochs;
+use crate::plan::{Plan, PlannedBlocks, TokenTables};
 use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
 use crate::run::method::TransferMethod;
 use crate::run::statistics::CountedAs;
 use crate::run::unreleased::Written;
+use crate::run::{ExpectedEpochs, Ticket};
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
@@ -76,10 +76,7 @@ impl Route {
         let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
         // A copy by the CPU without a deadline has ended when its end is reported.
         let may_go_on = limit.is_some() || method != TransferMethod::Memcpy;
-        let written = may_go_on.then(|| {
-            let (plan, places) = (kept.clone(), destination.places().clone());
-            Arc::new(Written::Blocks { plan, places, contexts: self.pair.contexts.clone() })
-        });
+        let written = may_go_on.then(|| self.written(&kept, destination));
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
@@ -108,6 +105,33 @@ impl Route {
         Ok(())
     }
 
+    /// Prepares a run that moves nothing itself, and ends at once: what follows it moves the blocks.
+    pub fn prepare_followed(
+        &self,
+        sides @ [source, destination]: [&Arc<Layout>; 2],
+        FollowedBlocks { tables, step, moved: [moved, all], is_written }: FollowedBlocks<'_>,
+    ) -> Result<PreparedPairs> {
+        self.pair.contexts.ensure_alive()?;
+        let plan = Plan::from_tokens(&self.pair.outline, &tables, None)?;
+        let method = self.pair.method;
+        let described = || time_limit::described(method, sides, &plan);
+        let limit = step.timeout.map(|after| Arc::new(limited(after, &described())));
+        let written = is_written.then(|| self.written(&plan, destination));
+        let bytes = plan.bytes() / all * moved;
+        let counted = Some(CountedAs { method: Some(method), direction: self.pair.direction });
+        let account = Account { bytes, user_data: step.user_data, limit, written, counted, record: None };
+        let engine = Box::new(Nothing { method, moves: plan.pieces() });
+        let touched = runs::touched(source, destination, &plan);
+        let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
+        Ok(PreparedPairs { method, plan, engine, needs, record: None, verification: None, epochs: None })
+    }
+
+    /// What a plan writes, for runs whose end may be reported while they write.
+    fn written(&self, plan: &Plan, destination: &Layout) -> Arc<Written> {
+        let (plan, places) = (plan.clone(), destination.places().clone());
+        Arc::new(Written::Blocks { plan, places, contexts: self.pair.contexts.clone() })
+    }
+
     /// Fails if there is a notification and no remote agent.
     fn ensure_notifiable(&self, step: &Step<'_>) -> Result<()> {
         ensure!(
@@ -115,6 +139,42 @@ impl Route {
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
+        Ok(())
+    }
+}
+
+/// Tokens that are moved by what follows a run.
+pub(super) struct FollowedBlocks<'a> {
+    pub tables: TokenTables<'a>,
+    /// Without blocks.
+    pub step: Step<'a>,
+    /// How many of how many equal parts of the tables are moved.
+    pub moved: [u64; 2],
+    /// The tables have the blocks of the destination that are written.
+    pub is_written: bool,
+}
+
+/// Moves nothing.
+struct Nothing {
+    method: TransferMethod,
+    moves: u64,
+}
+
+impl Engine for Nothing {
+    fn method(&self) -> TransferMethod {
+        self.method
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        Vec::new()
+    }
+
+    fn moves(&self) -> Result<u64> {
+        Ok(self.moves)
+    }
+
+    fn submit(&self, ticket: Ticket) -> Result<()> {
+        ticket.start().end(Ok(()));
         Ok(())
     }
 }

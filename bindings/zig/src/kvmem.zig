@@ -57,6 +57,16 @@ pub const Queue = transfer.Queue;
 pub const Completion = transfer.Completion;
 pub const methodName = transfer.methodName;
 
+const store = @import("store.zig");
+pub const Store = store.Store;
+pub const StoreOptions = store.StoreOptions;
+pub const StoreValue = store.StoreValue;
+pub const StoreKeys = store.StoreKeys;
+pub const StoreBlocks = store.StoreBlocks;
+pub const StoreRun = store.StoreRun;
+pub const StoreInfo = store.StoreInfo;
+pub const StoreEntry = store.StoreEntry;
+
 const share = @import("share.zig");
 pub const Share = share.Share;
 pub const ShareOptions = share.ShareOptions;

@@ -6,6 +6,7 @@ test {
     _ = @import("test/region.zig");
     _ = @import("test/layout.zig");
     _ = @import("test/transfer.zig");
+    _ = @import("test/store.zig");
     _ = @import("test/share.zig");
     _ = @import("test/agent.zig");
     _ = @import("test/directory.zig");

@@ -111,7 +111,7 @@ pub const TransferOptions = struct {
     /// and for no limit without.
     stall_timeout_ns: u64 = 0,
 
-    fn converted(self: TransferOptions) c.kvmem_transfer_options {
+    pub fn converted(self: TransferOptions) c.kvmem_transfer_options {
         var o = core.toC(c.kvmem_transfer_options, self);
         if (self.queue) |queue| o.queue = queue.handle;
         if (self.parts.len > 0) o.parts = @ptrCast(self.parts.ptr);

@@ -41,6 +41,29 @@ def test_blocks_survive_and_a_get_takes_the_first_keys(tmp_path: pathlib.Path) -
     assert "model is 'llama'" in kvmem.Store.describe(path)
 
 
+def test_engines_with_other_blocks_heads_and_layers_find_them(tmp_path: pathlib.Path) -> None:
+    shape = SHAPE._replace(num_blocks=8, num_heads=4)
+    with kvmem.Store(tmp_path / "store", shape, identity=IDENTITY) as store:
+        with kvmem.Layout.allocate(shape._replace(num_blocks=2, page_size=8, order="L/BONHC"), "system") as source:
+            for region in source.regions:
+                with region:
+                    region.memory[:] = bytes(number * 31 % 251 for number in range(region.info.size))
+            assert store.put(source, KEYS[:3], [1, 0]).wait(60) == 3
+            with kvmem.Layout.allocate(shape._replace(page_size=2, num_heads=2, num_layers=1, inner_dim=32), "system") as part:
+                ranges = {"layers": kvmem.Range(1, 0, 1), "heads": kvmem.Range(2, 0, 2)}
+                assert store.get(part, KEYS, [0, 1, 2, 3, 4, 5, 6, 7], **ranges).wait(60) == 3
+                with kvmem.Layout.allocate(shape._replace(page_size=2, num_heads=2, num_layers=1, inner_dim=32), "system") as expected:
+                    tables = {"source_table": kvmem.Table([1, 0]), "destination_table": kvmem.Table([0, 1, 2, 3, 4, 5, 6, 7])}
+                    with kvmem.Transfer(source, expected, **ranges) as transfer:
+                        transfer.submit(num_tokens=12, **tables)
+                        transfer.wait(60)
+                    assert part.checksums([0, 1, 2, 3, 4, 5]) == expected.checksums([0, 1, 2, 3, 4, 5])
+            with pytest.raises(kvmem.InvalidArgument, match="num_blocks is 3, and 3 keys of 4 tokens have 2 blocks of 8 tokens"):
+                store.put(source, KEYS[:3], [0, 1, 1])
+            with pytest.raises(kvmem.InvalidArgument, match="a slot is written as a whole"):
+                store.put(source, KEYS[3:], [0], heads=kvmem.Range(0, 0, 1))
+
+
 def test_misuse_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "store"
     with kvmem.Store(path, SHAPE, identity=IDENTITY) as store, filled(1) as source:

@@ -66,8 +66,8 @@ static kvmem_status create_object(const struct call *call, struct step *step, kv
 
 kvmem_status run_call(struct step *step, kvmem_error **error)
 {
-    const struct call *const lists[] = {other_calls, region_calls, gpu_calls,      layout_calls,
-                                        block_calls, agent_calls,  transfer_calls, share_calls, simple_calls};
+    const struct call *const lists[] = {other_calls, region_calls,   gpu_calls,   layout_calls, block_calls,
+                                        agent_calls, transfer_calls, share_calls, store_calls,  simple_calls};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         for (const struct call *call = lists[i]; call->name; call++)
             if (strcmp(call->name, step->call) == 0)

@@ -19,7 +19,7 @@ struct call {
 };
 
 extern const struct call region_calls[], gpu_calls[], layout_calls[], block_calls[], agent_calls[], transfer_calls[],
-    share_calls[], simple_calls[]; /* the last one is generated */
+    share_calls[], store_calls[], simple_calls[]; /* the last one is generated */
 
 /* A field as a result, and a key as a field, of the same name. */
 #define NUMBER(object, field) add_number(step, #field, (object).field)

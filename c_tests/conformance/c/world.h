@@ -5,7 +5,7 @@
 
 #include "step.h"
 
-enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER, AGENT, REGISTRATION };
+enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER, AGENT, REGISTRATION, STORE };
 
 union handle {
     void *any;
@@ -17,6 +17,7 @@ union handle {
     kvmem_broker *broker;
     kvmem_agent *agent;
     kvmem_registration *registration;
+    kvmem_store *store;
 };
 
 void world_begin(void);

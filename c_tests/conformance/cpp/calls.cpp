@@ -18,7 +18,8 @@ Calls all_calls() {
          }},
     };
     for (const auto part :
-         {region_calls, gpu_calls, layout_calls, block_calls, agent_calls, transfer_calls, share_calls, simple_calls}) {
+         {region_calls, gpu_calls, layout_calls, block_calls, agent_calls, transfer_calls, share_calls,
+          store_calls, simple_calls}) {
         calls.merge(part());
     }
     return calls;

@@ -18,6 +18,7 @@ Calls block_calls();
 Calls agent_calls();
 Calls transfer_calls();
 Calls share_calls();
+Calls store_calls();
 Calls simple_calls();  // generated
 
 inline std::string number(std::uint64_t value) { return std::to_string(value); }

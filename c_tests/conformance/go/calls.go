@@ -40,6 +40,7 @@ func init() {
 	add(agentCalls, agentCreators)
 	add(transferCalls, transferCreators)
 	add(shareCalls, shareCreators)
+	add(storeCalls, storeCreators)
 }
 
 func region(s *step) *kvmem.Region     { return object[*kvmem.Region](s.state, s.name) }

@@ -54,17 +54,23 @@ func createQueue(s *step) error {
 	return create(s, q, err)
 }
 
-func transferOptions(s *step) (source, destination *kvmem.Layout, options kvmem.TransferOptions) {
-	in := s.in
-	options = kvmem.TransferOptions{
-		Flags:       flags[kvmem.TransferFlags](in, "flags", transferFlags),
+// selection reads the ranges of layers, outer slots and heads.
+func selection(in *values) kvmem.TransferOptions {
+	return kvmem.TransferOptions{
 		SourceLayer: in.number("source_layer"), DestinationLayer: in.number("destination_layer"),
 		NumLayers: in.number("num_layers"), SourceOuter: in.number("source_outer"),
 		DestinationOuter: in.number("destination_outer"), NumOuters: in.number("num_outers"),
 		SourceHead: in.number("source_head"), DestinationHead: in.number("destination_head"),
-		NumHeads: in.number("num_heads"), Parts: in.list("parts"), Method: word[kvmem.Method](in, "method", methods),
-		LayersPerCompletion: in.number("layers_per_completion"),
+		NumHeads: in.number("num_heads"),
 	}
+}
+
+func transferOptions(s *step) (source, destination *kvmem.Layout, options kvmem.TransferOptions) {
+	in := s.in
+	options = selection(in)
+	options.Flags = flags[kvmem.TransferFlags](in, "flags", transferFlags)
+	options.Parts, options.Method = in.list("parts"), word[kvmem.Method](in, "method", methods)
+	options.LayersPerCompletion = in.number("layers_per_completion")
 	if name, ok := in.get("queue"); ok {
 		options.Queue = object[*kvmem.Queue](s.state, name)
 	}

@@ -7,6 +7,7 @@ import weakref
 
 import kvmem
 import memory
+import stores
 from kvmem import _release
 from step import Failed
 
@@ -130,11 +131,7 @@ def get_epochs(step, state):
 
 def transfer(step, state):
     given = step.given
-    options = {}
-    for option, axis in (("layers", "layer"), ("outers", "outer"), ("heads", "head")):
-        part = kvmem.Range(*(given.number(key) for key in (f"source_{axis}", f"destination_{axis}", f"num_{axis}s")))
-        if any(part):
-            options[option] = part
+    options = stores.ranges(given)
     if "queue" in given:
         options["queue"] = named(step, state, "queue", kvmem.Queue)
     if "method" in given:
@@ -364,6 +361,7 @@ CREATE = {
     "share_fetch": fetch,
     "broker_create": lambda s, state: kvmem.Broker(state.path(s.given.text("path"))),
     "agent_create": lambda s, _: kvmem.Agent(s.given.text("name"), backends=(), flags=s.given.flags("flags", kvmem.AgentFlags)),
+    "store_open": lambda s, state: stores.opened(s, state, shape(s.given)),
     "region_register": lambda s, state: named(s, state, "agent", kvmem.Agent).register(named(s, state, "region", kvmem.Region)),
 }
 
@@ -398,6 +396,7 @@ OTHER = {
     "broker_publish": publish,
     "broker_grant": publish,
     "broker_unpublish": unpublish,
+    **stores.CALLS,
     "broker_get_info": lambda s, state: s.put(state.find(s.name, kvmem.Broker).info),
     "agent_name": of_agent(lambda s, _, agent: result(s, "name", agent.name)),
     "agent_create_backend": of_agent(lambda s, _, agent: agent.create_backend(s.given.text("plugin"))),

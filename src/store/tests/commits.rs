@@ -73,19 +73,14 @@ fn without_eviction_the_caller_frees_slots() {
 }
 
 #[test]
-fn wrong_blocks_are_removed_and_the_slots_of_damaged_ones_retired() {
+fn damaged_blocks_are_removed_and_their_slots_retired() {
     let files = RecordedFiles::empty();
     let store = open(&files, Durability::Strict).unwrap();
     put(&store, &files, &[(0, None, 1), (1, None, 1), (2, None, 1)]).unwrap();
     let run = store.hold_run(&[key(0), key(1), key(2)]).unwrap();
-    store.release_wrong(run, &[0, 2], &[2]).unwrap();
-    assert!(!has(&store, 0) && has(&store, 1) && !has(&store, 2));
+    store.release_damaged(run, &[2]).unwrap();
+    assert!(has(&store, 0) && has(&store, 1) && !has(&store, 2));
     let counts = store.counts();
-    assert_eq!((counts.stored, counts.retired, counts.damaged), (1, 1, 1));
-    // One that another caller reads stays: its slot must not get another block meanwhile.
-    let (one, other) = (store.hold_run(&[key(1)]).unwrap(), store.hold_run(&[key(1)]).unwrap());
-    store.release_wrong(one, &[0], &[]).unwrap();
-    assert!(has(&store, 1));
-    store.release_wrong(other, &[0], &[]).unwrap();
-    assert!(!has(&store, 1));
+    assert_eq!((counts.stored, counts.retired, counts.damaged), (2, 1, 1));
+    assert_eq!(store.remove(&[key(0), key(1)]).unwrap(), 2, "nothing holds them");
 }

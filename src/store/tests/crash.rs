@@ -32,7 +32,7 @@ fn script(image: Image, before: Expected, steps: usize, omitted: Omitted, random
             1 if store.counts().retired < 2 => {
                 let run = store.hold_run(&[key(number)]).unwrap();
                 let damaged: &[u64] = if run.is_empty() { &[] } else { &[0] };
-                store.release_wrong(run, damaged, damaged).unwrap();
+                store.release_damaged(run, damaged).unwrap();
             }
             _ => {
                 let parent = number.checked_sub(1);

@@ -3,6 +3,7 @@
 //! between that layout and one of the caller.
 
 mod checkpoints;
+mod conversion;
 mod moves;
 mod opening;
 mod run_ends;
@@ -26,6 +27,8 @@ pub use opening::OpenConfig;
 pub struct OpenStore {
     store: Store<StoreFolder>,
     layout: Arc<Layout>,
+    /// The same file, in which a slot is one piece.
+    slots: Arc<Layout>,
     /// The slot from which the next check goes on. Locked by the thread that checks.
     checked: Mutex<u64>,
     /// Of calls that write the index.

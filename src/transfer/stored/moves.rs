@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::OpenStore;
-use super::run_ends::{Held, RunEnd, Slots, Uses};
+use super::conversion::{Conversion, whole_table};
+use super::run_ends::{Held, RunEnd, Slots, Uses, Work};
 use crate::base::{Result, by_deadline, ensure, lists};
-use crate::layout::Layout;
-use crate::plan::{BlockPair, Wanted};
-use crate::store::{Access, Key, Keys, NewBlock};
+use crate::layout::{Axis, Layout};
+use crate::plan::{BlockPair, TokenTables, Wanted};
+use crate::store::{Access, Key, Keys, Located, NewBlock, Reserved};
 use crate::transfer::Transfer;
+use crate::transfer::prepared_pairs::FollowedBlocks;
 use crate::transfer::transfer_request::{Step, TransferRequest};
 
 /// Blocks of a layout of the caller, under their keys.
 pub struct StoredBlocks<'a> {
     pub keys: Keys<'a>,
-    /// One for each key.
+    /// Those of the tokens of the keys: one for each key, if they have as many tokens as a slot.
     pub blocks: &'a [u32],
     /// That of the first key, for a put.
     pub parent: Option<Key>,
@@ -41,24 +43,36 @@ impl OpenStore {
         request: TransferRequest<'_>,
         what: &StoredBlocks<'_>,
     ) -> Result<Moved> {
-        self.ensure_whole_blocks(source, &request)?;
-        what.ensure_paired()?;
+        self.store.ensure_writable()?;
+        let wanted = request.wanted;
+        let transfer = Transfer::create(source, &self.layout, request)?;
+        self.ensure_filled(&transfer)?;
+        let is_direct = is_direct(&transfer)?;
+        what.ensure_paired(self.page_size(), page_size(source))?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (mut slots, mut pairs) = (Vec::new(), Vec::new());
-        lists::reserve(&mut pairs, what.blocks.len())?;
-        let mut reserved = self.reserve(what.new_blocks()?, deadline)?;
-        for (slot, source) in reserved.take().into_iter().zip(what.blocks) {
-            let Some(slot) = slot else { continue };
-            pairs.push(BlockPair { source: *source, destination: slot.slot() });
-            slots.push(Some(slot));
-        }
-        let (count, reserved) = (pairs.len(), Slots::new(self, slots));
+        let reserved = self.reserve(what.new_blocks()?, deadline)?;
+        let count = reserved.list().iter().flatten().count();
         if count == 0 {
             return Ok(Moved { transfer: None, count });
         }
-        let step = Step { returns_checksums: true, ..what.step(&pairs, deadline) };
-        let followed = |checks| Arc::new(RunEnd::new(Uses::Put(reserved), checks)) as _;
-        let transfer = Transfer::start_single([source, &self.layout], request, step, followed)?;
+        let transfer = if is_direct {
+            let pair = |(slot, source): (&Option<Reserved>, &u32)| {
+                slot.as_ref().map(|slot| BlockPair { source: *source, destination: slot.slot() })
+            };
+            let pairs: Vec<_> = lists::collect(reserved.list().iter().zip(what.blocks).filter_map(pair))?;
+            let step = Step { returns_checksums: true, ..what.step(&pairs, deadline) };
+            transfer.started_once(step, |checks| RunEnd::new(Uses::Put(reserved), Work::Checks(checks)))?
+        } else {
+            // The slots are reserved, so only the tokens of the source are looked at.
+            let slots: Vec<u32> = lists::collect(0..what.keys.count() as u32)?;
+            let conversion = self.conversion(wanted, what)?;
+            let sides = [whole_table(what.blocks), whole_table(&slots)];
+            let tables = TokenTables { sides, tokens: slots.len() as u64 * self.page_size() };
+            let step = what.step(&[], deadline);
+            let blocks =
+                FollowedBlocks { tables, step, moved: [count as u64, slots.len() as u64], is_written: false };
+            transfer.started_before(blocks, RunEnd::new(Uses::Put(reserved), Work::Moves(conversion)))?
+        };
         Ok(Moved { transfer: Some(transfer), count })
     }
 
@@ -80,8 +94,10 @@ impl OpenStore {
         request: TransferRequest<'_>,
         what: &StoredBlocks<'_>,
     ) -> Result<Moved> {
-        self.ensure_whole_blocks(destination, &request)?;
-        what.ensure_paired()?;
+        let wanted = request.wanted;
+        let transfer = Transfer::create(&self.layout, destination, request)?;
+        let is_direct = is_direct(&transfer)?;
+        what.ensure_paired(self.page_size(), page_size(destination))?;
         let keys: Vec<Key> = lists::collect(what.keys.iter())?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if self.store.policy().access == Access::Read {
@@ -92,42 +108,84 @@ impl OpenStore {
         if count == 0 {
             return Ok(Moved { transfer: None, count });
         }
-        let pairs = held.blocks().iter().zip(what.blocks);
-        let pairs = pairs.map(|(held, block)| BlockPair { source: held.slot(), destination: *block });
-        let (pairs, checksums): (Vec<_>, Vec<_>) =
-            (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(|held| held.checksum()))?);
-        let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
-        let followed = |checks| Arc::new(RunEnd::new(Uses::Get(held), checks)) as _;
-        let transfer = Transfer::start_single([&self.layout, destination], request, step, followed)?;
+        let transfer = if is_direct {
+            let pairs = held.blocks().iter().zip(what.blocks);
+            let pairs = pairs.map(|(held, block)| BlockPair { source: held.slot(), destination: *block });
+            let (pairs, checksums): (Vec<_>, Vec<_>) =
+                (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(Located::checksum))?);
+            let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
+            transfer.started_once(step, |checks| RunEnd::new(Uses::Get(held), Work::Checks(checks)))?
+        } else {
+            let slots: Vec<u32> = lists::collect(held.blocks().iter().map(Located::slot))?;
+            let conversion = self.conversion(wanted, what)?;
+            let sides = [whole_table(&slots), whole_table(what.blocks)];
+            let tables = TokenTables { sides, tokens: count as u64 * self.page_size() };
+            let step = what.step(&[], deadline);
+            let blocks = FollowedBlocks { tables, step, moved: [1, 1], is_written: true };
+            transfer.started_before(blocks, RunEnd::new(Uses::Get(held), Work::Moves(conversion)))?
+        };
         Ok(Moved { transfer: Some(transfer), count })
     }
 
-    /// A store has whole blocks of one size.
-    fn ensure_whole_blocks(&self, layout: &Layout, request: &TransferRequest<'_>) -> Result<()> {
-        let Wanted { layers, outers, heads, .. } = &request.wanted;
+    fn conversion(&self, wanted: Wanted, what: &StoredBlocks<'_>) -> Result<Conversion> {
+        let (blocks, slots) = (lists::copied(what.blocks)?, self.slots.clone());
+        Ok(Conversion { wanted, blocks, page_size: self.page_size(), slots })
+    }
+
+    /// Tokens of a slot.
+    fn page_size(&self) -> u64 {
+        page_size(&self.layout)
+    }
+
+    /// Fails for a put of some layers, outer slots or heads.
+    fn ensure_filled(&self, put: &Transfer) -> Result<()> {
+        let have = |axis| self.layout.geometry().count(axis);
         ensure!(
-            layers.is_none() && outers.is_none() && heads.is_none() && request.parts.is_empty(),
-            Unsupported,
-            "a store has whole blocks; leave the layers, outer slots, heads and parts of kvmem_transfer_options 0"
-        );
-        let [here, stored] = [layout, &self.layout].map(|each| each.geometry().dimensions().page_size);
-        ensure!(
-            here == stored,
+            put.fills_blocks_of(1),
             InvalidArgument,
-            "page_size is {here} in the layout and {stored} in the store, which takes no block tables; give a layout with the page_size \
-             of the store, such as one to which kvmem_transfer_submit has moved the tokens"
+            "a slot is written as a whole, and only some of its layers, outer slots or heads are to be put; give ranges with all \
+             {} layers, {} outer slots and {} heads of the store",
+            have(Axis::Layer),
+            have(Axis::Outer),
+            have(Axis::Head)
         );
         Ok(())
     }
 }
 
+fn page_size(layout: &Layout) -> u64 {
+    layout.geometry().count(Axis::Token)
+}
+
+/// Whether blocks move between a slot and the memory of the caller without a copy between.
+fn is_direct(transfer: &Transfer) -> Result<bool> {
+    let is_direct = transfer.moves_whole_blocks()?;
+    let limits = &transfer.route.preferences;
+    let is_limited = limits.method.is_some() || limits.by_layer || limits.zero_copy || limits.no_host_bounce;
+    ensure!(
+        is_direct || !is_limited,
+        Unsupported,
+        "the blocks are no whole slots, or direct I/O cannot access them, so they pass through host memory of kvmem, by the \
+         fastest methods; leave method 0, and set of the flags only KVMEM_TRANSFER_REPORT_RELEASE"
+    );
+    Ok(is_direct)
+}
+
 impl StoredBlocks<'_> {
-    fn ensure_paired(&self) -> Result<()> {
-        let (keys, blocks) = (self.keys.count(), self.blocks.len());
+    /// The blocks have the tokens of the keys: those of the last block may be more.
+    fn ensure_paired(&self, slot: u64, block: u64) -> Result<()> {
+        let (keys, blocks) = (self.keys.count() as u64, self.blocks.len() as u64);
+        let needed = keys.saturating_mul(slot).div_ceil(block.max(1));
         ensure!(
-            keys == blocks,
+            blocks == needed || slot != block,
             InvalidArgument,
             "num_blocks is {blocks} and num_keys is {keys}; give one block id for each key"
+        );
+        ensure!(
+            blocks == needed,
+            InvalidArgument,
+            "num_blocks is {blocks}, and {keys} keys of {slot} tokens have {needed} blocks of {block} tokens in the layout; give one \
+             key for each {slot} tokens, and the ids of all blocks that have some of them"
         );
         Ok(())
     }

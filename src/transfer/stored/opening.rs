@@ -7,14 +7,19 @@ use std::time::{Duration, Instant};
 
 use super::OpenStore;
 use super::checkpoints::Checkpoints;
+use super::conversion::in_one_piece;
 use crate::base::paths::absolute;
 use crate::base::{
     Error, Mutex, PerProcess, Result, SharedObjects, Status, WorkInTurn, by_deadline, ensure, error,
 };
 use crate::layout::fingerprint;
-use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
+use crate::layout::{
+    AllocationConfig, Arrangement, Axis, ContentIdentity, Dimensions, Geometry, Layout, LayoutSource,
+};
 use crate::region::{DirectIo, DiskConfig, OpenMode};
-use crate::store::{Access, Durability, Identity, Policy, Store, StoreFile, StoreFolder};
+use crate::store::{
+    Access, Durability, EMPTY_JOURNAL, Files, Header, Identity, Policy, Store, StoreFile, StoreFolder,
+};
 
 /// The store to open, or to create.
 #[derive(Clone)]
@@ -61,23 +66,29 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         false => {
             // What is wrong with the options is found before a folder is made.
             let existing = match StoreFolder::read_only(&config.path) {
-                Ok(files) => Store::slots_in(&files).map_err(named)?,
+                Ok(files) => Store::header_in(&files).map_err(named)?,
                 Err(error) if error.status() == Status::NotFound => None,
                 Err(error) => return Err(error),
             };
-            blocks(config, existing)?;
+            blocks(config, existing.map(|header| header.slots))?;
             StoreFolder::open(&config.path)?
         }
         true => StoreFolder::read_only(&config.path)?,
     };
-    let (geometry, identity) = blocks(config, Store::slots_in(&files).map_err(named)?)?;
+    let header = Store::header_in(&files).map_err(named)?;
+    let (geometry, identity) = blocks(config, header.as_ref().map(|header| header.slots))?;
+    if let Some(header) = header {
+        ensure_size(&files, &header, &identity, &geometry).map_err(named)?;
+    }
     let num_blocks = geometry.dimensions().num_blocks;
     let store = match is_reader {
         false => Store::open_or_create(files, &identity, num_blocks, config.policy),
         true => Store::open_to_read(files, &identity, config.policy),
     };
     let store = store.map_err(named)?;
-    let layout = layout(config, geometry, is_reader || store.counts().stored > 0).map_err(named)?;
+    let has_blocks = is_reader || store.counts().stored > 0;
+    let layout = layout(config, geometry, store.id(), has_blocks).map_err(named)?;
+    let slots = in_one_piece(&layout)?;
     let is_relaxed = is_reader || config.policy.durability == Durability::Relaxed;
     let mut failure = None;
     let opened = Arc::new_cyclic(|opened: &Weak<OpenStore>| {
@@ -94,6 +105,7 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         OpenStore {
             store,
             layout,
+            slots,
             checked: Mutex::default(),
             writes: Arc::default(),
             _checkpoints: checkpoints,
@@ -102,8 +114,19 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     failure.map_or(Ok(opened), |error| Err(named(error)))
 }
 
+/// Fails for a file of blocks that has other slots than its header says. Nothing is allocated for them before.
+fn ensure_size(files: &StoreFolder, header: &Header, identity: &Identity, geometry: &Geometry) -> Result<()> {
+    header.ensure_same(identity)?;
+    let size = files.size(StoreFile::Blocks)?.unwrap_or(0);
+    // A creation that was interrupted leaves it empty.
+    let is_new = size == 0 && files.size(StoreFile::Journal)?.is_none_or(|size| size <= EMPTY_JOURNAL);
+    let needed = fingerprint::file_size(&fingerprint::label(geometry)?.bytes)?;
+    ensure!(is_new || size == needed, Corrupt, "{}", REPLACED);
+    Ok(())
+}
+
 /// The blocks to open, of a store with so many slots or of a new one.
-fn blocks(config: &OpenConfig, existing: Option<u64>) -> Result<(Geometry, Identity)> {
+pub(super) fn blocks(config: &OpenConfig, existing: Option<u64>) -> Result<(Geometry, Identity)> {
     let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
     ensure_slots_are_contiguous(&one)?;
     ensure!(
@@ -147,7 +170,12 @@ fn ensure_slots_are_contiguous(geometry: &Geometry) -> Result<()> {
 
 /// The layout in the file of blocks. A crash while the store was created may have left that empty, which is not possible once it has
 /// blocks.
-fn layout(config: &OpenConfig, geometry: Geometry, has_blocks: bool) -> Result<Arc<Layout>> {
+///
+/// The file is labelled with the id of the store, so that it is not taken for that of another one.
+fn layout(config: &OpenConfig, geometry: Geometry, id: [u8; 16], has_blocks: bool) -> Result<Arc<Layout>> {
+    let identity = ContentIdentity::new(&id)?;
+    let own =
+        Geometry::new(Dimensions { identity, ..geometry.dimensions().clone() }, geometry.arrangement())?;
     let disk = DiskConfig {
         path: Some(config.path.join(StoreFile::Blocks.name())),
         direct_io: config.direct_io,
@@ -155,17 +183,17 @@ fn layout(config: &OpenConfig, geometry: Geometry, has_blocks: bool) -> Result<A
         // The folder is locked.
         no_lock: true,
         read_only: config.policy.access == Access::Read,
+        label: Some(fingerprint::label(&own)?),
         ..DiskConfig::default()
     };
-    Layout::build(geometry, LayoutSource::Allocate(AllocationConfig::Disk(disk)), None).map_err(|error| {
-        match error.status() {
-            Status::NotFound if has_blocks => {
-                error!(Corrupt, "the file {} of the store is missing", StoreFile::Blocks.name())
-            }
-            Status::Corrupt | Status::OutOfRange => {
-                error!(Corrupt, "the file {} of the store was cut or replaced", StoreFile::Blocks.name())
-            }
-            _ => error,
+    let built = Layout::build(geometry, LayoutSource::Allocate(AllocationConfig::Disk(disk)), None);
+    built.map_err(|error| match error.status() {
+        Status::NotFound if has_blocks => {
+            error!(Corrupt, "the file {} of the store is missing", StoreFile::Blocks.name())
         }
+        Status::Corrupt | Status::OutOfRange | Status::InvalidArgument => error!(Corrupt, "{REPLACED}"),
+        _ => error,
     })
 }
+
+const REPLACED: &str = "the file blocks.0 of the store was cut or replaced";

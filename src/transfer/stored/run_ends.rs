@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use super::OpenStore;
+use super::conversion::Conversion;
 use crate::base::{Count, Error, Mutex, Status, ensure, error, lists, log};
+use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
 use crate::store::{Located, Reserved};
 use crate::transfer::verify::Verification;
-use crate::transfer::verify::checksum;
 
 /// Slots that are reserved until they are taken. The others become free when it is dropped.
 pub struct Slots {
@@ -21,6 +22,10 @@ pub struct Slots {
 impl Slots {
     pub fn new(store: &Arc<OpenStore>, slots: Vec<Option<Reserved>>) -> Self {
         Self { store: store.clone(), slots }
+    }
+
+    pub fn list(&self) -> &[Option<Reserved>] {
+        &self.slots
     }
 
     pub fn take(&mut self) -> Vec<Option<Reserved>> {
@@ -44,8 +49,8 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        let left = self.take().into_iter().flatten().collect();
-        self.store.store.abandon(left);
+        let left = self.take();
+        self.store.store.abandon(left.into_iter().flatten());
     }
 }
 
@@ -70,7 +75,7 @@ impl Held {
     }
 
     /// What the run has found is that blocks differ, or nothing. A reader looks which blocks the writer has replaced meanwhile.
-    fn end(self, moved: Outcome, findings: &mut Findings) -> Outcome {
+    pub(super) fn end(self, moved: Outcome, findings: &mut Findings) -> Outcome {
         let replaced = self.store.store.replaced(&self.run)?;
         let damaged = findings.mismatches.iter().filter(|at| replaced.binary_search(at).is_err());
         let damaged: Vec<u64> = damaged.copied().collect();
@@ -92,21 +97,23 @@ impl Held {
         }
     }
 
-    /// Removes blocks from the store, and retires the slots of those that are damaged there, too.
+    /// Removes those of some blocks that are damaged in the store. The others differ only in the memory of the caller: something else
+    /// wrote there meanwhile.
     fn remove(self, wrong: &[u64], moved: Outcome) -> Error {
         let (store, run) = (self.store.clone(), self.into_run());
         let located = |at: &&u64| run.get(**at as usize).is_some_and(|block| store.is_damaged(block));
         let damaged: Vec<u64> = wrong.iter().filter(located).copied().collect();
-        let (count, all) = (wrong.len(), run.len());
-        if let Err(error) = store.store.release_wrong(run, wrong, &damaged) {
+        let (count, all, sound) = (wrong.len(), run.len(), wrong.len() - damaged.len());
+        if let Err(error) = store.store.release_damaged(run, &damaged) {
             log!(Warn, "the removal of damaged blocks is not in the index of the store: {error}");
         }
+        let slots = Count(damaged.len() as u64, "slot");
         let cause = moved.err().map_or(String::new(), |error| format!(": {error}"));
         let error = error!(
             Corrupt,
-            "{count} of {all} blocks did not arrive as they were stored, with {} of the store damaged; these blocks are \
-             no longer stored, kvmem_transfer_get_mismatches returns them{cause}",
-            Count(damaged.len() as u64, "slot")
+            "{count} of {all} blocks did not arrive as they were stored; {slots} of the store are damaged, and their blocks no longer \
+             stored; {sound} differ only in the destination, which something else has written, and can be read again; \
+             kvmem_transfer_get_mismatches returns the indices{cause}"
         );
         log!(Warn, "{error}");
         error
@@ -125,16 +132,62 @@ pub enum Uses {
     Get(Held),
 }
 
+/// What is done with the blocks themselves.
+pub enum Work {
+    Checks(Option<Arc<Verification>>),
+    /// The run has moved nothing.
+    Moves(Conversion),
+}
+
 /// Makes the blocks of a put visible, or ends the use of the slots of a get. Drops what the run has of the store when it is dropped.
 pub struct RunEnd {
     uses: Mutex<Option<Uses>>,
-    checks: Option<Arc<Verification>>,
+    work: Work,
 }
 
 impl RunEnd {
-    pub fn new(uses: Uses, checks: Option<Arc<Verification>>) -> Self {
-        Self { uses: Mutex::new(Some(uses)), checks }
+    pub fn new(uses: Uses, work: Work) -> Arc<Self> {
+        Arc::new(Self { uses: Mutex::new(Some(uses)), work })
     }
+}
+
+impl Work {
+    /// Notes the checksums of the blocks of a put.
+    fn put(
+        &self,
+        slots: &Slots,
+        layouts: &[Arc<Layout>; 2],
+        stop: &Stop,
+        findings: &mut Findings,
+    ) -> Outcome {
+        match self {
+            Self::Checks(None) => {}
+            Self::Checks(Some(checks)) => checks.outcome(Ok(()), layouts, stop.clone(), findings)?,
+            Self::Moves(conversion) => {
+                findings.checksums = Some(conversion.put(slots.list(), layouts, &limits(stop))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the blocks of a get that are not those that were stored.
+    fn get(&self, held: &Held, layouts: &[Arc<Layout>; 2], stop: &Stop, findings: &mut Findings) -> Outcome {
+        match self {
+            Self::Checks(None) => {}
+            Self::Checks(Some(checks)) => match checks.outcome(Ok(()), layouts, stop.clone(), findings) {
+                Err(error) if error.status() != Status::Corrupt => return Err(error),
+                _ => {}
+            },
+            Self::Moves(conversion) => {
+                findings.mismatches = conversion.get(held.blocks(), layouts, &limits(stop))?
+            }
+        }
+        Ok(())
+    }
+}
+
+fn limits(stop: &Stop) -> WaitLimits {
+    WaitLimits { stop: stop.clone(), ..WaitLimits::default() }
 }
 
 impl Verify for RunEnd {
@@ -151,13 +204,10 @@ impl Verify for RunEnd {
     ) -> Outcome {
         // The lock is not held during calls of the file system.
         let uses = self.uses.lock().take();
-        let check = |findings: &mut Findings| {
-            self.checks.as_ref().map(|checks| checks.outcome(Ok(()), layouts, stop.clone(), findings))
-        };
         match uses {
             Some(Uses::Put(slots)) => {
                 moved?;
-                check(findings).unwrap_or(Ok(()))?;
+                self.work.put(&slots, layouts, &stop, findings)?;
                 // What the caller has cancelled, or waits for no longer, does not become visible.
                 if stop.is_asked() {
                     return Err(cancelled());
@@ -170,9 +220,9 @@ impl Verify for RunEnd {
                     return moved;
                 }
                 // After a read that failed, too: this finds the blocks that have not arrived.
-                match check(findings).unwrap_or(Ok(())) {
-                    Err(error) if error.status() != Status::Corrupt => moved.and(Err(error)),
-                    _ => held.end(moved, findings),
+                match self.work.get(&held, layouts, &stop, findings) {
+                    Ok(()) => held.end(moved, findings),
+                    failed => moved.and(failed),
                 }
             }
             None => moved,
@@ -187,7 +237,7 @@ impl Verify for RunEnd {
 impl OpenStore {
     /// Whether the bytes of a slot can't be read, or are not those that were stored.
     pub(super) fn is_damaged(&self, block: &Located) -> bool {
-        match checksum::of_blocks(&self.layout, &[block.slot()], None) {
+        match self.checksums(&[block.slot()], &WaitLimits::default()) {
             Ok(found) => found != [block.checksum()],
             Err(error) => matches!(error.status(), Status::Io | Status::Corrupt),
         }

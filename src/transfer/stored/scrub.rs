@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::OpenStore;
 use super::run_ends::Held;
 use crate::base::{Error, Result, Status, by_deadline, error, lists};
+use crate::engine::single_move::WaitLimits;
 use crate::store::Located;
-use crate::transfer::verify::checksum;
 
 /// Blocks that are read at a time.
 const BATCH: usize = 64;
@@ -36,7 +36,7 @@ impl OpenStore {
             let wrong = self.damaged(batch.blocks(), deadline)?;
             damaged += wrong.len() as u64;
             if !wrong.is_empty() {
-                self.store.release_wrong(batch.into_run(), &wrong, &wrong)?;
+                self.store.release_damaged(batch.into_run(), &wrong)?;
             }
             *next = last + 1;
         }
@@ -46,7 +46,7 @@ impl OpenStore {
     fn damaged(&self, blocks: &[Located], deadline: Option<Instant>) -> Result<Vec<u64>> {
         let slots: Vec<u32> = lists::collect(blocks.iter().map(Located::slot))?;
         let is_unreadable = |error: &Error| matches!(error.status(), Status::Io | Status::Corrupt);
-        match checksum::of_blocks(&self.layout, &slots, deadline) {
+        match self.checksums(&slots, &WaitLimits { deadline, ..WaitLimits::default() }) {
             Ok(found) => {
                 let all = (0..).zip(blocks.iter().zip(found));
                 Ok(all.filter(|(_, (block, found))| block.checksum() != *found).map(|(at, _)| at).collect())

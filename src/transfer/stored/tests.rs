@@ -10,7 +10,8 @@ use crate::base::{Status, random};
 use crate::layout::{Arrangement, Dimensions};
 use crate::plan::Slots;
 use crate::region::DirectIo;
-use crate::store::{NewBlock, StoreFile};
+use crate::run::Findings;
+use crate::store::{Header, NewBlock, StoreFile};
 use crate::transfer::TransferRequest;
 use crate::transfer::verify::host::HostBlocks;
 
@@ -109,24 +110,6 @@ fn blocks_survive_and_a_get_takes_the_longest_run() {
 }
 
 #[test]
-fn blocks_of_another_page_size_are_refused_without_advice_on_tables() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
-    put(&store, &source, 0..1);
-    let larger = Dimensions { page_size: 2 * dimensions(8).page_size, ..dimensions(8) };
-    let other = Layout::in_host(larger, Arrangement::FULLY_CONTIGUOUS);
-    let (keys, blocks) = (keys(0..1), [0]);
-    for call in [OpenStore::put, OpenStore::get] {
-        let error = call(&store, &other, TransferRequest::default(), &stored(&keys, &blocks)).err().unwrap();
-        assert_eq!(error.status(), Status::InvalidArgument);
-        assert!(
-            error.to_string().contains("in the store, which takes no block tables; give a layout"),
-            "{error}"
-        );
-    }
-}
-
-#[test]
 fn relaxed_stores_become_durable_by_themselves() {
     let (scratch, source) = (Scratch::new(), filled());
     let store = OpenStore::open(config(&scratch.0, Durability::Relaxed), None).unwrap();
@@ -168,6 +151,39 @@ fn damaged_blocks_are_misses_and_their_slots_retired() {
     let counts = store.counts();
     assert_eq!((counts.stored, counts.retired, counts.damaged), (2, 2, 2));
     drop(transfer);
+}
+
+#[test]
+fn a_header_of_more_slots_than_there_are_is_refused_before_memory_is_allocated_for_them() {
+    let scratch = Scratch::new();
+    let valid = config(&scratch.0, Durability::Strict);
+    drop(OpenStore::open(valid.clone(), None).unwrap());
+    let slots = 1 << 31;
+    let large = OpenConfig { dimensions: dimensions(slots), ..valid.clone() };
+    let (_, identity) = opening::blocks(&large, None).unwrap();
+    let files = StoreFolder::open(&scratch.0).unwrap();
+    Header::new(&identity, slots).unwrap().write(&files).unwrap();
+    drop(files);
+    let error = OpenStore::open(OpenConfig { dimensions: dimensions(0), ..valid }, None).err().unwrap();
+    assert_eq!(error.status(), Status::Corrupt, "{error}");
+    assert!(error.message().contains("blocks.0 of the store was cut or replaced"), "{error}");
+    let text = describe(&scratch.0).unwrap();
+    assert!(text.contains("the file blocks.0 has ") && !text.contains("occupancy"), "{text}");
+}
+
+#[test]
+fn blocks_that_something_else_overwrites_in_the_destination_stay_stored() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..4), 4);
+    let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
+    let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
+    let mut findings = Findings { mismatches: vec![1, 2], checksums: None };
+    let error = held.end(Ok(()), &mut findings).unwrap_err();
+    assert_eq!(error.status(), Status::Corrupt, "{error}");
+    assert!(error.message().contains("2 differ only in the destination"), "{error}");
+    assert!((0..4).all(|number| contains(&store, number)));
+    assert_eq!((store.counts().retired, store.counts().damaged), (0, 0));
 }
 
 #[test]

@@ -44,10 +44,9 @@ pub fn add(
         count: range.end - range.start,
     };
     let (layers, outers) = (to_buffer(&slots.layers), to_buffer(&slots.outers));
-    let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
     // The order of a single block may lack the axis of blocks; it may be asked for several times.
-    let most = if geometry.order().has(Axis::Block) { blocks.len().max(1) as u64 } else { 1 };
-    let capacity = (BUFFER / block_size).clamp(1, most);
+    let most = if geometry.order().has(Axis::Block) { blocks.len() } else { 1 };
+    let capacity = capacity_for(geometry, most)?;
     let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
     let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
     let outline = Arc::new(Outline::new(layout, &buffer, wanted, false).map_err(copying)?);
@@ -60,13 +59,19 @@ pub fn add(
     })
 }
 
+/// How many blocks a buffer has, of those that are to be copied.
+pub fn capacity_for(geometry: &Geometry, blocks: usize) -> Result<u64> {
+    let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
+    Ok((BUFFER / block_size).clamp(1, blocks.max(1) as u64))
+}
+
 fn copying(error: Error) -> Error {
     error.context("copy blocks to host memory for their checksums")
 }
 
 /// Host memory for some blocks, with the same order and alignment as the layout, so that every method supports the copy: direct
 /// I/O needs long ranges that are contiguous on both sides.
-fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
+pub fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();
     let alignment = like.alignment.max(layout.io_alignment());
     let memory = AllocationConfig::System(SystemConfig::default());
@@ -75,5 +80,5 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
     let dimensions = Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() };
     let geometry = Geometry::new(dimensions, arrangement)?;
     Layout::build(geometry, LayoutSource::Allocate(memory), layout.agent_of_copies())
-        .map_err(|error| error.context("allocate memory for blocks to checksum"))
+        .map_err(|error| error.context("allocate memory for copies of blocks"))
 }

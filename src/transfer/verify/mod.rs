@@ -2,7 +2,7 @@
 //! What is done with moved blocks before the end of a run is reported: they are compared, or their checksums are computed.
 
 pub mod checksum;
-mod copied;
+pub(super) mod copied;
 mod differences;
 mod elements;
 pub mod gpu;

@@ -16,7 +16,7 @@ from kvmem._library import blob_text, ffi, lib
 from kvmem._queue import Queue, queue_of_loop
 from kvmem._shape import Shape, config_of
 from kvmem._time import nanoseconds, waiting
-from kvmem._transfer import Transfer
+from kvmem._transfer import Range, Transfer, set_ranges
 
 
 class StoreInfo(NamedTuple):
@@ -137,14 +137,18 @@ class Store(Handle):
         *,
         parent: bytes | None = None,
         flags: k.StoreFlags = k.StoreFlags(0),
+        layers: Range | None = None,
+        outers: Range | None = None,
+        heads: Range | None = None,
         queue: Queue | None = None,
         transfer_flags: k.TransferFlags = k.TransferFlags(0),
         run_timeout: float | None = None,
         user_data: Any = None,
     ) -> StoreRun:
         """Stores blocks of a layout under their keys: `store.put(layout, keys, blocks).wait()`, or `await store.put(...)`. Those that are
-        stored are not moved.
+        stored are not moved. Each key has the tokens of a slot: with another page_size, blocks are those that have the tokens of the keys.
 
+        layers, outers, heads  ranges of the layout that are all of those of the store, if the layout has more
         parent      key of the block before the first one. Each key is the parent of the next one, unless flags say UNRELATED
         queue       receives a completion; within an event loop of asyncio, the default is the queue of the loop
         run_timeout seconds that the run may take
@@ -156,7 +160,8 @@ class Store(Handle):
                 raise _errors.InvalidArgument(f"parent has {len(parent)} bytes, and the keys have {options.c.key_size}")
             options.kept.append(parent)
             options.c.parent = ffi.from_buffer(parent)
-        return self._start(lib.kvmem_store_put, source, options, queue, transfer_flags, user_data)
+        how = _transfer_options(transfer_flags, layers, outers, heads)
+        return self._start(lib.kvmem_store_put, source, options, queue, how, user_data)
 
     def get(
         self,
@@ -164,24 +169,29 @@ class Store(Handle):
         keys: Any,
         blocks: Any,
         *,
+        layers: Range | None = None,
+        outers: Range | None = None,
+        heads: Range | None = None,
         queue: Queue | None = None,
         transfer_flags: k.TransferFlags = k.TransferFlags(0),
         run_timeout: float | None = None,
         user_data: Any = None,
     ) -> StoreRun:
-        """Moves the blocks of the first keys to a layout, up to the first key that is not stored.
+        """Moves the blocks of the first keys to a layout, up to the first key that is not stored. Keys, blocks and ranges are as for `put`,
+        but the ranges may have some of the layers, outer slots and heads of the store.
 
         Each block is compared with its checksum. Damaged ones raise Corrupt, `transfer.mismatches()` has their indices, and they are no
         longer stored."""
-        return self._start(lib.kvmem_store_get, destination, _blocks(keys, blocks, run_timeout), queue, transfer_flags, user_data)
+        how = _transfer_options(transfer_flags, layers, outers, heads)
+        return self._start(lib.kvmem_store_get, destination, _blocks(keys, blocks, run_timeout), queue, how, user_data)
 
     def _start(
-        self, start: Any, layout: Layout, options: Options, queue: Queue | None, flags: k.TransferFlags, user_data: Any
+        self, start: Any, layout: Layout, options: Options, queue: Queue | None, how: Options, user_data: Any
     ) -> StoreRun:
         queue = queue if queue is not None else queue_of_loop()
         transfer = Transfer.__new__(Transfer)
         transfer._c = None
-        releases = k.TransferFlags.REPORT_RELEASE in flags
+        releases = how.c.flags & k.TransferFlags.REPORT_RELEASE
         transfer._queue, transfer._token = queue, 0
         transfer._last = k.CompletionKind.MEMORY_RELEASED if releases else k.CompletionKind.RUN_ENDED
         transfer._submit = Options("submit_options")
@@ -189,7 +199,8 @@ class Store(Handle):
             transfer._token = options.c.user_data = queue._expect(transfer, user_data, transfer._last)
         made, moved = ffi.new("kvmem_transfer **"), ffi.new("size_t *")
         try:
-            how = Options("transfer_options", queue=queue, flags=flags)
+            if queue is not None:
+                how.c.queue = queue._handle
             _errors.call(start, self._handle, handle_of(layout, Layout, "layout"), how.c, options.c, made, moved)
         except BaseException:
             if queue is not None:
@@ -300,6 +311,12 @@ def _values(identity: Mapping[str, str | bytes]) -> list[tuple[str, bytes]]:
         if not isinstance(value, (str, bytes, bytearray, memoryview)):
             raise TypeError(f"the value of {name!r} in identity is a {type(value).__name__}; give text or bytes")
     return [(name, value.encode() if isinstance(value, str) else bytes(value)) for name, value in identity.items()]
+
+
+def _transfer_options(flags: k.TransferFlags, layers: Range | None, outers: Range | None, heads: Range | None) -> Options:
+    options = Options("transfer_options", flags=flags)
+    set_ranges(options, layers, outers, heads)
+    return options
 
 
 def _blocks(keys: Any, blocks: Any, run_timeout: float | None, **more: Any) -> Options:

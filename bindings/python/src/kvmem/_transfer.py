@@ -28,6 +28,15 @@ class Range(NamedTuple):
     length: int
 
 
+def set_ranges(options: Options, layers: Range | None, outers: Range | None, heads: Range | None) -> None:
+    """What is moved of each block."""
+    for name, part in (("layer", layers), ("outer", outers), ("head", heads)):
+        if part is not None:
+            setattr(options.c, f"source_{name}", part.source)
+            setattr(options.c, f"destination_{name}", part.destination)
+            setattr(options.c, f"num_{name}s", part.length)
+
+
 class Table(NamedTuple):
     """Block table of one side: the blocks that hold consecutive tokens of a sequence."""
 
@@ -111,11 +120,7 @@ class Transfer(Handle):
             parts=parts or None,
             num_parts=len(parts or ()),
         )
-        for name, part in (("layer", layers), ("outer", outers), ("head", heads)):
-            if part is not None:
-                setattr(options.c, f"source_{name}", part.source)
-                setattr(options.c, f"destination_{name}", part.destination)
-                setattr(options.c, f"num_{name}s", part.length)
+        set_ranges(options, layers, outers, heads)
         self._submit = Options("submit_options")
         # Handles are in no variable: an error that is kept has this frame in its traceback.
         made = create(

@@ -14,7 +14,7 @@ const others = .{ .{ "status_name", statusName }, .{ "destroy", destroy } };
 
 const all = others ++ @import("regions.zig").table ++ @import("gpu.zig").table ++ @import("layouts.zig").table ++
     @import("memory.zig").table ++ @import("agents.zig").table ++ @import("transfers.zig").table ++
-    @import("shares.zig").table;
+    @import("shares.zig").table ++ @import("stores.zig").table;
 
 /// How a call ended: no failure is OK.
 pub const Ended = struct { failure: ?Failure = null };

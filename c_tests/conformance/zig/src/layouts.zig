@@ -23,7 +23,7 @@ fn layout(s: *Step) Fault!kvmem.Layout {
     return s.object(.layout, s.name);
 }
 
-fn shape(s: *Step) Fault!kvmem.LayoutConfig {
+pub fn shape(s: *Step) Fault!kvmem.LayoutConfig {
     var config: kvmem.LayoutConfig = .{};
     inline for (comptime std.meta.fieldNames(kvmem.LayoutConfig)) |name| {
         if (@TypeOf(@field(config, name)) == u64) @field(config, name) = try s.number(name);

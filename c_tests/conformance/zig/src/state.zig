@@ -11,6 +11,7 @@ pub const Object = union(enum) {
     broker: kvmem.Broker,
     agent: kvmem.Agent,
     registration: kvmem.Registration,
+    store: kvmem.Store,
 
     pub fn deinit(self: Object) void {
         switch (self) {

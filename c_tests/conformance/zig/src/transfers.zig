@@ -77,7 +77,7 @@ fn partNames(s: *Step) Fault![]const [*:0]const u8 {
     return list.items;
 }
 
-fn options(s: *Step) Fault!kvmem.TransferOptions {
+pub fn options(s: *Step) Fault!kvmem.TransferOptions {
     var result: kvmem.TransferOptions = .{
         .flags = try s.flags(constants.TransferFlags, "flags"),
         .method = try s.constant(constants.Method, "method", ""),

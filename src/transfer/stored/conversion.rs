@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Blocks of a caller that are no whole slots: of another size, with other heads or layers, or in memory that direct I/O can't access.
+//! Slots are read and written as a whole, through host memory, so that each is compared with its checksum. Between that and the
+//! blocks of the caller, tokens move as in any other transfer.
+
+use std::sync::Arc;
+
+use super::OpenStore;
+use crate::base::{Result, Status, lists};
+use crate::engine::single_move::{WaitLimits, move_once};
+use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
+use crate::plan::{BlockPair, BlockTable, Outline, Plan, Slots, TokenTables, Wanted};
+use crate::store::{Located, Reserved};
+use crate::transfer::verify::copied::{buffer_for, capacity_for};
+use crate::transfer::verify::host::HostBlocks;
+
+/// The blocks of the caller.
+pub struct Conversion {
+    pub wanted: Wanted,
+    /// In the order of the tokens, of which each key has those of a slot.
+    pub blocks: Vec<u32>,
+    /// Tokens of a slot.
+    pub page_size: u64,
+    /// The file, as [`in_one_piece`].
+    pub slots: Arc<Layout>,
+}
+
+/// All of some blocks.
+pub fn whole_table(blocks: &[u32]) -> BlockTable<'_> {
+    BlockTable { blocks, first_token: 0, token_step: 1 }
+}
+
+/// The same memory with blocks of one piece, which includes what is between two blocks: direct I/O can access each.
+pub fn in_one_piece(layout: &Layout) -> Result<Arc<Layout>> {
+    let geometry = layout.geometry();
+    let Dimensions { num_blocks, alignment, .. } = *geometry.dimensions();
+    let inner_dim = geometry.block_stride();
+    let dimensions = Dimensions { num_blocks, alignment, inner_dim, dtype_width: 1, ..Dimensions::ONE };
+    let regions = layout.memory().regions().to_vec();
+    let geometry = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS)?;
+    Layout::build(geometry, LayoutSource::Regions(regions), None)
+}
+
+/// Host memory for some slots.
+struct Buffer<'a> {
+    blocks: Arc<Layout>,
+    /// The same memory.
+    slots: Arc<Layout>,
+    ids: Vec<u32>,
+    limits: &'a WaitLimits,
+}
+
+impl<'a> Buffer<'a> {
+    fn new(file: &Layout, count: usize, limits: &'a WaitLimits) -> Result<Self> {
+        let geometry = file.geometry();
+        let capacity = capacity_for(geometry, count)?;
+        let blocks = buffer_for(file, capacity, geometry.count(Axis::Layer), geometry.count(Axis::Outer))?;
+        let slots = in_one_piece(&blocks)?;
+        Ok(Self { blocks, slots, ids: lists::collect(0..capacity as u32)?, limits })
+    }
+
+    /// Makes a move that fills the first blocks, and returns their checksums. What reports success and moves nothing leaves poison.
+    fn filled(&self, count: usize, fill: impl FnOnce() -> Result<()>) -> Result<Vec<u32>> {
+        let ids = lists::copied(&self.ids[..count])?;
+        let blocks = HostBlocks::new(&self.blocks, ids, &Slots::all(self.blocks.geometry()));
+        blocks.poison()?;
+        fill()?;
+        blocks.checksums()
+    }
+}
+
+impl OpenStore {
+    /// The checksums of what slots contain.
+    pub fn checksums(&self, slots: &[u32], limits: &WaitLimits) -> Result<Vec<u32>> {
+        let buffer = Buffer::new(&self.layout, slots.len(), limits)?;
+        let reading = Arc::new(Outline::new(&self.slots, &buffer.slots, Wanted::default(), false)?);
+        let mut checksums = Vec::new();
+        for part in slots.chunks(buffer.ids.len()) {
+            limits.ensure_in_time(|| format!("{} of {} slots are read", checksums.len(), slots.len()))?;
+            let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
+            let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
+            let read = || move_once(&self.slots, &buffer.slots, Plan::new(&reading, &pairs, None)?, limits);
+            lists::extend(&mut checksums, buffer.filled(part.len(), read)?)?;
+        }
+        Ok(checksums)
+    }
+}
+
+impl Conversion {
+    /// The table of the caller's blocks from a key on.
+    pub fn table(&self, key: usize) -> BlockTable<'_> {
+        BlockTable { first_token: key as u64 * self.page_size, ..whole_table(&self.blocks) }
+    }
+
+    /// Moves stored blocks to those of the caller, except those that are damaged. Returns the indices of these.
+    pub fn get(
+        &self,
+        run: &[Located],
+        [file, memory]: &[Arc<Layout>; 2],
+        limits: &WaitLimits,
+    ) -> Result<Vec<u64>> {
+        let buffer = Buffer::new(file, run.len(), limits)?;
+        let reading = Arc::new(Outline::new(&self.slots, &buffer.slots, Wanted::default(), false)?);
+        let moving = Arc::new(Outline::new(&buffer.blocks, memory, self.wanted, false)?);
+        let (mut damaged, mut first) = (Vec::new(), 0);
+        for part in run.chunks(buffer.ids.len()) {
+            self.get_part(part, first, &buffer, [&reading, &moving], memory, &mut damaged)?;
+            first += part.len();
+        }
+        Ok(damaged)
+    }
+
+    fn get_part(
+        &self,
+        part: &[Located],
+        first: usize,
+        buffer: &Buffer<'_>,
+        outlines @ [reading, moving]: [&Arc<Outline>; 2],
+        memory: &Arc<Layout>,
+        damaged: &mut Vec<u64>,
+    ) -> Result<()> {
+        let pair = |(block, copy): (&Located, u32)| BlockPair { source: block.slot(), destination: copy };
+        let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
+        let read = || move_once(&self.slots, &buffer.slots, Plan::new(reading, &pairs, None)?, buffer.limits);
+        let found = match buffer.filled(part.len(), read) {
+            Err(error) if matches!(error.status(), Status::Io | Status::Corrupt) => match part {
+                [_] => return lists::push(damaged, first as u64),
+                _ => {
+                    // Some of them can be read.
+                    let mut each = part.chunks(1).zip(first..);
+                    return each
+                        .try_for_each(|(one, at)| self.get_part(one, at, buffer, outlines, memory, damaged));
+                }
+            },
+            found => found?,
+        };
+        let is_sound = |at: usize| found[at] == part[at].checksum();
+        let mut at = 0;
+        while at < part.len() {
+            if !is_sound(at) {
+                lists::push(damaged, (first + at) as u64)?;
+                at += 1;
+                continue;
+            }
+            let end = (at..part.len()).find(|next| !is_sound(*next)).unwrap_or(part.len());
+            let sides = [whole_table(&buffer.ids[at..end]), self.table(first + at)];
+            let tables = TokenTables { sides, tokens: (end - at) as u64 * self.page_size };
+            move_once(&buffer.blocks, memory, Plan::from_tokens(moving, &tables, None)?, buffer.limits)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks of the caller to the slots that are reserved for them. Returns the checksums of these slots, in their order.
+    pub fn put(
+        &self,
+        slots: &[Option<Reserved>],
+        [memory, file]: &[Arc<Layout>; 2],
+        limits: &WaitLimits,
+    ) -> Result<Vec<u32>> {
+        let buffer = Buffer::new(file, slots.len(), limits)?;
+        let moving = Arc::new(Outline::new(memory, &buffer.blocks, self.wanted, false)?);
+        let writing = Arc::new(Outline::new(&buffer.slots, &self.slots, Wanted::default(), false)?);
+        let (mut checksums, capacity) = (Vec::new(), buffer.ids.len());
+        for (part, first) in slots.chunks(capacity).zip((0..).step_by(capacity)) {
+            let reserved =
+                part.iter().zip(0..).filter_map(|(slot, at)| slot.as_ref().map(|slot| (at, slot.slot())));
+            let pairs: Vec<_> =
+                lists::collect(reserved.map(|(source, destination)| BlockPair { source, destination }))?;
+            // Those between them are copied, too, and not written.
+            let Some(count) = pairs.last().map(|last| last.source as usize + 1) else { continue };
+            let sides = [self.table(first), whole_table(&buffer.ids)];
+            let tables = TokenTables { sides, tokens: count as u64 * self.page_size };
+            let gather =
+                || move_once(memory, &buffer.blocks, Plan::from_tokens(&moving, &tables, None)?, limits);
+            let found = buffer.filled(count, gather)?;
+            lists::extend(&mut checksums, pairs.iter().map(|pair| found[pair.source as usize]))?;
+            move_once(&buffer.slots, &self.slots, Plan::new(&writing, &pairs, None)?, limits)?;
+        }
+        Ok(checksums)
+    }
+}
