@@ -270,6 +270,25 @@ def test_pages_that_a_clear_does_not_reach_are_reported_and_none_move_meanwhile(
     assert pages._moving == 0 and pages._counters == {"failed_stores": 1, "failed_loads": 1}
 
 
+def test_a_page_that_is_set_during_a_clear_is_not_stored_after_it():
+    """It may be from before the clear."""
+    pages, results = PageStore.__new__(PageStore), []
+    store = StuckStore()
+    pages.pool, pages.parts, pages._stores = types.SimpleNamespace(logical_page_size=1), [None], [store]
+    pages._timeout, pages._counters, pages._state, pages._moving, pages._clearing = 60.0, {}, threading.Condition(), 0, False
+    late = threading.Thread(target=lambda: results.append(pages.set(["a"], np.zeros(1, np.int64))))
+
+    def remove(keys):
+        late.start()
+        late.join(5)
+        return []
+
+    store.remove = remove
+    pages.clear()
+    late.join(60)
+    assert results == [[False]]
+
+
 class Pool:
     """Pages of one token."""
 

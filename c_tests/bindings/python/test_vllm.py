@@ -280,6 +280,43 @@ def test_what_moves_during_a_reset_is_not_stored_after_it(engine):
     assert engine.worker.counters["failed_stores"] == 1
 
 
+@pytest.mark.parametrize("waits_for", ["the disk", "a slot", "the GPU"])
+def test_what_is_not_stored_yet_at_a_reset_is_not_stored_after_it(engine, waits_for):
+    """Blocks of the weights before would be loaded later, with right checksums."""
+    reached, put = [waits_for != "the GPU"], engine.store.put
+    event = types.SimpleNamespace(query=lambda: reached[0])
+
+    def busy(*arguments, **more):
+        raise kvmem.Busy("all slots are in use")
+
+    if waits_for == "a slot":
+        engine.worker.store(engine.scheduler.step({"s": ([1],)}).puts, None)
+        engine.store.put = busy
+    engine.worker.store(engine.scheduler.step({"s": ([1, 2],)}).puts, event)
+    assert len(engine.worker._runs) == (waits_for != "the GPU")
+    engine.store.put = put
+    engine.scheduler.clear()
+    engine.step()
+    reached[0] = True
+    engine.step()
+    assert len(engine.store) == 0 and engine.matched() == 0 and not engine.scheduler.stores_in_flight
+    assert all(not block.references for block in engine.pool.blocks)
+    engine.memory[0][1] += 1  # the weights have changed
+    engine.step([1, 2])
+    engine.load([7, 8], 8)
+    assert (engine.memory[0][7] == engine.memory[0][1]).all() and not engine.worker.failed_blocks
+
+
+def test_a_report_from_before_a_reset_that_comes_after_it_is_taken_back(engine):
+    engine.step([1, 2])
+    late = ReportData(stored={0: set(engine.keys[:2])})
+    engine.scheduler.clear()
+    engine.scheduler.report(late)
+    engine.step()
+    assert engine.matched() == 0
+    assert [put.blocks for put in engine.step([1, 2]).puts] == [[1, 2]]
+
+
 def test_a_put_without_a_free_slot_begins_when_a_run_has_ended(engine):
     put, refusals = engine.store.put, [kvmem.Busy("all slots are in use")] * 2
 

@@ -143,9 +143,10 @@ class PageStore:
 
     @contextlib.contextmanager
     def _moves(self) -> Iterator[bool]:
-        """While pages move, `clear` waits; while it removes pages, none begin to move: then it yields False after the timeout."""
+        """While pages move, `clear` waits. While it removes pages, none begin to move: then it yields False at once, because a set that waited
+        would store a page from before the clear after it."""
         with self._state:
-            may_move = self._state.wait_for(lambda: not self._clearing, self._timeout)
+            may_move = not self._clearing
             self._moving += may_move
         if not may_move:
             yield False

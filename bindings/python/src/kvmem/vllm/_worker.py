@@ -101,14 +101,23 @@ class OffloadWorker:
         self._runs.append(_Moving(run, put, ""))
 
     def clear(self) -> None:
-        """Removes all blocks that are stored now, when nothing moves any more. Until then nothing is loaded or stored, because the new
-        blocks have the same keys."""
+        """Removes all blocks that are stored now, when nothing moves any more. What waits to be stored is dropped. Until the end nothing is
+        loaded or stored, because the new blocks have the same keys."""
         self._clearing = True
+        dropped = [put for _, puts in self._queued for put in puts] + self._later
+        self._queued, self._later = [], []
+        for put in dropped:
+            self._put_ended(put, len(put.keys))
         self._remove_all()
 
     def _remove_all(self) -> None:
-        if self._clearing and not self._runs:
-            self._clearing = any([store.remove(store.keys()) for store in self.stores])
+        if not self._clearing or self._runs:
+            return
+        self._clearing = False
+        for store in self.stores:
+            keys = store.keys()
+            self._clearing |= bool(store.remove(keys))
+            self._tell([], keys)  # the scheduler may get reports from before the clear after it
 
     # ---- end ----
 
@@ -155,7 +164,7 @@ class OffloadWorker:
     def _put_ended(self, put: Put, num_failed: int) -> None:
         store = self.stores[put.group]
         self._report.ended[put.number] = {self._rank}
-        self._tell(store.note(put.keys), store.vanished())
+        self._tell([] if self._clearing else store.note(put.keys), store.vanished())
         if num_failed:
             add(self.counters, {"failed_stores": num_failed})
 
