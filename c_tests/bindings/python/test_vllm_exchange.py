@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kvmem
-from kvmem.vllm import _cache, _config, _groups, _pulls, _ranks
+from kvmem.vllm import _cache, _config, _exchange, _groups, _pulls, _ranks
 from kvmem.vllm._exchange import Exchange, Settings
 from kvmem.vllm._held import HeldRequests
 from kvmem.vllm._offer import Ask, HandoverStep, Hold, Offer, Pull, agent_name, message
@@ -330,6 +330,29 @@ def test_by_layer_the_first_layer_does_not_wait_for_the_second(start, monkeypatc
     assert not layers.is_alive()
     decode.exchange.wait_for_requests()
     assert not decode.exchange.poll()[1] and not decode.exchange.failed_blocks
+    check(decode, [5], 4)
+
+
+def test_by_layer_a_step_fails_if_nixl_may_still_write_to_its_blocks(start, monkeypatch):
+    """A run that does not end in time, as if prefill were frozen."""
+    submit, runs = kvmem.Transfer.submit, []
+    monkeypatch.setattr(kvmem.Transfer, "submit", lambda *arguments, **more: runs.append(lambda: submit(*arguments, **more)))
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    prefill.hold(3)
+    decode.by_layer(offer((3,), 4), [5], 4)
+    with monkeypatch.context() as limits:
+        limits.setattr(_exchange, "_GRACE", 0.01)
+        limits.setattr(decode.exchange._settings, "timeout", 0)
+        for waits in (lambda: decode.exchange.wait_for_layers(1), decode.exchange.wait_for_requests):
+            with pytest.raises(RuntimeError, match="NIXL may still write to blocks of a request: restart this engine"):
+                waits()
+    end = time.monotonic() + WAIT
+    while not runs and time.monotonic() < end:
+        time.sleep(0.002)
+    runs[0]()
+    decode.exchange.wait_for_requests()
+    assert decode.exchange.poll() == (set(), set()) and not decode.exchange.failed_blocks
     check(decode, [5], 4)
 
 

@@ -152,8 +152,8 @@ class OffloadConnector(KvmemConnector):
         return False, None
 
     def has_pending_push_work(self) -> bool:
-        """Whether blocks are being stored: vLLM then continues to ask the workers."""
-        return bool(self._scheduler is not None and self._scheduler.stores_in_flight)
+        """Whether blocks are being stored, or must be removed: vLLM then continues to ask the workers."""
+        return bool(self._scheduler is not None and self._scheduler.is_busy)
 
     def reset_cache(self) -> bool | None:
         """Forgets all stored blocks, such as after a change of the weights."""

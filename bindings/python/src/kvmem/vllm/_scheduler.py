@@ -134,9 +134,9 @@ class OffloadScheduler:
         self._seen.pop(request, None)
 
     @property
-    def stores_in_flight(self) -> bool:
-        """Whether blocks are being stored."""
-        return bool(self._puts)
+    def is_busy(self) -> bool:
+        """Whether blocks are being stored, or no step has had the workers remove them yet."""
+        return bool(self._puts) or self._clears
 
     def clear(self) -> None:
         """Forgets all blocks, and has the workers remove them."""
