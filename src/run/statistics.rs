@@ -93,7 +93,8 @@ const SHARDS: u64 = 8;
 
 /// In lists, because threads that end runs may have small stacks.
 struct Runs {
-    shards: Vec<Shard>,
+    /// One by one, because a large piece of memory may be missing.
+    shards: Vec<Box<Shard>>,
     /// By method.
     failures: Vec<[[AtomicU64; STATUSES]; DIRECTIONS]>,
 }
@@ -124,7 +125,7 @@ struct Durations {
 fn all() -> &'static Runs {
     static RUNS: PerProcess<Runs> = PerProcess::new();
     RUNS.get(|| Runs {
-        shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+        shards: (0..SHARDS).map(|_| Box::default()).collect(),
         failures: (0..METHODS).map(|_| Default::default()).collect(),
     })
 }

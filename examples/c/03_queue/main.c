@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     /* what an HTTP endpoint returns to Prometheus */
     kvmem_blob *text = NULL;
     check(kvmem_statistics_text(&text, &error), &error);
-    fputs(kvmem_blob_data(text), stdout);
+    fputs((const char *)kvmem_blob_data(text), stdout);
     kvmem_blob_destroy(text);
 
     kvmem_layout_destroy(store);
