@@ -245,3 +245,35 @@ def test_tensors_in_a_pool_are_moved_shared_and_sleep(torch_pool):
     assert lib.kvmem_pool_malloc(1, 0, ffi.NULL) == ffi.NULL
     with pytest.raises(kvmem.InvalidState, match="closed"):
         torch_pool.wake()
+
+
+class FakeTensor:
+    """As of PyTorch: exported only while its GPU is the current one."""
+
+    current = -1
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __dlpack_device__(self):
+        return self.memory.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        if FakeTensor.current != self.__dlpack_device__()[1]:
+            raise BufferError("Can't export tensors on a different CUDA device index.")
+        return self.memory.__dlpack__(**arguments)
+
+
+@contextlib.contextmanager
+def fake_device(index):
+    before, FakeTensor.current = FakeTensor.current, index
+    yield
+    FakeTensor.current = before
+
+
+def test_the_gpu_of_a_tensor_is_the_current_one_while_it_is_exported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=FakeTensor, cuda=types.SimpleNamespace(device=fake_device)))
+    form = kvmem.Shape(num_blocks=4, num_layers=1, page_size=4, inner_dim=64, dtype="float16", order="BLONHC")
+    with kvmem.Layout.allocate(form, "device") as pool, kvmem.Region.adopt(FakeTensor(pool.tensor())) as region:
+        assert region.info.tier == kvmem.Tier.DEVICE
+    assert FakeTensor.current == -1

@@ -4,6 +4,7 @@
 import asyncio
 
 import numpy as np
+import pytest
 import torch
 
 import kvmem
@@ -97,3 +98,13 @@ def test_arrays_of_cupy():
         for source, destination in PAIRS:
             assert (moved[destination, 0] == array[source].get()).all()
         assert (cupy.from_dlpack(layout.tensor()) == array).all()
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs")
+def test_tensors_of_a_gpu_that_is_not_the_current_one():
+    assert torch.cuda.current_device() == 0
+    tensors = caches("cuda:1")
+    with kvmem.Layout.from_tensors(tensors, "L/BONHC") as engine, kvmem.Layout.allocate(shape(), "system") as pool:
+        kvmem.move(engine, pool, PAIRS)
+        check(tensors, torch.from_dlpack(pool.tensor()))
+    assert torch.cuda.current_device() == 0

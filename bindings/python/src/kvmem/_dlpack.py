@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
@@ -80,14 +81,24 @@ class _Consumed:
             managed.contents.deleter(addressof(managed.contents))
 
 
+def _current(source: Any, index: int) -> contextlib.AbstractContextManager[Any]:
+    """Makes a GPU the current one of PyTorch, which exports no tensor of another one."""
+    torch: Any = sys.modules.get("torch")
+    if not isinstance(source, getattr(torch, "Tensor", ())):
+        return contextlib.nullcontext()
+    device: contextlib.AbstractContextManager[Any] = torch.cuda.device(index)
+    return device
+
+
 def taken(source: Any, stream: int | None) -> Memory:
-    kind, _ = source.__dlpack_device__()
+    kind, index = source.__dlpack_device__()
     on_gpu = kind in (CUDA, CUDA_MANAGED)
     arguments: dict[str, Any] = {"stream": stream} if on_gpu and stream is not None else {}
-    try:
-        capsule = source.__dlpack__(max_version=(1, 1), **arguments)
-    except TypeError:  # before DLPack 1.0
-        capsule = source.__dlpack__(**arguments)
+    with _current(source, index) if on_gpu else contextlib.nullcontext():
+        try:
+            capsule = source.__dlpack__(max_version=(1, 1), **arguments)
+        except TypeError:  # before DLPack 1.0
+            capsule = source.__dlpack__(**arguments)
     if _capsule_is_valid(capsule, b"dltensor_versioned"):
         versioned = ctypes.cast(_capsule_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(ManagedVersioned))
         if versioned.contents.major > 1:
