@@ -71,6 +71,9 @@ TEST(a_table_that_cannot_be_one_is_refused) {
     OWNED(kvmem_region) file = region_create_temporary_file(4096);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "this region is disk memory",
                    kvmem_layout_create_epochs(layout, file, ERR));
+    OWN(kvmem_region, of_blocks, kvmem_layout_get_region, layout, 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "memory of the layout's blocks",
+                   kvmem_layout_create_epochs(layout, of_blocks, ERR));
     const uint32_t block = 0;
     uint64_t epoch = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "call kvmem_layout_create_epochs first",

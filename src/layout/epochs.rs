@@ -9,7 +9,7 @@ use super::builder::registered;
 use super::memory::Memory;
 use crate::base::{Result, ensure, error, fail, lists};
 use crate::nixl::{Descriptor, MemoryType};
-use crate::region::{EpochTable, Region, RegistrationHold, SystemConfig, after_reading, fence_for_devices};
+use crate::region::{self, EpochTable, Region, RegistrationHold, SystemConfig, after_reading, fence_for_devices};
 
 /// Where the epochs of the blocks are.
 pub enum Epochs {
@@ -85,6 +85,14 @@ impl Layout {
             "the region of the table belongs to another process; give one of this process, or NULL"
         );
         region.ensure_writable().map_err(|error| error.context("create epochs"))?;
+        for own in self.memory().regions() {
+            let both = [own.clone(), region.clone()];
+            ensure!(
+                region::meetings(&both, &[own.size(), region.size()])?.is_empty(),
+                InvalidArgument,
+                "the region of the table has memory of the layout's blocks; give one outside of them, or NULL"
+            );
+        }
         let table = EpochTable::new(region, num_blocks)?;
         let agent = local.agent.as_ref().filter(|_| !local.tier.is_storage());
         let hold = agent.map(|agent| registered(table.region(), agent)).transpose()?;

@@ -88,6 +88,7 @@ pub struct Latencies {
     pub nanoseconds: u64,
 }
 
+const MAX_LOOKS: usize = 16;
 /// Few, and more than threads that end runs at the same time usually are.
 const SHARDS: u64 = 8;
 
@@ -159,20 +160,25 @@ pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64) {
     all().succeeded(transfer, counted, bytes, None, 1);
 }
 
-/// Number of runs that have started and not ended.
+/// Number of runs that have started and not ended. Runs that begin and end during a look are counted, too, so it is repeated until there
+/// were none, some times: a thread that is interrupted in the middle of a look would count all runs of that time.
 pub fn in_flight() -> u64 {
-    let runs = all();
-    // The ends first: a run that ends in between is counted as in flight, and none is subtracted that was not added.
-    let ended = runs.ended();
-    let started = runs.shards.iter().map(|shard| shard.started.load(Ordering::Acquire)).sum::<u64>();
-    started.saturating_sub(ended)
+    let mut fewest = u64::MAX;
+    for _ in 0..MAX_LOOKS {
+        let (ended_before, started) = (all().ended(), all().started());
+        fewest = fewest.min(started.saturating_sub(ended_before));
+        if all().ended() == ended_before {
+            break;
+        }
+    }
+    fewest
 }
 
 /// What has happened by a method; `None` for requests on raw descriptors, whose latencies are not measured.
 pub fn by_method(method: Option<TransferMethod>) -> MethodRuns {
     let (runs, index) = (all(), index_of(method));
     let shards = &runs.shards;
-    let sum = |of: &dyn Fn(&Shard) -> u64| shards.iter().map(of).sum::<u64>();
+    let sum = |of: &dyn Fn(&Shard) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
     let latencies = |class: usize| Latencies {
         counts: std::array::from_fn(|at| sum(&|shard| load(&shard.latencies[index][class].counts[at]))),
         nanoseconds: sum(&|shard| load(&shard.latencies[index][class].nanoseconds)),
@@ -231,6 +237,10 @@ impl Runs {
         if let Some(count) = statuses.get(status) {
             count.fetch_add(1, Ordering::Release);
         }
+    }
+
+    fn started(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.started.load(Ordering::Acquire)).sum()
     }
 
     fn ended(&self) -> u64 {
