@@ -9,7 +9,9 @@ use super::builder::registered;
 use super::memory::Memory;
 use crate::base::{Result, ensure, error, fail, lists};
 use crate::nixl::{Descriptor, MemoryType};
-use crate::region::{self, EpochTable, Region, RegistrationHold, SystemConfig, after_reading, fence_for_devices};
+use crate::region::{
+    self, EpochTable, Region, RegistrationHold, SystemConfig, after_reading, fence_for_devices,
+};
 
 /// Where the epochs of the blocks are.
 pub enum Epochs {

@@ -65,8 +65,7 @@ fn add_runs(series: &mut Series, methods: &[Method]) {
 }
 
 fn add_latencies(series: &mut Series, methods: &[Method]) {
-    let meaning =
-        "Time from submission to completion of the runs that have succeeded, by the upper limit of their bytes.";
+    let meaning = "Time from submission to completion of the runs that have succeeded, by the upper limit of their bytes.";
     series.begin("kvmem_run_duration_seconds", "histogram", meaning);
     for (method, counted) in methods {
         for class in (0..CLASSES).filter(|class| counted.latencies[*class].iter().sum::<u64>() > 0) {
