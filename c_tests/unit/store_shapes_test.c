@@ -3,6 +3,8 @@
 #include "cache.h"
 #include "harness.h"
 
+#include <unistd.h>
+
 #define KEYS 12
 static const uint32_t ids[] = {5, 1, 3, 0, 4, 2, 9, 7, 6, 8, 11, 10, 13, 12, 20, 14, 16, 15, 18, 17, 19, 21, 22, 23, 24, 25};
 
@@ -38,6 +40,13 @@ static kv_job tokens_of(const kvmem_block_table *from, const kvmem_block_table *
 }
 
 #define ALL NULL
+static const uint32_t whole[] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+/* Eight slots of 32 times as many bytes as a token has elements. */
+static kvmem_layout_config slots_of(uint64_t elements, uint64_t alignment) {
+    return OPTIONS(kvmem_layout_config, it.num_blocks = 8, it.num_layers = 2, it.outer_dim = 2, it.page_size = 4,
+                   it.inner_dim = elements, it.dtype_width = 2, it.order = "BLONHC", it.alignment = alignment);
+}
 
 /* From the memory of one engine to the store, and after a restart to that of another one. */
 static void move_through(const cache_shape *slots, const cache_shape *from, const cache_shape *to, uint64_t flags) {
@@ -211,6 +220,87 @@ TEST(what_does_not_fit_is_refused_with_the_numbers) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is a destination twice",
                    move_keys(store, false, large.layout, ALL, 0, 4, (uint32_t[]){3, 3}, 2, &moved));
     cache_check_unchanged(&large);
+}
+
+/* Slots with gaps could not be read as one range. */
+TEST(strides_are_refused_before_anything_is_made) {
+    static const struct {
+        uint64_t block, layer, token, alignment, flags;
+        const char *part;
+    } wrong[] = {
+        {8192, 0, 0, 0, 0, "leave all strides 0"},
+        {4096, 32768, 0, 0, 0, "leave all strides 0"},
+        {0, 0, 512, 0, 0, "leave all strides 0"},
+        {0, 0, 512, 1, KVMEM_DISK_BUFFERED, "leave all strides 0"},
+        {0, 0, 0, 1, KVMEM_DISK_DIRECT_REQUIRED, "a slot has 1056 bytes, and KVMEM_DISK_DIRECT_REQUIRED needs a multiple of 4096"},
+    };
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        SCRATCH_FILE(path, "store");
+        store_setup setup;
+        store_setup_init(&setup, path, REF(slots_of(wrong[i].flags == KVMEM_DISK_DIRECT_REQUIRED ? 33 : 128, wrong[i].alignment)));
+        setup.config.block_stride = wrong[i].block;
+        setup.config.layer_stride = wrong[i].layer;
+        setup.config.token_stride = wrong[i].token;
+        setup.options.flags = wrong[i].flags;
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, wrong[i].part, kvmem_store_open, &setup.options, PATIENCE);
+        CHECK(access(path, F_OK) != 0);
+    }
+}
+
+/* Direct I/O cannot access them, so the page cache is used, whether or not it is asked for. */
+TEST(slots_of_any_size_are_written_and_read) {
+    static const uint64_t elements[] = {33, 48, 128}, alignments[] = {1, 512, 4096};
+    static const uint64_t opened[][2] = {{0, 0}, {KVMEM_DISK_BUFFERED, 0}, {0, KVMEM_DISK_BUFFERED}};
+    for (size_t i = 0; i < NUM(elements) * NUM(alignments) * NUM(opened); i++) {
+        const uint64_t inner = elements[i % NUM(elements)], alignment = alignments[i / NUM(elements) % NUM(alignments)];
+        const uint64_t *flags = opened[i / NUM(elements) / NUM(alignments)];
+        SCRATCH_FILE(path, "store");
+        const kvmem_layout_config config = slots_of(inner, alignment);
+        OPENED(kv_side, source, &config, NULL, 1);
+        OPENED(kv_side, destination, &config, NULL, 2);
+        size_t moved = 0;
+        for (int gets = 0; gets < 2; gets++) {
+            store_setup setup;
+            store_setup_init(&setup, path, &config);
+            setup.options.flags = flags[gets];
+            OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE);
+            if (!gets) {
+                EXPECT_OK(store_put(store, source.layout, 0, whole, 8, &moved));
+            } else {
+                EXPECT_OK(store_get(store, destination.layout, 0, whole, 8, &moved));
+            }
+            CHECK_EQ(moved, 8);
+            uint64_t damaged = 99;
+            EXPECT_OK(kvmem_store_verify(store, PATIENCE, &damaged, ERR));
+            CHECK_EQ(damaged, 0);
+        }
+        const kv_move all = KV_MOVE(2, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}, {7, 7});
+        kv_side_check_moved(&destination, &source, &all);
+    }
+}
+
+TEST(a_put_with_a_wrong_id_evicts_nothing) {
+    SCRATCH_FILE(path, "store");
+    const kvmem_layout_config config = slots_of(128, 4096);
+    const cache_shape four = {"BLONHC", KEYS, 4, 2, 0}, eight = {"L/BONHC", 26, 8, 2, 0};
+    OPENED(cache, blocks, &eight, 1);
+    OPENED(kv_side, source, &config, NULL, 1);
+    size_t moved = 0;
+    {
+        SCRATCH_FILE(other, "other");
+        OWNED(kvmem_store) store = open_store(other, &four, 0);
+        EXPECT_OK(move_keys(store, true, blocks.layout, ALL, 0, KEYS, ids, 6, &moved));
+        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "give ids below that",
+                       move_keys(store, true, blocks.layout, ALL, 20, 4, (uint32_t[]){0, 26}, 2, &moved));
+        for (uint64_t key = 0; key < KEYS; key++) CHECK(store_has(store, key));
+    }
+    store_setup setup;
+    store_setup_init(&setup, path, &config);
+    OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE);
+    EXPECT_OK(store_put(store, source.layout, 0, whole, 8, &moved));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "give ids below that",
+                   store_put(store, source.layout, 20, (uint32_t[]){0, 8}, 2, &moved));
+    for (uint64_t key = 0; key < 8; key++) CHECK(store_has(store, key));
 }
 
 /* More than the memory that slots pass through. */

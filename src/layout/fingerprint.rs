@@ -47,7 +47,7 @@ pub fn described(label: &[u8]) -> Result<String> {
 }
 
 /// How the layout of the label `found`, which is that of a file, differs from that of the label `wanted`, as text.
-fn differences_of_labels(found: &[u8], wanted: &[u8]) -> Result<Vec<String>> {
+pub fn differences_of_labels(found: &[u8], wanted: &[u8]) -> Result<Vec<String>> {
     let found = match FORM.read::<Shape>(found) {
         Ok((_, shape)) => shape,
         Err(error) if error.status() == Status::VersionMismatch => return Err(error),

@@ -137,10 +137,15 @@ impl<F: Files> Store<F> {
     }
 
     fn for_each(&self, keys: Keys<'_>, mut act: impl FnMut(&mut Index, &Key)) {
-        let mut keys = keys.iter();
-        while keys.len() > 0 {
+        self.in_steps(keys.iter(), |index, key| act(index, &key));
+    }
+
+    /// Does something for each item. Others get the index between some of them.
+    fn in_steps<T>(&self, items: impl Iterator<Item = T>, mut act: impl FnMut(&mut Index, T)) {
+        let mut items = items.peekable();
+        while items.peek().is_some() {
             let mut index = self.index.lock();
-            keys.by_ref().take(LOOK_UPS).for_each(|key| act(&mut index, &key));
+            items.by_ref().take(LOOK_UPS).for_each(|item| act(&mut index, item));
         }
     }
 
@@ -156,7 +161,7 @@ impl<F: Files> Store<F> {
             self.slots()
         );
         // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
-        while self.index.lock().missing(blocks) > 0 && self.make_free(blocks)? {}
+        while self.missing(blocks) > 0 && self.make_free(blocks)? {}
         self.reserve_now(blocks)
     }
 
@@ -165,24 +170,29 @@ impl<F: Files> Store<F> {
         if self.policy.access == Access::Read {
             return None;
         }
-        let missing = self.index.lock().missing(blocks);
-        if missing == 0 { self.reserve_now(blocks).ok() } else { None }
+        if self.missing(blocks) == 0 { self.reserve_now(blocks).ok() } else { None }
+    }
+
+    /// How many slots must be freed before all of these blocks have one.
+    fn missing(&self, blocks: &[NewBlock]) -> usize {
+        let new: usize = blocks.chunks(LOOK_UPS).map(|part| self.index.lock().new_blocks(part)).sum();
+        new.saturating_sub(self.index.lock().free_slots())
     }
 
     fn reserve_now(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
-        let mut index = self.index.lock();
         let mut reserved = Vec::new();
         lists::reserve(&mut reserved, blocks.len())?;
-        for block in blocks {
-            match index.reserve(*block) {
-                Ok(slot) => reserved.push(slot),
-                Err(error) => {
-                    reserved.into_iter().flatten().for_each(|slot| index.abandon(slot));
-                    return Err(self.full(error));
-                }
+        let outcome = blocks.chunks(LOOK_UPS).try_for_each(|part| {
+            let mut index = self.index.lock();
+            part.iter().try_for_each(|block| index.reserve(*block).map(|slot| reserved.push(slot)))
+        });
+        match outcome {
+            Ok(()) => Ok(reserved),
+            Err(error) => {
+                self.abandon(reserved.into_iter().flatten());
+                Err(self.full(error))
             }
         }
-        Ok(reserved)
     }
 
     fn full(&self, error: Error) -> Error {
@@ -202,15 +212,20 @@ impl<F: Files> Store<F> {
             // Puts that fail, as on a full disk, do not empty the store.
             return self.write_pending(&mut pending).map(|()| true);
         }
-        let evicted = {
-            let mut index = self.index.lock();
-            let missing = index.missing(blocks);
-            let fraction = if missing > 0 { (self.header.slots / EVICTED_FRACTION) as usize } else { 0 };
-            let count = if self.policy.evicts { missing.max(fraction) } else { 0 };
-            // Each block that is removed has a record.
-            lists::reserve(&mut pending.records, count)?;
-            index.evict(count)
-        };
+        let missing = self.missing(blocks);
+        let fraction = if missing > 0 { (self.header.slots / EVICTED_FRACTION) as usize } else { 0 };
+        let count = if self.policy.evicts { missing.max(fraction) } else { 0 };
+        // Each block that is removed has a record.
+        lists::reserve(&mut pending.records, count)?;
+        let mut evicted = Vec::new();
+        lists::reserve(&mut evicted, count)?;
+        while evicted.len() < count {
+            let part = self.index.lock().evict(LOOK_UPS.min(count - evicted.len()));
+            if part.is_empty() {
+                break;
+            }
+            evicted.extend(part);
+        }
         EVICTED.add(evicted.len() as u64);
         let is_freed = !evicted.is_empty() || !pending.records.is_empty();
         lists::extend(&mut pending.records, evicted)?;
@@ -233,14 +248,12 @@ impl<F: Files> Store<F> {
         let mut pending = self.journal.lock();
         self.commits.write_waiting(|written| {
             let outcome = self.write_stored(&mut pending, written.iter().flatten());
-            let mut index = self.index.lock();
-            for (reserved, checksum) in written.into_iter().flatten() {
-                match outcome {
-                    Ok(()) => index.publish(reserved, checksum),
-                    Err(_) if pending.journal.is_usable() => index.abandon(reserved),
-                    Err(_) => {}
-                }
-            }
+            let is_usable = pending.journal.is_usable();
+            self.in_steps(written.into_iter().flatten(), |index, (reserved, checksum)| match outcome {
+                Ok(()) => index.publish(reserved, checksum),
+                Err(_) if is_usable => index.abandon(reserved),
+                Err(_) => {}
+            });
             outcome
         });
         drop(pending);
@@ -258,10 +271,15 @@ impl<F: Files> Store<F> {
         pending: &mut Pending,
         written: impl Iterator<Item = &'a (Reserved, u32)>,
     ) -> Result<()> {
-        let records = {
-            let index = self.index.lock();
-            lists::collect(written.filter_map(|(reserved, checksum)| index.record(reserved, *checksum)))?
-        };
+        let (mut records, mut outcome) = (Vec::new(), Ok(()));
+        self.in_steps(written, |index, (reserved, checksum)| {
+            if let Some(record) = index.record(reserved, *checksum)
+                && outcome.is_ok()
+            {
+                outcome = lists::push(&mut records, record);
+            }
+        });
+        outcome?;
         if self.policy.durability == Durability::Relaxed {
             return lists::extend(&mut pending.records, records);
         }
@@ -271,13 +289,17 @@ impl<F: Files> Store<F> {
 
     /// Frees reserved slots whose blocks were not written.
     pub fn abandon(&self, reserved: impl Iterator<Item = Reserved>) {
-        let mut index = self.index.lock();
-        reserved.for_each(|slot| index.abandon(slot));
+        self.in_steps(reserved, Index::abandon);
     }
 
     /// The blocks of the first keys, up to the first that is not stored. They keep their slots until [`Self::release`].
     pub fn hold_run(&self, keys: &[Key]) -> Result<Vec<Located>> {
-        let run = self.index.lock().hold_run(keys)?;
+        let (mut run, mut is_stored) = (Vec::new(), true);
+        lists::reserve(&mut run, keys.len())?;
+        self.in_steps(keys.iter(), |index, key| {
+            is_stored = is_stored && index.hold(key).map(|block| run.push(block)).is_some();
+        });
+        self.index.lock().count_get(run.len(), keys.len() - run.len());
         HITS.add(run.len() as u64);
         MISSES.add((keys.len() - run.len()) as u64);
         Ok(run)
@@ -290,8 +312,7 @@ impl<F: Files> Store<F> {
 
     /// Ends the use of blocks.
     pub fn release(&self, run: Vec<Located>) {
-        let mut index = self.index.lock();
-        run.iter().for_each(|block| index.release(block));
+        self.in_steps(run.iter(), Index::release);
     }
 
     /// Ends the use of blocks, of which those with the indices in `damaged` have wrong bytes in their slots. These are removed, and their
@@ -309,11 +330,11 @@ impl<F: Files> Store<F> {
             }
             return Ok(());
         }
-        self.record(damaged.len(), |index| {
-            // Under the same lock, so that no slot has another block before it is retired.
-            run.iter().for_each(|block| index.release(block));
-            lists::collect(found().filter_map(|block| retire(index, block)))
-        })
+        let outcome = self
+            .record(damaged.len(), |index| lists::collect(found().filter_map(|block| retire(index, block))));
+        // After that, so that no slot has another block before it is retired.
+        self.release(run);
+        outcome
     }
 
     /// Removes blocks. Returns how many were stored. Fails with BUSY, and removes none, while one of them is read.

@@ -151,8 +151,8 @@ impl Index {
         self.stored.contains_key(key)
     }
 
-    /// How many slots must be freed before all of these blocks have one. Blocks that are stored, and parents, count as used.
-    pub fn missing(&mut self, blocks: &[NewBlock]) -> usize {
+    /// How many of these blocks need a slot. Those that are stored, and parents, count as used.
+    pub fn new_blocks(&mut self, blocks: &[NewBlock]) -> usize {
         let mut new = 0;
         for block in blocks {
             for key in block.parent.iter().chain([&block.key]) {
@@ -163,7 +163,11 @@ impl Index {
             }
             new += usize::from(!self.contains(&block.key) && !self.reserved.contains_key(&block.key));
         }
-        new.saturating_sub(self.free.len())
+        new
+    }
+
+    pub fn free_slots(&self) -> usize {
+        self.free.len()
     }
 
     /// Reserves a slot for a block. `None` if its key is stored, or a slot is reserved for it.
@@ -217,22 +221,21 @@ impl Index {
         Some((slot, block))
     }
 
-    /// The blocks of the first keys, up to the first that is not stored. Holds them.
-    pub fn hold_run(&mut self, keys: &[Key]) -> Result<Vec<Located>> {
-        let mut run = Vec::new();
-        lists::reserve(&mut run, keys.len())?;
-        for key in keys {
-            let Some(slot) = self.stored.get(key).copied() else { break };
-            self.clock += 1;
-            let clock = self.clock;
-            run.extend(self.change(slot, |stored| {
-                stored.used = clock;
-                stored.hold(slot)
-            }));
-        }
-        self.counts.hits += run.len() as u64;
-        self.counts.misses += (keys.len() - run.len()) as u64;
-        Ok(run)
+    /// Holds the block of a key, if it is stored.
+    pub fn hold(&mut self, key: &Key) -> Option<Located> {
+        let slot = self.stored.get(key).copied()?;
+        self.clock += 1;
+        let clock = self.clock;
+        self.change(slot, |stored| {
+            stored.used = clock;
+            stored.hold(slot)
+        })
+    }
+
+    /// Counts the blocks of a get.
+    pub fn count_get(&mut self, hits: usize, misses: usize) {
+        self.counts.hits += hits as u64;
+        self.counts.misses += misses as u64;
     }
 
     pub fn release(&mut self, block: &Located) {

@@ -10,7 +10,8 @@ use crate::base::{Error, Result, ensure, fail, random};
 use crate::layout::ContentIdentity;
 use crate::region::Label;
 
-const VERSION: u16 = 1;
+/// Version 1 did not label the file of blocks with the id of the store.
+const VERSION: u16 = 2;
 const FORM: Form = Form { magic: b"KVMEMSTO", versions: VERSION..=VERSION, name: "header of a store" };
 /// Bytes of the longest header.
 const MAX: u64 = 1 << 20;

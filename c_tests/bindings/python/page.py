@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """page.py FOLDER PAGE...: runs the programs of the pages. Blocks that begin with a line `# NAME.py` are programs; those of one name are
-one program. Each runs in FOLDER, in a process of its own."""
+one program. Each runs in FOLDER, in a process of its own. FOLDER is emptied before."""
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 
 def main():
     folder, pages = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
-    folder.mkdir(parents=True, exist_ok=True)
+    # What an earlier run has left may be of another build.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     programs = []
     for page in pages:
         found = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)

@@ -56,7 +56,8 @@ pub struct kvmem_store_options {
     pub path: *const c_char,
     /// Shape of the blocks, which belongs to the identity of the store. num_blocks is the number of slots; 0
     /// for that of an existing store, or for as many as `max_size` has space for. The order begins with B;
-    /// NULL for KVMEM_ORDER_FULLY_CONTIGUOUS. An alignment of 0 is 4096 here, which direct I/O needs.
+    /// NULL for KVMEM_ORDER_FULLY_CONTIGUOUS. All strides are 0, also if layouts in memory have others. An
+    /// alignment of 0 is 4096 here, which direct I/O needs: slots of no multiple of that use the page cache.
     pub config: *const kvmem_layout_config,
     /// What the blocks contain. A store with another identity is not opened: the message has each name that
     /// differs, with both values.
@@ -93,11 +94,12 @@ options!(kvmem_store_options);
 /// @return KVMEM_STATUS_BUSY: the store is open for writing in a process, which the message names; or, for a
 ///           reader, a process opens it for writing at this moment
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the store has another identity or shape (the message has the names
-///           and both values); or the order does not begin with B
+///           and both values); the order does not begin with B; a stride is given; or
+///           KVMEM_DISK_DIRECT_REQUIRED is set and a slot has no multiple of 4096 bytes
 ///         KVMEM_STATUS_NOT_FOUND: the parent of the folder does not exist, or with KVMEM_DISK_OPEN_EXISTING
 ///           the store
 ///         KVMEM_STATUS_CORRUPT: a file of the store is missing, was truncated, or is of another store
-///         KVMEM_STATUS_VERSION_MISMATCH: a newer version of kvmem has written it
+///         KVMEM_STATUS_VERSION_MISMATCH: another version of kvmem has written it
 ///         KVMEM_STATUS_TIMED_OUT
 ///         any status of kvmem_region_create_disk
 #[unsafe(no_mangle)]

@@ -2,6 +2,7 @@
 //! The order of eviction, holds, pins and quarantine.
 
 use super::key;
+use crate::store::Key;
 use crate::store::NewBlock;
 use crate::store::blocks::*;
 use crate::store::index::*;
@@ -10,6 +11,10 @@ fn put(index: &mut Index, number: u64, parent: Option<u64>) {
     let block = NewBlock { key: key(number), parent: parent.map(key) };
     let reserved = index.reserve(block).unwrap().unwrap();
     index.publish(reserved, number as u32);
+}
+
+fn hold(index: &mut Index, keys: &[Key]) -> Vec<Located> {
+    keys.iter().map_while(|key| index.hold(key)).collect()
 }
 
 /// The numbers of the keys in the order in which they are evicted.
@@ -32,7 +37,7 @@ fn leaves_are_evicted_before_their_parents_and_old_ones_first() {
     put(&mut index, 1, Some(0));
     put(&mut index, 5, None);
     put(&mut index, 3, Some(1));
-    let held = index.hold_run(&[key(0), key(1), key(2), key(9)]).unwrap();
+    let held = hold(&mut index, &[key(0), key(1), key(2), key(9)]);
     assert_eq!(held.iter().map(Located::checksum).collect::<Vec<_>>(), [0, 1, 2]);
     held.iter().for_each(|block| index.release(block));
     assert_eq!(evicted(&mut index), [5, 3, 2, 1, 0]);
@@ -54,7 +59,7 @@ fn held_and_pinned_blocks_stay() {
     let mut index = Index::new(4).unwrap();
     (0..3).for_each(|number| put(&mut index, number, None));
     assert!(index.pin(&key(0), true) && !index.pin(&key(7), true));
-    let held = index.hold_run(&[key(1)]).unwrap();
+    let held = hold(&mut index, &[key(1)]);
     assert_eq!(index.remove(&[key(1)]).unwrap_err().status(), crate::base::Status::Busy);
     assert_eq!(evicted(&mut index), [2]);
     held.iter().for_each(|block| index.release(block));
@@ -76,7 +81,7 @@ fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
     index.end_quarantine();
     let again = index.reserve(block).unwrap().unwrap();
     index.abandon(again);
-    let run = index.hold_run(&[key(2)]).unwrap();
+    let run = hold(&mut index, &[key(2)]);
     assert!(index.retire(&run[0]).is_some() && index.retire(&run[0]).is_none());
     assert_eq!((index.counts().retired, index.free.len()), (1, 1));
 }

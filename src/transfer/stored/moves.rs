@@ -49,6 +49,8 @@ impl OpenStore {
         self.ensure_filled(&transfer)?;
         let is_direct = is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(source))?;
+        // Before others are evicted for them.
+        what.ensure_in(source)?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let reserved = self.reserve(what.new_blocks()?, deadline)?;
         let count = reserved.list().iter().flatten().count();
@@ -61,7 +63,9 @@ impl OpenStore {
             };
             let pairs: Vec<_> = lists::collect(reserved.list().iter().zip(what.blocks).filter_map(pair))?;
             let step = Step { returns_checksums: true, ..what.step(&pairs, deadline) };
-            transfer.started_once(step, |checks| RunEnd::new(Uses::Put(reserved), Work::Checks(checks)))?
+            transfer.started_once(step, |checks| {
+                RunEnd::new(Uses::Put(reserved), Work::Checks(checks), deadline)
+            })?
         } else {
             // The slots are reserved, so only the tokens of the source are looked at.
             let slots: Vec<u32> = lists::collect(0..what.keys.count() as u32)?;
@@ -71,7 +75,8 @@ impl OpenStore {
             let step = what.step(&[], deadline);
             let blocks =
                 FollowedBlocks { tables, step, moved: [count as u64, slots.len() as u64], is_written: false };
-            transfer.started_before(blocks, RunEnd::new(Uses::Put(reserved), Work::Moves(conversion)))?
+            transfer
+                .started_before(blocks, RunEnd::new(Uses::Put(reserved), Work::Moves(conversion), deadline))?
         };
         Ok(Moved { transfer: Some(transfer), count })
     }
@@ -114,7 +119,8 @@ impl OpenStore {
             let (pairs, checksums): (Vec<_>, Vec<_>) =
                 (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(Located::checksum))?);
             let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
-            transfer.started_once(step, |checks| RunEnd::new(Uses::Get(held), Work::Checks(checks)))?
+            transfer
+                .started_once(step, |checks| RunEnd::new(Uses::Get(held), Work::Checks(checks), deadline))?
         } else {
             let slots: Vec<u32> = lists::collect(held.blocks().iter().map(Located::slot))?;
             let conversion = self.conversion(wanted, what)?;
@@ -122,12 +128,13 @@ impl OpenStore {
             let tables = TokenTables { sides, tokens: count as u64 * self.page_size() };
             let step = what.step(&[], deadline);
             let blocks = FollowedBlocks { tables, step, moved: [1, 1], is_written: true };
-            transfer.started_before(blocks, RunEnd::new(Uses::Get(held), Work::Moves(conversion)))?
+            transfer
+                .started_before(blocks, RunEnd::new(Uses::Get(held), Work::Moves(conversion), deadline))?
         };
         Ok(Moved { transfer: Some(transfer), count })
     }
 
-    fn conversion(&self, wanted: Wanted, what: &StoredBlocks<'_>) -> Result<Conversion> {
+    pub(super) fn conversion(&self, wanted: Wanted, what: &StoredBlocks<'_>) -> Result<Conversion> {
         let (blocks, slots) = (lists::copied(what.blocks)?, self.slots.clone());
         Ok(Conversion { wanted, blocks, page_size: self.page_size(), slots })
     }
@@ -187,6 +194,18 @@ impl StoredBlocks<'_> {
             "num_blocks is {blocks}, and {keys} keys of {slot} tokens have {needed} blocks of {block} tokens in the layout; give one \
              key for each {slot} tokens, and the ids of all blocks that have some of them"
         );
+        Ok(())
+    }
+
+    fn ensure_in(&self, layout: &Layout) -> Result<()> {
+        let have = layout.geometry().count(Axis::Block);
+        for (index, id) in self.blocks.iter().enumerate() {
+            ensure!(
+                u64::from(*id) < have,
+                OutOfRange,
+                "blocks[{index}] is {id}; the layout has {have} blocks, give ids below that"
+            );
+        }
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::layout::fingerprint;
 use crate::layout::{
     AllocationConfig, Arrangement, Axis, ContentIdentity, Dimensions, Geometry, Layout, LayoutSource,
 };
-use crate::region::{DirectIo, DiskConfig, OpenMode};
+use crate::region::{DirectIo, DiskConfig, Label, OpenMode};
 use crate::store::{
     Access, Durability, EMPTY_JOURNAL, Files, Header, Identity, Policy, Store, StoreFile, StoreFolder,
 };
@@ -57,9 +57,16 @@ impl OpenStore {
 
 fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     let named = |error: Error| {
-        let advice = "put its files back, or remove the folder to begin another store";
-        let advice = (error.status() == Status::Corrupt).then(|| advice.to_string());
-        error.context(format!("open the store {}", config.path.display())).with_advice(advice)
+        let advice = match error.status() {
+            Status::Corrupt => Some("put its files back, or remove the folder to begin another store"),
+            Status::VersionMismatch => Some(
+                "open it with the version of kvmem that has made it, or begin another store in another folder",
+            ),
+            _ => None,
+        };
+        error
+            .context(format!("open the store {}", config.path.display()))
+            .with_advice(advice.map(str::to_string))
     };
     let is_reader = config.policy.access == Access::Read;
     let files = match is_reader {
@@ -130,6 +137,12 @@ pub(super) fn blocks(config: &OpenConfig, existing: Option<u64>) -> Result<(Geom
     let one = Geometry::new(Dimensions { num_blocks: 1, ..config.dimensions.clone() }, config.arrangement)?;
     ensure_slots_are_contiguous(&one)?;
     ensure!(
+        config.direct_io != DirectIo::Required || one.block_stride().is_multiple_of(DIRECT_UNIT),
+        InvalidArgument,
+        "a slot has {} bytes, and KVMEM_DISK_DIRECT_REQUIRED needs a multiple of {DIRECT_UNIT}; set alignment to 0",
+        one.block_stride()
+    );
+    ensure!(
         existing.is_some() || !config.must_exist,
         NotFound,
         "the folder {} contains no store; open it without KVMEM_DISK_OPEN_EXISTING to create one",
@@ -155,15 +168,22 @@ pub(super) fn blocks(config: &OpenConfig, existing: Option<u64>) -> Result<(Geom
     Ok((geometry, identity))
 }
 
-/// Each slot is one range of the file, so that a block is one read.
+/// What all slots are multiples of if their file bypasses the page cache: the largest unit that devices are known to have.
+const DIRECT_UNIT: u64 = 4096;
+
+/// Each slot is one range of the file, so that a block is one read, with the strides that a copy of it has in memory.
 fn ensure_slots_are_contiguous(geometry: &Geometry) -> Result<()> {
-    let outermost = geometry.axes_by_stride().first().copied();
+    let order = geometry.order();
     ensure!(
-        geometry.num_regions() == 1
-            && (outermost == Some(Axis::Block) || geometry.order().to_string().starts_with('B')),
+        order.within().first() == Some(&Axis::Block) && geometry.num_regions() == 1,
         InvalidArgument,
-        "the order of a store is {}, and it must begin with B, so that a slot is one range of the file; use BLONHC",
-        geometry.order()
+        "the order of a store is {order}, and it must begin with B, so that a slot is one range of the file; use BLONHC"
+    );
+    ensure!(
+        geometry.arrangement() == Arrangement::tight(order),
+        InvalidArgument,
+        "a stride of the store's shape is not the tight one, and a slot is one range of the file without gaps; leave all strides 0, \
+         also if those of the layouts in memory are larger"
     );
     Ok(())
 }
@@ -176,24 +196,41 @@ fn layout(config: &OpenConfig, geometry: Geometry, id: [u8; 16], has_blocks: boo
     let identity = ContentIdentity::new(&id)?;
     let own =
         Geometry::new(Dimensions { identity, ..geometry.dimensions().clone() }, geometry.arrangement())?;
+    let slot = geometry.block_stride();
+    let is_direct = slot.is_multiple_of(DIRECT_UNIT);
+    let label = Label { differences: ensure_own, ..fingerprint::label(&own)? };
     let disk = DiskConfig {
         path: Some(config.path.join(StoreFile::Blocks.name())),
-        direct_io: config.direct_io,
+        direct_io: if is_direct { config.direct_io } else { DirectIo::Off },
         opening: if has_blocks { OpenMode::Existing } else { OpenMode::OpenOrCreate },
         // The folder is locked.
         no_lock: true,
         read_only: config.policy.access == Access::Read,
-        label: Some(fingerprint::label(&own)?),
+        label: Some(label),
         ..DiskConfig::default()
     };
     let built = Layout::build(geometry, LayoutSource::Allocate(AllocationConfig::Disk(disk)), None);
-    built.map_err(|error| match error.status() {
+    let layout = built.map_err(|error| match error.status() {
         Status::NotFound if has_blocks => {
             error!(Corrupt, "the file {} of the store is missing", StoreFile::Blocks.name())
         }
-        Status::Corrupt | Status::OutOfRange | Status::InvalidArgument => error!(Corrupt, "{REPLACED}"),
+        Status::Corrupt | Status::OutOfRange => error!(Corrupt, "{REPLACED}"),
         _ => error,
-    })
+    })?;
+    ensure!(
+        slot.is_multiple_of(layout.io_alignment()),
+        Unsupported,
+        "a slot has {slot} bytes, and direct I/O on its file system needs a multiple of {}; open the store with KVMEM_DISK_BUFFERED",
+        layout.io_alignment()
+    );
+    Ok(layout)
+}
+
+/// Fails for the label of another file.
+fn ensure_own(found: &[u8], wanted: &[u8]) -> Result<Vec<String>> {
+    let different = fingerprint::differences_of_labels(found, wanted)?;
+    ensure!(different.is_empty(), Corrupt, "{}", different.join(", "));
+    Ok(different)
 }
 
 const REPLACED: &str = "the file blocks.0 of the store was cut or replaced";

@@ -3,10 +3,11 @@
 //! checks, because it may be the last holder of its store, and the thread that moves bytes to files must not close one.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::OpenStore;
 use super::conversion::Conversion;
-use crate::base::{Count, Error, Mutex, Status, ensure, error, lists, log};
+use crate::base::{Count, Error, Mutex, Result, Status, ensure, error, lists, log};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
@@ -75,7 +76,7 @@ impl Held {
     }
 
     /// What the run has found is that blocks differ, or nothing. A reader looks which blocks the writer has replaced meanwhile.
-    pub(super) fn end(self, moved: Outcome, findings: &mut Findings) -> Outcome {
+    pub(super) fn end(self, moved: Outcome, findings: &mut Findings, limits: &WaitLimits) -> Outcome {
         let replaced = self.store.store.replaced(&self.run)?;
         let damaged = findings.mismatches.iter().filter(|at| replaced.binary_search(at).is_err());
         let damaged: Vec<u64> = damaged.copied().collect();
@@ -86,7 +87,7 @@ impl Held {
         findings.mismatches.extend(&damaged);
         findings.mismatches.sort_unstable();
         match damaged.is_empty() {
-            false => Err(self.remove(&damaged, moved)),
+            false => Err(self.remove(&damaged, moved, limits)),
             true => Err(error!(
                 Corrupt,
                 "{} of {} blocks were replaced by the writer of the store while they were read; \
@@ -97,13 +98,28 @@ impl Held {
         }
     }
 
-    /// Removes those of some blocks that are damaged in the store. The others differ only in the memory of the caller: something else
-    /// wrote there meanwhile.
-    fn remove(self, wrong: &[u64], moved: Outcome) -> Error {
+    /// Removes those of some blocks that are damaged in the store. Others differ only in the memory of the caller: something else
+    /// wrote there meanwhile. Those whose slots can't be looked at stay.
+    fn remove(self, wrong: &[u64], moved: Outcome, limits: &WaitLimits) -> Error {
         let (store, run) = (self.store.clone(), self.into_run());
-        let located = |at: &&u64| run.get(**at as usize).is_some_and(|block| store.is_damaged(block));
-        let damaged: Vec<u64> = wrong.iter().filter(located).copied().collect();
-        let (count, all, sound) = (wrong.len(), run.len(), wrong.len() - damaged.len());
+        let (mut damaged, mut sound, mut unknown) = (Vec::new(), 0, None);
+        for (at, block) in wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (*at, block))) {
+            match store.is_damaged(block, limits) {
+                Ok(true) => damaged.push(at),
+                Ok(false) => sound += 1,
+                // The next look would probably fail, too.
+                Err(error) => {
+                    unknown = Some(error);
+                    break;
+                }
+            }
+        }
+        let (count, all) = (wrong.len(), run.len());
+        let left = count - damaged.len() - sound;
+        let unknown = unknown.map_or(String::new(), |error| {
+            let slots = Count(left as u64, "slot");
+            format!("{slots} could not be read again, and their blocks stay stored ({error}); ")
+        });
         if let Err(error) = store.store.release_damaged(run, &damaged) {
             log!(Warn, "the removal of damaged blocks is not in the index of the store: {error}");
         }
@@ -113,7 +129,7 @@ impl Held {
             Corrupt,
             "{count} of {all} blocks did not arrive as they were stored; {slots} of the store are damaged, and their blocks no longer \
              stored; {sound} differ only in the destination, which something else has written, and can be read again; \
-             kvmem_transfer_get_mismatches returns the indices{cause}"
+             {unknown}kvmem_transfer_get_mismatches returns the indices{cause}"
         );
         log!(Warn, "{error}");
         error
@@ -143,11 +159,13 @@ pub enum Work {
 pub struct RunEnd {
     uses: Mutex<Option<Uses>>,
     work: Work,
+    /// When the run ends at the latest.
+    deadline: Option<Instant>,
 }
 
 impl RunEnd {
-    pub fn new(uses: Uses, work: Work) -> Arc<Self> {
-        Arc::new(Self { uses: Mutex::new(Some(uses)), work })
+    pub fn new(uses: Uses, work: Work, deadline: Option<Instant>) -> Arc<Self> {
+        Arc::new(Self { uses: Mutex::new(Some(uses)), work, deadline })
     }
 }
 
@@ -157,37 +175,41 @@ impl Work {
         &self,
         slots: &Slots,
         layouts: &[Arc<Layout>; 2],
-        stop: &Stop,
+        limits: &WaitLimits,
         findings: &mut Findings,
     ) -> Outcome {
         match self {
             Self::Checks(None) => {}
-            Self::Checks(Some(checks)) => checks.outcome(Ok(()), layouts, stop.clone(), findings)?,
+            Self::Checks(Some(checks)) => checks.outcome(Ok(()), layouts, limits.stop.clone(), findings)?,
             Self::Moves(conversion) => {
-                findings.checksums = Some(conversion.put(slots.list(), layouts, &limits(stop))?);
+                findings.checksums = Some(conversion.put(slots.list(), layouts, limits)?);
             }
         }
         Ok(())
     }
 
     /// Notes the blocks of a get that are not those that were stored.
-    fn get(&self, held: &Held, layouts: &[Arc<Layout>; 2], stop: &Stop, findings: &mut Findings) -> Outcome {
+    fn get(
+        &self,
+        held: &Held,
+        layouts: &[Arc<Layout>; 2],
+        limits: &WaitLimits,
+        findings: &mut Findings,
+    ) -> Outcome {
         match self {
             Self::Checks(None) => {}
-            Self::Checks(Some(checks)) => match checks.outcome(Ok(()), layouts, stop.clone(), findings) {
-                Err(error) if error.status() != Status::Corrupt => return Err(error),
-                _ => {}
-            },
+            Self::Checks(Some(checks)) => {
+                match checks.outcome(Ok(()), layouts, limits.stop.clone(), findings) {
+                    Err(error) if error.status() != Status::Corrupt => return Err(error),
+                    _ => {}
+                }
+            }
             Self::Moves(conversion) => {
-                findings.mismatches = conversion.get(held.blocks(), layouts, &limits(stop))?
+                findings.mismatches = conversion.get(held.blocks(), layouts, limits)?
             }
         }
         Ok(())
     }
-}
-
-fn limits(stop: &Stop) -> WaitLimits {
-    WaitLimits { stop: stop.clone(), ..WaitLimits::default() }
 }
 
 impl Verify for RunEnd {
@@ -202,14 +224,15 @@ impl Verify for RunEnd {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome {
+        let limits = WaitLimits { deadline: self.deadline, stop, ..WaitLimits::default() };
         // The lock is not held during calls of the file system.
         let uses = self.uses.lock().take();
         match uses {
             Some(Uses::Put(slots)) => {
                 moved?;
-                self.work.put(&slots, layouts, &stop, findings)?;
+                self.work.put(&slots, layouts, &limits, findings)?;
                 // What the caller has cancelled, or waits for no longer, does not become visible.
-                if stop.is_asked() {
+                if limits.stop.is_asked() {
                     return Err(cancelled());
                 }
                 slots.commit(findings.checksums.as_deref().unwrap_or_default())
@@ -220,8 +243,8 @@ impl Verify for RunEnd {
                     return moved;
                 }
                 // After a read that failed, too: this finds the blocks that have not arrived.
-                match self.work.get(&held, layouts, &stop, findings) {
-                    Ok(()) => held.end(moved, findings),
+                match self.work.get(&held, layouts, &limits, findings) {
+                    Ok(()) => held.end(moved, findings, &limits),
                     failed => moved.and(failed),
                 }
             }
@@ -235,11 +258,12 @@ impl Verify for RunEnd {
 }
 
 impl OpenStore {
-    /// Whether the bytes of a slot can't be read, or are not those that were stored.
-    pub(super) fn is_damaged(&self, block: &Located) -> bool {
-        match self.checksums(&[block.slot()], &WaitLimits::default()) {
-            Ok(found) => found != [block.checksum()],
-            Err(error) => matches!(error.status(), Status::Io | Status::Corrupt),
+    /// Whether the bytes of a slot can't be read, or are not those that were stored. Fails if this can't be found out now.
+    pub(super) fn is_damaged(&self, block: &Located, limits: &WaitLimits) -> Result<bool> {
+        match self.checksums(&[block.slot()], limits) {
+            Ok(found) => Ok(found != [block.checksum()]),
+            Err(error) if matches!(error.status(), Status::Io | Status::Corrupt) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 }

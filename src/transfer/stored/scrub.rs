@@ -46,14 +46,20 @@ impl OpenStore {
     fn damaged(&self, blocks: &[Located], deadline: Option<Instant>) -> Result<Vec<u64>> {
         let slots: Vec<u32> = lists::collect(blocks.iter().map(Located::slot))?;
         let is_unreadable = |error: &Error| matches!(error.status(), Status::Io | Status::Corrupt);
-        match self.checksums(&slots, &WaitLimits { deadline, ..WaitLimits::default() }) {
+        let limits = WaitLimits { deadline, ..WaitLimits::default() };
+        match self.checksums(&slots, &limits) {
             Ok(found) => {
                 let all = (0..).zip(blocks.iter().zip(found));
                 Ok(all.filter(|(_, (block, found))| block.checksum() != *found).map(|(at, _)| at).collect())
             }
             Err(error) if is_unreadable(&error) => {
-                let all = (0..).zip(blocks);
-                Ok(all.filter(|(_, block)| self.is_damaged(block)).map(|(at, _)| at).collect())
+                let mut damaged = Vec::new();
+                for (at, block) in (0..).zip(blocks) {
+                    if self.is_damaged(block, &limits)? {
+                        lists::push(&mut damaged, at)?;
+                    }
+                }
+                Ok(damaged)
             }
             Err(error) => Err(error),
         }

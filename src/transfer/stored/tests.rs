@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::base::wire::tests::of_version;
 use crate::base::{Status, random};
+use crate::engine::single_move::WaitLimits;
 use crate::layout::{Arrangement, Dimensions};
-use crate::plan::Slots;
+use crate::plan::{Slots, Wanted};
 use crate::region::DirectIo;
-use crate::run::Findings;
+use crate::run::{Findings, Stop, Verify};
 use crate::store::{Header, NewBlock, StoreFile};
 use crate::transfer::TransferRequest;
 use crate::transfer::verify::host::HostBlocks;
@@ -179,11 +181,62 @@ fn blocks_that_something_else_overwrites_in_the_destination_stay_stored() {
     let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
     let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
     let mut findings = Findings { mismatches: vec![1, 2], checksums: None };
-    let error = held.end(Ok(()), &mut findings).unwrap_err();
+    let error = held.end(Ok(()), &mut findings, &WaitLimits::default()).unwrap_err();
     assert_eq!(error.status(), Status::Corrupt, "{error}");
     assert!(error.message().contains("2 differ only in the destination"), "{error}");
     assert!((0..4).all(|number| contains(&store, number)));
     assert_eq!((store.counts().retired, store.counts().damaged), (0, 0));
+}
+
+#[test]
+fn blocks_that_cannot_be_looked_at_again_stay_stored() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..4), 4);
+    let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
+    let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
+    let mut findings = Findings { mismatches: vec![1, 2], checksums: None };
+    let late = WaitLimits { deadline: Some(Instant::now()), ..WaitLimits::default() };
+    let error = held.end(Ok(()), &mut findings, &late).unwrap_err();
+    assert_eq!(error.status(), Status::Corrupt, "{error}");
+    for part in ["2 slots could not be read again", "after timeout_ns", "0 differ only in the destination"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    assert!((0..4).all(|number| contains(&store, number)));
+    assert_eq!((store.counts().retired, store.counts().damaged), (0, 0));
+}
+
+#[test]
+fn blocks_that_pass_through_memory_of_the_store_do_so_until_the_deadline_of_their_run() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..4), 4);
+    let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
+    let (destination, blocks) = (filled(), [0, 1, 2, 3]);
+    for (deadline, expected) in [(Some(Instant::now()), Some(Status::TimedOut)), (None, None)] {
+        let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
+        let bytes = keys(0..4);
+        let conversion = store.conversion(Wanted::default(), &stored(&bytes, &blocks)).unwrap();
+        let (uses, work) = (run_ends::Uses::Get(held), run_ends::Work::Moves(conversion));
+        let end = run_ends::RunEnd::new(uses, work, deadline);
+        let layouts = [store.layout.clone(), destination.clone()];
+        let outcome = end.outcome(Ok(()), &layouts, Stop::default(), &mut Findings::default());
+        assert_eq!(outcome.err().map(|error| error.status()), expected);
+    }
+}
+
+#[test]
+fn a_store_of_an_earlier_version_is_named_as_such() {
+    let scratch = Scratch::new();
+    drop(OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap());
+    let path = scratch.0.join(StoreFile::Header.name());
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, of_version(&bytes, 1)).unwrap();
+    for config in [config(&scratch.0, Durability::Strict), reader(&scratch.0)] {
+        let error = OpenStore::open(config, None).err().unwrap();
+        assert_eq!(error.status(), Status::VersionMismatch, "{error}");
+        assert!(error.message().contains("has version 1, this library reads version 2"), "{error}");
+    }
 }
 
 #[test]
