@@ -149,18 +149,26 @@ def session(measured, step, medium=None, link=None):
             q("cpu-2-cores/20-engine", "ratio", **without_gpu))
 
 
+PAGED = "h200/21-paged-engine", "two-gpus/21-paged-engine"
+
+
 def first_token(measured, case, way, nixl="ratio"):
-    """A handover against PyTorch, against NIXL, and the time of the decode step as a fraction of all."""
+    """A handover against PyTorch, against NIXL, and the time of the decode step as a fraction of all, on one GPU and on two."""
     where = {"row": lambda row: row["name"] == "21-first-token" and row["case"].startswith(case), "way": way}
-    return (measured, "1×", q("h200/21-paged-engine", "ratio", reference="PyTorch", **where),
-            q("h200/21-paged-engine", nixl, reference="NIXL", **where) if nixl else None,
-            q("h200/21-paged-engine", "fraction", reference="PyTorch", **where))
+    return (measured, "1×", *(query for record in PAGED for query in (
+        q(record, "ratio", reference="PyTorch", **where), q(record, nixl, reference="NIXL", **where) if nixl else None,
+        q(record, "fraction", reference="PyTorch", **where))))
 
 
 def beside_decode(measured, kind):
     where = {"row": lambda row: row["name"] == "22-beside-decode" and row["case"].endswith(kind), "way": "chosen"}
-    return (measured, "5%", *(q("h200/21-paged-engine", "slower", reference="decode alone", statistic=statistic, **where) for statistic in ("p50", "p99")),
-            q("h200/21-paged-engine", "ratio", reference="PyTorch", statistic="p99", **where))
+    return (measured, "5%", *(query for record in PAGED for query in (
+        *(q(record, "slower", reference="decode alone", statistic=statistic, **where) for statistic in ("p50", "p99")),
+        q(record, "ratio", reference="PyTorch", statistic="p99", **where))))
+
+
+def expected(measured, way):
+    return (measured, "–", *(q("two-gpus/23-epochs", "ratio", way=way, blocks=blocks) for blocks in (64, 1024)))
 
 
 def both(measures, record, **where):
@@ -387,17 +395,25 @@ GROUPS = [
          session("to host memory", "offload", "memory"), session("from host memory", "restore", "memory"),
          session("to a file", "offload", "file"), session("from a file", "restore", "file"),
      ]),
-    ("21. First token of decode after a handover", "From another process on the same GPU, and from page-locked memory: 2,048 to 32,768 tokens of a model with 32 layers.",
-     ["h200/21-paged-engine"], ["PyTorch's copies", "NIXL's client", "decode alone, fraction"], [
+    ("21. First token of decode after a handover", "From another process, on the same GPU or another one, and from page-locked memory: 2,048 to 32,768 tokens of a model with 32 layers.",
+     [*PAGED], ["one GPU: PyTorch's copies", "NIXL's client", "decode alone, fraction", "two GPUs: PyTorch's copies", "NIXL's client", "decode alone, fraction"], [
          first_token("same order, whole", "same order", "whole"), first_token("same order, by layer", "same order", "by layer"),
          first_token("TP 2 to 1, another order, whole", "TP 2", "whole", None), first_token("TP 2 to 1, another order, by layer", "TP 2", "by layer", None),
          first_token("from host memory, whole", "restored", "whole"), first_token("from host memory, by layer", "restored", "by layer"),
      ]),
     ("22. Decode beside transfers", "How much longer a step of decode takes than alone. PyTorch's copies and NIXL's client move less in the same time.",
-     ["h200/21-paged-engine"], ["p50", "p99", "p99 with PyTorch's copies, against kvmem"], [
+     [*PAGED], ["one GPU: p50", "p99", "p99 with PyTorch's copies, against kvmem", "two GPUs: p50", "p99", "p99 with PyTorch's copies, against kvmem"], [
          beside_decode("to the host, 43 GB/s", "to host"), beside_decode("from the host, 43 GB/s", "from host"),
          beside_decode("a pull of 256 MiB every 8 steps", "from peer"),
      ]),
+    ("Stores", "A store of a million blocks, against `std::unordered_set` and reading the file of the index.", ["cpu-16-cores/22-store"],
+     ["duration", "against the reference"], [
+         *((f"looking up a key, lists of {keys}", "–", *both(("ns", "ratio"), "cpu-16-cores/22-store", way="contains", keys=keys.replace(",", "")))
+           for keys in ("16", "1,024")),
+         ("opening", "–", *both(("ms of ns", "ratio"), "cpu-16-cores/22-store", way="open")),
+     ]),
+    ("23. Reads that expect epochs", "Blocks of 16 KiB, against the same reads without epochs.", ["two-gpus/23-epochs"],
+     ["64 blocks", "1,024 blocks"], [expected("between host layouts", "host to host"), expected("over NIXL", "NIXL, one machine")]),
     ("24. The Python package above C", "Pairs as an array of NumPy, others in every step. Measured beside other work.", ["cpu-2-cores/24-python"], ["result"], [
         (f"`Transfer.submit`, {pairs} pairs", "3 µs" if pairs == 64 else "–", q("cpu-2-cores/24-python", "us above", call=f"submit, {pairs} pairs"))
         for pairs in (1, 64, 256)

@@ -105,6 +105,7 @@ MEASURES = {
     "us": (ours, short, " µs"),
     "ns": (ours, short, " ns"),
     "ms": (ours, short, " ms"),
+    "ms of ns": (lambda row: ours(row) / 1e6, short, " ms"),
     "GB/s": (ours, short, " GB/s"),
     "reference GB/s": (lambda row: row["reference"]["median"], short, " GB/s"),
     "reference ms": (lambda row: row["reference"]["median"], short, " ms"),
