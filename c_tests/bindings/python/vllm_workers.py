@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of kvmem.vllm's handover without vLLM, for its tests: they exchange blocks by real agents."""
+
+import time
+
+import numpy as np
+import pytest
+
+import kvmem
+from kvmem.vllm import _cache, _config, _groups, _ranks
+from kvmem.vllm._exchange import Exchange, Settings
+from kvmem.vllm._offer import Ask, HandoverStep, Hold, Offer, Pull, agent_name
+from kvmem.vllm._peers import join
+
+LAYERS, ELEMENTS, HEADS = 2, 8, 4
+WAIT = 60
+"""Seconds until a case fails."""
+
+
+def settings(extra):
+    return _config.parse({"timeout_seconds": WAIT} | extra)
+
+
+class Tensor:
+    """What the layouts need of a tensor of PyTorch."""
+
+    def __init__(self, array):
+        self.array, self.shape = array, array.shape
+
+    def dim(self):
+        return self.array.ndim
+
+    def stride(self, axis=None):
+        strides = tuple(stride // self.array.itemsize for stride in self.array.strides)
+        return strides if axis is None else strides[axis]
+
+    def element_size(self):
+        return self.array.itemsize
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+
+class Worker:
+    """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
+
+    def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory="", **etcd):  # fmt: skip
+        """`groups` is the number of cache groups, which have the same memory. `directory` is a folder by default; with `etcd`, URLs."""
+        self.directory, self.agent = join(settings({"directory": directory or str(folder / "agents")} | etcd), agent_name(engine, rank))
+        heads = HEADS // ranks
+        lengths = {"L": LAYERS, "B": blocks, "H": heads, "N": block_size, "C": ELEMENTS}
+        shape = [lengths[axis] for axis in order]
+        size = int(np.prod(shape)) * 2
+        self.region = kvmem.Region.system(size, flags=kvmem.SystemFlags.SHAREABLE)
+        self.memory = np.from_dlpack(self.region.tensor("uint16"))[: size // 2].reshape(shape)
+        self.memory[:] = 0
+        layers = np.moveaxis(self.memory, [order.index(axis) for axis in "LBHNC"], range(5))
+        self.cache = layers  # [layer, block, head, token, element]
+        described = _groups.Group(0, ("0", "1"), heads * block_size * ELEMENTS * 2, block_size, "window" if window else "full", window)
+        self.storage = _cache.CacheMemory([self.region])
+        self.layouts = _cache.layouts_of(
+            described, {str(at): Tensor(layers[at]) for at in range(LAYERS)}, blocks, {"model": model}, packing,
+            self.storage.region_of, self.agent,
+        )  # fmt: skip
+        opened = []
+        if produces:
+            opened.append(kvmem.Broker(folder / f"{engine}-{rank}"))
+            published = {name: layout for number in range(groups) for name, layout in self.layouts.published(number).items()}
+            self.directory.publish(self.agent, published, WAIT, broker=opened[0])
+        else:
+            self.directory.publish(self.agent, {}, WAIT)
+        self.exchange = Exchange(
+            self.agent, self.directory, [self.layouts] * groups, [block_size] * groups, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
+            Settings(lease, timeout, verify, access, rank == 0), opened,
+        )  # fmt: skip
+
+    def hold(self, *blocks, request="p"):
+        self.exchange.give(HandoverStep(holds=[Hold(request, (blocks,))]))
+
+    def pull(self, offer, blocks, first=0, tokens=None, request="d"):
+        self.exchange.give(HandoverStep(pulls=[Pull(request, offer, (tuple(blocks),), first, offer.num_tokens if tokens is None else tokens)]))
+
+    def by_layer(self, offer, blocks, tokens, request="d"):
+        """Asks for a request, and pulls it by layer when prefill has replied."""
+        self.exchange.give(HandoverStep(asks=[Ask(request, offer)]))
+        end = time.monotonic() + WAIT
+        granted = refused = set()
+        while not granted and not refused:
+            assert time.monotonic() < end, "prefill has not replied in time"
+            granted, refused = self.exchange.take_replies()
+        if granted:
+            self.exchange.give(HandoverStep(pulls=[Pull(request, offer, (tuple(blocks),), 0, tokens, True)]))
+        return granted, refused
+
+    def wait(self, which):
+        """The requests that were sent (0) or received (1), when there are any."""
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            found = self.exchange.poll()[which]
+            if found:
+                return found
+            time.sleep(0.002)
+        raise AssertionError("nothing has ended in time")
+
+    def close(self):
+        if self.memory is not None:
+            self.exchange.close()
+            self.memory = self.cache = None
+            self.storage.close()
+
+
+@pytest.fixture
+def start(tmp_path):
+    workers = []
+
+    def made(engine, **more):
+        workers.append(Worker(tmp_path, engine, **more))
+        return workers[-1]
+
+    yield made
+    for worker in workers:
+        worker.close()
+
+
+def fill(worker, blocks, tokens, heads=range(HEADS)):
+    """Writes values that depend on layer, head, token and element."""
+    size = worker.cache.shape[3]
+    for token in range(tokens):
+        worker.cache[:, blocks[token // size], :, token % size] = values(token, heads)
+
+
+def values(token, heads=range(HEADS)):
+    layer, head, element = np.meshgrid(range(LAYERS), heads, range(ELEMENTS), indexing="ij")
+    return (layer * 7919 + token * 131 + head * 1009 + element * 17 + 1).astype(np.uint16)
+
+
+def check(worker, blocks, tokens, first=0, heads=range(HEADS)):
+    size = worker.cache.shape[3]
+    for token in range(first, tokens):
+        assert (worker.cache[:, blocks[token // size], :, token % size] == values(token, heads)).all(), token
+
+
+def offer(blocks, tokens, block_size=4, ranks=1, request="p", engine="p"):
+    return Offer(engine, request, tokens, ranks, (block_size,), (tuple(blocks),), "")
