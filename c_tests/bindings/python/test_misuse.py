@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kvmem
-from kvmem import _release, _store
+from kvmem import _release, _store, _time
 from conftest import arrays, run, shape
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
@@ -137,6 +137,26 @@ def test_a_call_that_cannot_be_divided_is_interrupted_and_what_it_makes_later_is
     assert threads[0] is not threading.main_thread()
     assert ended.wait(60)
     monkeypatch.undo()
+    kvmem.Store(tmp_path / "store", shape, identity={"model": "llama"}).close()
+
+
+def test_what_a_call_has_made_when_it_is_interrupted_is_destroyed(monkeypatch, tmp_path):
+    """The signal comes when the call has ended, and before its thread is awake."""
+
+    class Interrupted(_time._Call):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self._done.wait = self.interrupted
+
+        def interrupted(self):
+            assert threading.Event.wait(self._done, 60)
+            raise KeyboardInterrupt
+
+    shape = kvmem.Shape(num_blocks=4, num_layers=1, page_size=4, inner_dim=64, dtype_width=2, order="BLONHC")
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(_time, "_Call", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kvmem.Store(tmp_path / "store", shape, identity={"model": "llama"})
     kvmem.Store(tmp_path / "store", shape, identity={"model": "llama"}).close()
 
 

@@ -127,6 +127,8 @@ def test_reused_blocks_are_stale(cache, copy):
     with kvmem.Layout.allocate(shape("BLHNOC"), "system") as other, kvmem.Region.system(16) as small:
         with pytest.raises(kvmem.OutOfRange):
             other.create_epochs(small)
+        with pytest.raises(TypeError, match="table is a list; expected kvmem.Region"):
+            other.create_epochs([0] * 16)
 
 
 def test_results_are_written_to_arrays(cache, copy):

@@ -223,7 +223,7 @@ class Layout(Handle):
         """Gives each block an epoch, so that transfers that expect it detect that this process has reused the block.
 
         table  a region of host memory, whose first 8 bytes per block become the epochs; None for new ones, which are 0"""
-        _errors.call(lib.kvmem_layout_create_epochs, self._handle, ffi.NULL if table is None else table._handle)
+        _errors.call(lib.kvmem_layout_create_epochs, self._handle, ffi.NULL if table is None else handle_of(table, Region, "table"))
 
     def raise_epochs(self, blocks: Sequence[int] | Any) -> list[int]:
         """Adds 1 to the epoch of each block, before its next use is written, and returns the new ones."""

@@ -51,9 +51,9 @@ def waiting(function: Any, *kept: Any, destroy: Any = None) -> Callable[..., int
     def call(*arguments: Any) -> int:
         if threading.current_thread() is not threading.main_thread():
             return int(function(*arguments))
-        made = _Call(destroy)
+        made = _Call(arguments, destroy)
         try:
-            threading.Thread(target=made.run, args=(function, arguments, kept), name="kvmem-wait", daemon=True).start()
+            threading.Thread(target=made.run, args=(function, kept), name="kvmem-wait", daemon=True).start()
         except RuntimeError:  # there is no thread, or the interpreter ends
             return int(function(*arguments))
         finally:
@@ -66,21 +66,17 @@ def waiting(function: Any, *kept: Any, destroy: Any = None) -> Callable[..., int
 class _Call:
     """A call in another thread."""
 
-    def __init__(self, destroy: Any) -> None:
-        self._destroy, self._status, self._is_late = destroy, 0, False
-        self._lock, self._done = threading.Lock(), threading.Event()
+    def __init__(self, arguments: tuple[Any, ...], destroy: Any) -> None:
+        self._arguments, self._destroy, self._status = arguments, destroy, 0
+        self._lock, self._done, self._is_late = threading.Lock(), threading.Event(), False
 
-    def run(self, function: Any, arguments: tuple[Any, ...], kept: Any) -> None:
-        self._status = function(*arguments)
+    def run(self, function: Any, kept: Any) -> None:
+        self._status = function(*self._arguments)
         with self._lock:
             self._done.set()
             is_late = self._is_late
         if is_late:
-            *_, made, error = arguments
-            if self._status < 0:
-                lib.kvmem_error_destroy(error[0])
-            elif self._destroy is not None:
-                self._destroy(made[0])
+            self._discard()
 
     def wait(self) -> int:
         try:
@@ -88,8 +84,20 @@ class _Call:
         except BaseException:
             with self._lock:
                 self._is_late = True
+                has_ended = self._done.is_set()
+            if has_ended:
+                self._discard()
             raise
         return self._status
+
+    def _discard(self) -> None:
+        """Ends what the call has made: no caller gets it."""
+        *_, made, error = self._arguments
+        self._arguments = ()
+        if self._status < 0:
+            lib.kvmem_error_destroy(error[0])
+        elif self._destroy is not None:
+            self._destroy(made[0])
 
 
 def run_ends(wait: Callable[[int, Any], int], poll: Callable[[], int], timeout: float | None) -> bool:
