@@ -342,7 +342,7 @@ def test_a_rank_is_served_after_the_system_had_no_descriptor_for_it():
             return step
 
     serving = object.__new__(ServedPages)
-    serving.__dict__.update(parts=[], _listener=Listener(), _connections=set(), _closed=threading.Event(), _state=threading.Condition(), _timeout=30.0)
+    serving.__dict__.update(parts=[], _listener=Listener(), _connections={}, _closed=threading.Event(), _state=threading.Condition(), _timeout=30.0)
     thread = threading.Thread(target=serving._accept, daemon=True)
     thread.start()
     with served_by:

@@ -2,8 +2,12 @@
 """kvmem.sglang under SGLang's own host pools and the methods of its cache controller. Needs scripts/engine-env.sh sglang."""
 
 import contextlib
+import os
 import queue
 import socket
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
@@ -15,8 +19,9 @@ from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 from sglang.srt.mem_cache.storage import StorageBackendFactory
 
+from kvmem._blocks._settings import Settings
 from kvmem.sglang._pages import name_of
-from kvmem.sglang._shared import HEADER, _address
+from kvmem.sglang._shared import HEADER, LOAD, MAX_OF_PROCESS, SharedPages, _address
 
 LAYERS, HEADS, DIM, PAGE, TOKENS = 3, 2, 16, 4, 64
 SIZE = 2 * LAYERS * HEADS * DIM * PAGE * 2
@@ -289,6 +294,69 @@ def test_what_is_no_request_ends_its_connection_only(tmp_path):
                 assert stranger.recv(1) == b""
         with controller(tmp_path, mla(), config(is_mla_model=True, tp_size=2, tp_rank=1)) as reader:
             assert prefetch(reader, TOKEN_IDS, [10, 11, 12, 13, 14]) == (5 * PAGE, 5 * PAGE)
+
+
+def test_one_process_does_not_take_the_connections_of_others(tmp_path):
+    with controller(tmp_path, mla(), config(is_mla_model=True, tp_size=2)) as writer, contextlib.ExitStack() as opened:
+        hashes, _ = backup(writer, TOKEN_IDS, [0, 1, 2, 3, 4])
+        address = str(next(tmp_path.glob("*/readers")))
+        loud = [opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(MAX_OF_PROCESS + 1)]
+        for each in loud:
+            each.settimeout(30)
+            each.connect(address)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            loud[-1].sendall(ask(hashes[:1]))
+        with contextlib.suppress(ConnectionResetError):
+            assert loud[-1].recv(1) == b""
+        loud[0].sendall(ask(hashes[:1]))
+        assert loud[0].recv(1) == b"\x01"
+        other = (
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect(sys.argv[1])\n"
+            "s.sendall(bytes.fromhex(sys.argv[2])); print(s.recv(1))"
+        )
+        done = subprocess.run([sys.executable, "-c", other, address, ask(hashes[:1]).hex()], capture_output=True, text=True, timeout=60)
+        assert done.stdout == "b'\\x01'\n", done.stderr
+
+
+def ask(keys):
+    text = "\n".join(keys).encode()
+    return HEADER.pack(1, len(text)) + text
+
+
+def test_a_request_that_does_not_arrive_whole_ends_its_connection(tmp_path):
+    with controller(tmp_path, mla(), config(is_mla_model=True, tp_size=2), timeout_seconds=0.2):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as slow:
+            slow.settimeout(30)
+            slow.connect(str(next(tmp_path.glob("*/readers"))))
+            slow.sendall(HEADER.pack(1, 5) + b"cut")
+            assert slow.recv(1) == b""
+
+
+def test_a_reply_that_arrives_byte_by_byte_ends_at_the_timeout(tmp_path):
+    """Each byte comes in time, and all of them never."""
+    pool, ended, sent = mla(), threading.Event(), []
+    os.mkdir(tmp_path / "kv")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "kv" / "readers"))
+        listener.listen()
+        listener.settimeout(30)
+
+        def drip():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(ConnectionError):
+                while len(sent) < 600:
+                    connection.sendall(b"\x01")
+                    sent.append(1)
+                    ended.wait(0.1)
+
+        server = threading.Thread(target=drip)
+        server.start()
+        pages = SharedPages(Settings(path=str(tmp_path), timeout_seconds=0.5), "kv", pool)
+        assert pages.get(["a"], indices([0])) == [False]
+        ended.set()
+        pages.close()
+        server.join(30)
+        assert len(sent) < 600 and not server.is_alive()
 
 
 @pytest.mark.parametrize(

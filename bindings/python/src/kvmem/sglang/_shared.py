@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,22 +28,44 @@ MAX_KEYS = 1 << 24
 """Bytes of the keys of a request."""
 CHUNK = 16
 """Pages that are in memory of a rank at the same time, on their way."""
+MAX_CONNECTIONS, MAX_OF_PROCESS = 256, 16
+"""Connections of all ranks and of one process, which has one per pool. Each has a thread and buffers."""
+CREDENTIALS = struct.Struct("3i")
 RETRY = 0.1
 """Seconds until the next attempt to serve a rank, when the system had no descriptor or thread for it."""
 
 
-def _receive(connection: socket.socket, size: int) -> bytearray:
+def _left(end: float) -> float:
+    """Seconds until the end of a request. Each step of it has no more."""
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the other rank has not ended the request in time")
+    return left
+
+
+def _receive(connection: socket.socket, size: int, end: float) -> bytearray:
     data = bytearray(size)
-    _receive_into(connection, memoryview(data))
+    _receive_into(connection, memoryview(data), end)
     return data
 
 
-def _receive_into(connection: socket.socket, memory: memoryview) -> None:
+def _receive_into(connection: socket.socket, memory: memoryview, end: float) -> None:
     while memory:
+        connection.settimeout(_left(end))
         count = connection.recv_into(memory)
         if not count:
             raise ConnectionError("the other rank has closed the connection")
         memory = memory[count:]
+
+
+def _send(connection: socket.socket, data: bytes | memoryview, end: float) -> None:
+    connection.settimeout(_left(end))  # for all of the data
+    connection.sendall(data)
+
+
+def _process_of(connection: socket.socket) -> int:
+    process, _, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return int(process)
 
 
 @contextlib.contextmanager
@@ -68,7 +91,9 @@ class ServedPages(PageStore):
         super().__init__(settings, name, *arguments)
         self._folder = os.path.join(str(settings.path), name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connections: set[socket.socket] = set()
+        self._connections: dict[socket.socket, int] = {}
+        """Each with its process."""
+        self._has_refused = False
         self._closed = threading.Event()
         with _address(self._folder) as address:  # the store is locked, so this rank is the only one that serves
             with contextlib.suppress(FileNotFoundError):
@@ -82,47 +107,68 @@ class ServedPages(PageStore):
         while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
-                with self._state:
-                    self._connections.add(connection)
-                threading.Thread(target=self._serve, args=(connection,), name="kvmem-pages", daemon=True).start()
+                self._begin(connection)
                 has_failed = False
             except (OSError, RuntimeError) as error:
                 if not self._closed.wait(RETRY) and not has_failed:
                     logger.warning("kvmem: another rank cannot be served now: %s", error)
                 has_failed = True
 
+    def _begin(self, connection: socket.socket) -> None:
+        try:
+            process = _process_of(connection)
+            with self._state:
+                processes = list(self._connections.values())
+                is_served = len(processes) < MAX_CONNECTIONS and processes.count(process) < MAX_OF_PROCESS and not self._closed.is_set()
+                if is_served:
+                    self._connections[connection] = process
+            if is_served:
+                threading.Thread(target=self._serve, args=(connection,), name="kvmem-pages", daemon=True).start()
+                return
+        except BaseException:
+            self._end(connection)
+            raise
+        connection.close()
+        if not self._has_refused:
+            self._has_refused = True
+            logger.warning("kvmem: a connection of process %d is closed: it has %d, and all %d", process, processes.count(process), len(processes))
+
+    def _end(self, connection: socket.socket) -> None:
+        connection.close()
+        with self._state:
+            self._connections.pop(connection, None)
+
     def _serve(self, connection: socket.socket) -> None:
         buffers: list[kvmem.Layout] = []
         try:
             buffers += [part.buffer(CHUNK) for part in self.parts]
             while True:
-                asked, size = HEADER.unpack(_receive(connection, HEADER.size))
+                connection.settimeout(None)  # the next request may come at any time
+                connection.recv(1, socket.MSG_PEEK)
+                end = time.monotonic() + self._timeout
+                asked, size = HEADER.unpack(_receive(connection, HEADER.size, end))
                 if asked not in (LOOK_UP, LOAD) or size > MAX_KEYS:
                     logger.warning("kvmem: a rank asks for %d with %d bytes of keys, which is no request: its connection is closed", asked, size)
                     return
-                keys = _receive(connection, size).decode().split("\n")
-                connection.settimeout(self._timeout)
+                keys = _receive(connection, size, end).decode().split("\n")
                 if asked == LOOK_UP:
-                    connection.sendall(bytes(self.has(keys)))
+                    _send(connection, bytes(self.has(keys)), end)
                 else:
-                    self._send_pages(connection, keys, buffers)
-                connection.settimeout(None)  # the next request may come at any time
+                    self._send_pages(connection, keys, buffers, end)
         except (OSError, UnicodeDecodeError, kvmem.Error):
             pass  # the other rank has ended, or takes nothing, or there is no memory: it asks again by a new connection
         finally:
-            connection.close()
-            with self._state:
-                self._connections.discard(connection)
+            self._end(connection)
             for buffer in buffers:
                 buffer.close()
 
-    def _send_pages(self, connection: socket.socket, keys: Sequence[str], buffers: Sequence[kvmem.Layout]) -> None:
+    def _send_pages(self, connection: socket.socket, keys: Sequence[str], buffers: Sequence[kvmem.Layout], end: float) -> None:
         for first in range(0, len(keys), CHUNK):
             good = self.load(keys[first : first + CHUNK], buffers, range(CHUNK)[: len(keys) - first])
-            connection.sendall(bytes(good))
+            _send(connection, bytes(good), end)
             for at, is_good in enumerate(good):
                 for buffer in buffers if is_good else ():
-                    connection.sendall(_bytes_of(buffer, at))
+                    _send(connection, _bytes_of(buffer, at), end)
 
     def close(self) -> None:
         """Ends the connections of the other ranks, and closes the stores."""
@@ -149,20 +195,20 @@ class SharedPages:
         self._counters: dict[str, Any] = {}
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Of a request. What is left of the reply after a failure would be taken for that to the next one."""
+    def _turn(self) -> Iterator[float]:
+        """Of a request, with the time at which it ends. What is left of the reply after a failure would be taken for that to the next one."""
         with self._lock:
             try:
-                yield
+                yield time.monotonic() + self._timeout
             except BaseException:
                 self._drop()
                 raise
 
-    def _ask(self, what: int, keys: Sequence[str]) -> socket.socket:
+    def _ask(self, what: int, keys: Sequence[str], end: float) -> socket.socket:
         text = "\n".join(keys).encode()
         if self._connection is None:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            made.settimeout(self._timeout)
+            made.settimeout(_left(end))
             try:
                 with _address(self._folder) as address:
                     made.connect(address)
@@ -170,7 +216,7 @@ class SharedPages:
                 made.close()
                 raise
             self._connection = made
-        self._connection.sendall(HEADER.pack(what, len(text)) + text)
+        _send(self._connection, HEADER.pack(what, len(text)) + text, end)
         return self._connection
 
     def _drop(self) -> None:
@@ -181,8 +227,8 @@ class SharedPages:
     def has(self, keys: Sequence[str]) -> list[bool]:
         """Whether each page is stored."""
         try:
-            with self._turn():
-                return [found != 0 for found in _receive(self._ask(LOOK_UP, keys), len(keys))] if keys else []
+            with self._turn() as end:
+                return [found != 0 for found in _receive(self._ask(LOOK_UP, keys, end), len(keys), end)] if keys else []
         except OSError:
             return [False] * len(keys)
 
@@ -190,12 +236,12 @@ class SharedPages:
         """Loads pages, and waits. A damaged one is a miss."""
         pages, good = page_numbers(self.pool, keys, indices), [False] * len(keys)
         try:
-            with self._turn():
-                connection = self._ask(LOAD, keys) if keys else None
+            with self._turn() as end:
+                connection = self._ask(LOAD, keys, end) if keys else None
                 for first in range(0, len(keys), CHUNK):
                     assert connection is not None
-                    found = [each != 0 for each in _receive(connection, min(CHUNK, len(keys) - first))]
-                    self._take(connection, found, pages[first : first + CHUNK])
+                    found = [each != 0 for each in _receive(connection, min(CHUNK, len(keys) - first), end)]
+                    self._take(connection, found, pages[first : first + CHUNK], end)
                     good[first : first + len(found)] = found
         except (OSError, kvmem.Error) as error:
             logger.warning("kvmem: pages of another rank cannot be loaded: %s", error)
@@ -204,11 +250,11 @@ class SharedPages:
             add(self._counters, {"loaded_blocks": good.count(True), "loaded_bytes": good.count(True) * size})
         return good
 
-    def _take(self, connection: socket.socket, found: Sequence[bool], pages: Sequence[int]) -> None:
+    def _take(self, connection: socket.socket, found: Sequence[bool], pages: Sequence[int], end: float) -> None:
         present = [at for at, is_found in enumerate(found) if is_found]
         for at in present:
             for buffer in self._buffers:
-                _receive_into(connection, _bytes_of(buffer, at))
+                _receive_into(connection, _bytes_of(buffer, at), end)
         for buffer, part in zip(self._buffers, self._parts):
             if present:
                 kvmem.move(buffer, part.pages, [(at, pages[at]) for at in present], timeout=self._timeout)
