@@ -342,6 +342,25 @@ def test_a_put_without_a_free_slot_begins_when_a_run_has_ended(engine):
     assert engine.worker.counters["failed_stores"] == 1 and not engine.scheduler.is_busy
 
 
+def test_a_put_that_waits_for_the_file_system_ends_at_the_timeout_and_others_do_not_wait(tmp_path, monkeypatch, caplog):
+    engine, limits, put = Engine(tmp_path, timeout=7.0), [], kvmem.Store.put
+
+    def hung(*arguments, run_timeout=None, **more):
+        limits.append(run_timeout)
+        raise kvmem.TimedOut("evict blocks of a store: the file system has not responded in time")
+
+    monkeypatch.setattr(kvmem.Store, "put", hung)
+    engine.step([1])
+    engine.step([1, 2])
+    assert limits == [7.0] and engine.worker.counters["failed_stores"] == 3 and not engine.scheduler.is_busy
+    assert caplog.text.count("no blocks are stored for") == 1
+    monkeypatch.setattr(kvmem.Store, "put", put)
+    engine.worker._pauses_until = 0.0
+    engine.step([1, 2])
+    assert len(engine.store) == 2
+    engine.close()
+
+
 class Late:
     """A run that only a cancel ends."""
 

@@ -206,6 +206,18 @@ def test_a_failure_loses_only_its_own_request(start, caplog):
     check(decode, [5], 4)
 
 
+def test_a_drop_that_fails_loses_no_request(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False)
+    decode.pull(offer((3,), 4), [5])
+    legs = decode.exchange._pulls._legs
+    decode.exchange._pulls._legs = lambda sources: legs(sources) if sources == 1 else 1 / 0
+    decode.exchange.give(HandoverStep(drops=[offer((3,), 4, ranks=2, request="wrong")]))
+    fill(prefill, (3,), 4)
+    prefill.hold(3)
+    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests and "has failed" not in caplog.text
+    check(decode, [5], 4)
+
+
 def test_a_peer_does_not_take_the_place_of_the_questions_of_others(start, caplog):
     prefill, loud, decode = start("p"), start("l", produces=False), start("d", produces=False)
     fill(prefill, (3,), 4)

@@ -18,8 +18,8 @@ class Run:
         """How it has failed."""
 
     def ended(self) -> bool:
-        """Whether nothing is in flight any more. A run that is late is cancelled, and ends when the parts that have started have ended: a
-        deadline of the run itself would end it earlier, while the engine's blocks may still be written."""
+        """Whether nothing is in flight any more that writes to the engine's blocks. A get that is late is cancelled, and ends when the parts
+        that have started have ended: a deadline of the run itself, which a put has, would end it earlier."""
         if self._transfer is None:
             return True
         try:

@@ -61,7 +61,11 @@ class BlockStore:
     def put(
         self, source: kvmem.Layout, keys: Sequence[bytes], blocks: Sequence[int], *, parent: bytes | None = None, related: bool = False, **how: Any
     ) -> kvmem.StoreRun:
-        """Starts to store blocks that are not stored. With `related`, each key continues the one before it."""
+        """Starts to store blocks that are not stored. With `related`, each key continues the one before it.
+
+        Neither the eviction of others, which the call waits for, nor the run takes longer than the timeout. A late run still reads the
+        blocks, and stores none of them."""
+        how.setdefault("run_timeout", self._timeout)
         flags = kvmem.StoreFlags(0) if related else kvmem.StoreFlags.UNRELATED
         return self._store.put(source, keys, blocks, parent=parent, flags=flags, **how)
 

@@ -141,7 +141,12 @@ class Pulls:
         """Tells prefill that its blocks are not needed."""
         for tag in [tag for tag, state in self._pulls.items() if state.pull is None and state.asked.offer == offer]:
             del self._pulls[tag]
-        for leg in self._legs(offer.ranks):
+        try:
+            legs = self._legs(offer.ranks)
+        except Exception as error:  # as in `_ask`
+            logger.info("kvmem: request %s is kept by prefill until its lease ends: its blocks cannot be divided: %r", offer.request, error)
+            return
+        for leg in legs:
             self._tell(agent_name(offer.engine, leg.rank), offer, leg)
 
     def _send(self, state: _PullState, each: _LegState, data: bytes) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,11 @@ from kvmem._blocks._counters import add
 from kvmem._blocks._run import Run
 from kvmem._blocks._store import BlockStore
 from kvmem.vllm._metadata import Load, Part, Put, ReportData
+
+logger = logging.getLogger("vllm.kvmem")
+
+_PAUSE = 300.0
+"""Seconds without puts after one whose call has waited for the file system up to the timeout: each of them would delay a step as much."""
 
 
 @dataclass
@@ -34,7 +40,8 @@ class _Waiting:
 
 
 class OffloadWorker:
-    """Moves blocks between the cache and the store of each group. Nothing here waits for bytes, except `close`."""
+    """Moves blocks between the cache and the store of each group. Nothing here waits for bytes, except `close`. A put of a full store waits
+    for the file system, which removes what is evicted."""
 
     def __init__(self, caches: Sequence[kvmem.Layout], stores: Sequence[BlockStore], rank: int) -> None:
         self._caches, self.stores, self._rank = caches, stores, rank
@@ -44,6 +51,7 @@ class OffloadWorker:
         self._later: list[Put] = []
         """Puts that found no free slot: they begin when a run has ended."""
         self._clearing = False
+        self._pauses_until = 0.0
         self._report = ReportData()
         self.failed_blocks: set[int] = set()
         """Blocks of vLLM's cache that could not be loaded."""
@@ -91,14 +99,23 @@ class OffloadWorker:
         try:
             if self._clearing:
                 raise kvmem.Cancelled("the blocks that have these keys are being removed")
+            if time.monotonic() < self._pauses_until:
+                raise kvmem.Cancelled("the file system did not respond")
             run = store.run(store.put(self._caches[put.group], put.keys, put.blocks, parent=put.parent, related=put.related))
         except kvmem.Error as error:
             if isinstance(error, kvmem.Busy) and self._runs:
                 self._later.append(put)
             else:
+                self._pause(error)
                 self._put_ended(put, len(put.keys))
             return
         self._runs.append(_Moving(run, put, ""))
+
+    def _pause(self, error: kvmem.Error) -> None:
+        """Begins a pause of the puts if one was late."""
+        if isinstance(error, kvmem.TimedOut):
+            self._pauses_until = time.monotonic() + _PAUSE
+            logger.warning("kvmem: no blocks are stored for %.0f s: %s", _PAUSE, error)
 
     def clear(self) -> None:
         """Removes all blocks that are stored now, when nothing moves any more. What waits to be stored is dropped. Until the end nothing is
