@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import kvmem
+from kvmem._blocks import _store
 from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
 from kvmem.lmcache._objects import Objects, form_of, key_of, parse
@@ -233,6 +234,21 @@ def test_a_task_that_ends_after_the_close_writes_to_no_other_file():
     finally:
         os.close(number)
         os.close(other)
+
+
+def test_blocks_that_are_removed_one_by_one_have_one_timeout(monkeypatch):
+    now, limits = [0.0], []
+
+    def remove(keys, timeout):
+        limits.append(timeout)
+        now[0] += min(timeout, 20.0)
+        raise kvmem.Busy("a get reads one of them") if len(keys) > 1 else kvmem.TimedOut("the file system does not respond")
+
+    monkeypatch.setattr(_store, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    store = object.__new__(BlockStore)
+    store.__dict__.update(_timeout=30.0, _store=types.SimpleNamespace(remove=remove))
+    assert store.remove([b"a", b"b", b"c"]) == [b"a", b"b", b"c"]
+    assert limits == [30.0, 10.0, 0, 0]
 
 
 class StuckStore:

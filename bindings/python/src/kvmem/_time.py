@@ -92,12 +92,11 @@ class _Call:
 
     def _discard(self) -> None:
         """Ends what the call has made: no caller gets it."""
-        *_, made, error = self._arguments
-        self._arguments = ()
+        given, self._arguments = self._arguments, ()
         if self._status < 0:
-            lib.kvmem_error_destroy(error[0])
+            lib.kvmem_error_destroy(given[-1][0])
         elif self._destroy is not None:
-            self._destroy(made[0])
+            self._destroy(given[-2][0])
 
 
 def run_ends(wait: Callable[[int, Any], int], poll: Callable[[], int], timeout: float | None) -> bool:

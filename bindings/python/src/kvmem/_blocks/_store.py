@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -89,12 +90,15 @@ class BlockStore:
 
     def remove(self, keys: Sequence[bytes]) -> list[bytes]:
         """Removes blocks. Returns those that cannot be removed yet, because a get reads them."""
+        return self._removed(keys, time.monotonic() + self._timeout)
+
+    def _removed(self, keys: Sequence[bytes], end: float) -> list[bytes]:
         if not keys:
             return []
         try:
-            self._store.remove(keys, self._timeout)
+            self._store.remove(keys, max(end - time.monotonic(), 0))
         except kvmem.Busy:
-            return list(keys) if len(keys) == 1 else [left for key in keys for left in self.remove([key])]
+            return list(keys) if len(keys) == 1 else [left for key in keys for left in self._removed([key], end)]
         except kvmem.TimedOut:
             return list(keys)  # perhaps later
         except kvmem.Error:
