@@ -67,7 +67,8 @@ class _Call:
     """A call in another thread."""
 
     def __init__(self, arguments: tuple[Any, ...], destroy: Any) -> None:
-        self._arguments, self._destroy, self._status = arguments, destroy, 0
+        self._arguments: tuple[Any, ...] = arguments
+        self._destroy, self._status = destroy, 0
         self._lock, self._done, self._is_late = threading.Lock(), threading.Event(), False
 
     def run(self, function: Any, kept: Any) -> None:
