@@ -30,8 +30,8 @@ class BlockStore:
         shape = shape_of(capacity, num_pieces, piece, "BLC")
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            # Each get compares checksums, so what a loss of power takes is a miss, and no put waits for the disk. Memory of an engine is
-            # not aligned for direct I/O.
+            # Each get compares checksums, so what a loss of power takes is a miss, and no put waits for the disk. The page cache has
+            # blocks that were stored recently.
             self._store = kvmem.Store(
                 path, shape, identity=identity, durability=kvmem.Durability.NONE, flags=kvmem.DiskFlags.BUFFERED, timeout=timeout
             )
