@@ -199,11 +199,11 @@ TEST(what_does_not_fit_is_refused_with_the_numbers) {
     OWNED(kvmem_store) store = open_store(path, &slots, 0);
     size_t moved = 0;
     for (int puts = 0; puts < 2; puts++) {
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_blocks is 5, and 5 keys of 4 tokens have 3 blocks of 8 tokens",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "5 keys of 4 tokens are in 3 blocks of 8 tokens: give 3 block ids",
                        move_keys(store, puts, large.layout, ALL, 0, 5, ids, 5, &moved));
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_blocks is 2, and 2 keys of 4 tokens have 3 blocks of 3 tokens",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_blocks is 2; 2 keys of 4 tokens are in 3 blocks of 3 tokens",
                        move_keys(store, puts, odd.layout, ALL, 0, 2, ids, 2, &moved));
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "give num_heads",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is the store: num_heads is",
                        move_keys(store, puts, more.layout, ALL, 0, 2, ids, 2, &moved));
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "leave method 0",
                        move_keys(store, puts, large.layout, REF(OPTIONS(kvmem_transfer_options, it.method = KVMEM_METHOD_URING)), 0, 2,
@@ -219,6 +219,8 @@ TEST(what_does_not_fit_is_refused_with_the_numbers) {
     CHECK_EQ(moved, KEYS);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is a destination twice",
                    move_keys(store, false, large.layout, ALL, 0, 4, (uint32_t[]){3, 3}, 2, &moved));
+    EXPECT_OK(move_keys(store, true, large.layout, ALL, 20, 4, (uint32_t[]){3, 3}, 2, &moved));
+    CHECK_EQ(moved, 4);
     cache_check_unchanged(&large);
 }
 

@@ -10,10 +10,10 @@ use super::index::{Index, ListedRecords};
 use super::journal::{Journal, Recovered};
 use super::key::{Key, Keys};
 use super::record::Record;
-use super::statistics::{DAMAGED, EVICTED, HITS, MISSES};
+use super::statistics::{EVICTED, HITS, MISSES};
 use super::store_header::{Header, Identity};
 use super::turns::InTurns;
-use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
+use crate::base::{Count, Error, Mutex, Result, Status, ensure, error, lists, log};
 
 /// When the blocks of a commit survive a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Access {
 pub struct Store<F> {
     pub(super) files: F,
     pub(super) header: Header,
-    policy: Policy,
+    pub(super) policy: Policy,
     commits: Commits,
     /// Locked before the index, and during calls of the file system.
     pub(super) journal: Mutex<Pending>,
@@ -56,7 +56,7 @@ pub struct Store<F> {
 pub(super) struct Pending {
     pub(super) journal: Journal,
     /// Records that are not in the journal yet.
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
     /// They could not be written when this was tried last.
     is_behind: bool,
     /// The journal is replaced when it has this many.
@@ -101,7 +101,7 @@ impl<F: Files> Store<F> {
             Journal::recover(&files, header.id, |record| index.replay(record))?;
         index.end_replay();
         if damaged > 0 {
-            log!(Warn, "{damaged} records of the store's index were damaged; blocks may be missing");
+            log!(Warn, "damaged records of the store's index: {damaged}; blocks may be missing");
             // What is damaged stays so, and is left out when the store is opened again.
             let mut listed = ListedRecords::default();
             index.list_records(0..header.slots as usize, &mut listed)?;
@@ -141,7 +141,7 @@ impl<F: Files> Store<F> {
     }
 
     /// Does something for each item. Others get the index between some of them.
-    fn in_steps<T>(&self, items: impl Iterator<Item = T>, mut act: impl FnMut(&mut Index, T)) {
+    pub(super) fn in_steps<T>(&self, items: impl Iterator<Item = T>, mut act: impl FnMut(&mut Index, T)) {
         let mut items = items.peekable();
         while items.peek().is_some() {
             let mut index = self.index.lock();
@@ -156,9 +156,9 @@ impl<F: Files> Store<F> {
         ensure!(
             blocks.len() as u64 <= self.slots(),
             OutOfRange,
-            "{} blocks do not fit the {} slots of the store; give fewer keys, or create a store with more slots in another folder",
+            "{} blocks do not fit the {} of the store; give fewer keys, or create a store with more slots in another folder",
             blocks.len(),
-            self.slots()
+            Count(self.slots(), "slot")
         );
         // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
         while self.missing(blocks) > 0 && self.make_free(blocks)? {}
@@ -299,10 +299,14 @@ impl<F: Files> Store<F> {
         self.in_steps(keys.iter(), |index, key| {
             is_stored = is_stored && index.hold(key).map(|block| run.push(block)).is_some();
         });
-        self.index.lock().count_get(run.len(), keys.len() - run.len());
-        HITS.add(run.len() as u64);
-        MISSES.add((keys.len() - run.len()) as u64);
         Ok(run)
+    }
+
+    /// Counts the keys of a get that has begun.
+    pub fn count_get(&self, hits: usize, misses: usize) {
+        self.index.lock().count_get(hits, misses);
+        HITS.add(hits as u64);
+        MISSES.add(misses as u64);
     }
 
     /// Holds some of the stored blocks from a slot on, until [`Self::release`].
@@ -313,40 +317,6 @@ impl<F: Files> Store<F> {
     /// Ends the use of blocks.
     pub fn release(&self, run: Vec<Located>) {
         self.in_steps(run.iter(), Index::release);
-    }
-
-    /// Ends the use of blocks, of which those with the indices in `damaged` have wrong bytes in their slots. These are removed, and their
-    /// slots are not used again.
-    ///
-    /// A reader removes them from its own index only.
-    pub fn release_damaged(&self, run: Vec<Located>, damaged: &[u64]) -> Result<()> {
-        let found = || damaged.iter().filter_map(|at| run.get(*at as usize));
-        if self.policy.access == Access::Read {
-            let mut index = self.index.lock();
-            for block in found() {
-                if index.has(block) {
-                    retire(&mut index, block);
-                }
-            }
-            return Ok(());
-        }
-        let outcome = self
-            .record(damaged.len(), |index| lists::collect(found().filter_map(|block| retire(index, block))));
-        // After that, so that no slot has another block before it is retired.
-        self.release(run);
-        outcome
-    }
-
-    /// Removes blocks. Returns how many were stored. Fails with BUSY, and removes none, while one of them is read.
-    pub fn remove(&self, keys: &[Key]) -> Result<u64> {
-        self.ensure_writable()?;
-        let mut removed = 0;
-        self.record(keys.len(), |index| {
-            let records = index.remove(keys)?;
-            removed = records.len() as u64;
-            Ok(records)
-        })?;
-        Ok(removed)
     }
 
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
@@ -401,21 +371,9 @@ impl<F: Files> Store<F> {
         self.policy.durability != Durability::None
     }
 
-    /// Changes the index, which has up to `count` records, and has the change in the journal when the mode requires it.
-    fn record(&self, count: usize, change: impl FnOnce(&mut Index) -> Result<Vec<Record>>) -> Result<()> {
-        let mut pending = self.journal.lock();
-        lists::reserve(&mut pending.records, count)?;
-        let records = change(&mut self.index.lock())?;
-        lists::extend(&mut pending.records, records)?;
-        match self.policy.durability {
-            Durability::Relaxed => Ok(()),
-            Durability::None | Durability::Strict => self.write_pending(&mut pending),
-        }
-    }
-
     /// Appends the records that wait. The slots of removed blocks are free then: blocks are removed under the lock of the journal only,
     /// so the records of all removals are among them. After a failure the records wait further.
-    fn write_pending(&self, pending: &mut Pending) -> Result<()> {
+    pub(super) fn write_pending(&self, pending: &mut Pending) -> Result<()> {
         if !pending.records.is_empty() {
             pending.is_behind = true;
             pending.journal.append(&self.files, &pending.records, self.syncs())?;
@@ -441,9 +399,4 @@ impl<F: Files> Store<F> {
         }
         Ok(())
     }
-}
-
-/// Removes a damaged block, and counts it unless another reader was first.
-fn retire(index: &mut Index, block: &Located) -> Option<Record> {
-    index.retire(block).inspect(|_| DAMAGED.add(1))
 }

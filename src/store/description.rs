@@ -26,7 +26,7 @@ pub fn describe(path: &Path) -> Result<String> {
         ("created", age(&files, StoreFile::Header)?),
         ("changed", age(&files, StoreFile::Journal)?),
     ]);
-    match changed_blocks(&files, &header.layout)? {
+    match changed_blocks(&files, &header)? {
         None => lines.extend(content(&files, &header).map_err(named)?),
         // Memory for the slots is allocated only if the file has as many.
         Some(damage) => lines.push(("damage", damage)),
@@ -48,9 +48,10 @@ fn content(files: &StoreFolder, header: &Header) -> Result<[(&'static str, Strin
     ])
 }
 
-/// How the file of blocks differs from what the store has created.
-fn changed_blocks(files: &StoreFolder, layout: &[u8]) -> Result<Option<String>> {
-    let (size, needed) = (files.size(StoreFile::Blocks)?.unwrap_or(0), fingerprint::file_size(layout)?);
+/// How the file of blocks differs from what the store has created. Allocates nothing for its slots.
+pub fn changed_blocks(files: &StoreFolder, header: &Header) -> Result<Option<String>> {
+    let (size, needed) =
+        (files.size(StoreFile::Blocks)?.unwrap_or(0), fingerprint::file_size(&header.layout)?);
     // A creation that was interrupted leaves no block and no record.
     let is_new = size == 0 && files.size(StoreFile::Journal)?.is_none_or(|size| size <= EMPTY_JOURNAL);
     let text = || format!("the file {} has {size} bytes, and had {needed}", StoreFile::Blocks.name());

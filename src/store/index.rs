@@ -31,6 +31,8 @@ struct Stored {
     /// Reads in progress.
     holds: u32,
     is_pinned: bool,
+    /// It will be removed: no read begins.
+    is_hidden: bool,
 }
 
 impl Stored {
@@ -119,14 +121,17 @@ impl Index {
         Ok(())
     }
 
-    /// Goes on as the index of a reader whose journal was replaced: no block is taken for one of the index before.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Stores all blocks later than that.
+    pub fn after(self, clock: u64) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Goes on counting as the index of a reader whose journal was replaced.
     pub fn follow(&mut self, before: &Self) {
-        self.clock += before.clock;
-        for slot in &mut self.slots {
-            if let Slot::Stored(stored) = slot {
-                stored.since += before.clock;
-            }
-        }
         self.counts = Counts { retired: self.counts.retired, ..before.counts };
     }
 
@@ -227,9 +232,11 @@ impl Index {
         self.clock += 1;
         let clock = self.clock;
         self.change(slot, |stored| {
-            stored.used = clock;
-            stored.hold(slot)
-        })
+            (!stored.is_hidden).then(|| {
+                stored.used = clock;
+                stored.hold(slot)
+            })
+        })?
     }
 
     /// Counts the blocks of a get.
@@ -248,23 +255,26 @@ impl Index {
         slot.and_then(|slot| self.change(slot, |stored| stored.is_pinned = is_pinned)).is_some()
     }
 
-    /// Removes blocks; their slots are in quarantine then. Returns the records of those that are stored. Removes none if one is read.
-    pub fn remove(&mut self, keys: &[Key]) -> Result<Vec<Record>> {
-        for key in keys {
-            let is_held = self.stored.get(key).is_some_and(|slot| self.is_held(*slot));
-            ensure!(!is_held, Busy, "block {key:?} is being read; wait for the end of its get");
-        }
-        let mut records = Vec::new();
-        lists::reserve(&mut records, keys.len())?;
-        for key in keys {
-            let slot = self.stored.get(key).copied();
-            records.extend(slot.map(|slot| self.remove_slot(slot)));
-        }
-        Ok(records)
+    /// Has no read of a block begin, so that it can be removed. Returns false if it is read now.
+    pub fn hide(&mut self, key: &Key) -> bool {
+        let slot = self.stored.get(key).copied();
+        let hide = |stored: &mut Stored| {
+            stored.is_hidden = stored.holds == 0;
+            stored.is_hidden
+        };
+        slot.and_then(|slot| self.change(slot, hide)).unwrap_or(true)
     }
 
-    fn is_held(&self, slot: u32) -> bool {
-        matches!(&self.slots[slot as usize], Slot::Stored(stored) if stored.holds > 0)
+    /// Ends that.
+    pub fn show(&mut self, key: &Key) {
+        let slot = self.stored.get(key).copied();
+        slot.and_then(|slot| self.change(slot, |stored| stored.is_hidden = false));
+    }
+
+    /// Removes a hidden block; its slot is in quarantine then. Returns the record of it, unless the key is not stored.
+    pub fn remove(&mut self, key: &Key) -> Option<Record> {
+        let slot = self.stored.get(key).copied();
+        slot.map(|slot| self.remove_slot(slot))
     }
 
     fn remove_slot(&mut self, slot: u32) -> Record {
@@ -316,10 +326,12 @@ impl Index {
         Ok(())
     }
 
-    /// The stored blocks in some slots, in the order of these.
+    /// The stored blocks in some slots, in the order of these. Not those that are hidden.
     pub fn entries(&self, slots: Range<usize>) -> impl Iterator<Item = Entry> {
         (slots.start as u32..).zip(&self.slots[slots]).filter_map(|(slot, state)| {
-            let Slot::Stored(Stored { block, checksum, is_pinned, .. }) = state else { return None };
+            let Slot::Stored(Stored { block, checksum, is_pinned, is_hidden: false, .. }) = state else {
+                return None;
+            };
             Some(Entry { slot, block: *block, checksum: *checksum, is_pinned: *is_pinned })
         })
     }
@@ -347,7 +359,8 @@ impl Index {
         }
         self.clock += 1;
         let (since, used) = (self.clock, self.clock);
-        let stored = Stored { block, checksum, since, used, children, holds: 0, is_pinned: false };
+        let stored =
+            Stored { block, checksum, since, used, children, holds: 0, is_pinned: false, is_hidden: false };
         self.slots[slot as usize] = Slot::Stored(stored);
         self.stored.insert(block.key, slot);
         self.change(slot, |_| ());

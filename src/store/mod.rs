@@ -21,6 +21,7 @@ mod key;
 mod published;
 mod reading;
 mod record;
+mod removal;
 pub mod statistics;
 mod store_header;
 mod turns;
@@ -29,8 +30,7 @@ mod tests;
 
 pub use block_store::{Access, Durability, Policy, Store};
 pub use blocks::{Counts, Entry, Located, NewBlock, Reserved};
-pub use description::describe;
+pub use description::{changed_blocks, describe};
 pub use files::{Files, StoreFile, StoreFolder};
-pub use journal::EMPTY_JOURNAL;
 pub use key::{Key, Keys};
 pub use store_header::{Header, Identity};

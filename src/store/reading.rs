@@ -42,7 +42,7 @@ impl<F: Files> Store<F> {
             }
             files.reopen(StoreFile::Journal);
         }
-        let (journal, index) = published_journal(&files, &header)?;
+        let (journal, index) = published_journal(&files, &header, 0)?;
         Ok(Self::new(files, header, policy, journal, index))
     }
 
@@ -52,7 +52,9 @@ impl<F: Files> Store<F> {
         let published = published(&self.files, &self.header)?;
         if published.generation != pending.journal.published().generation {
             self.files.reopen(StoreFile::Journal);
-            let (journal, mut next) = published_journal(&self.files, &self.header)?;
+            // No block of it is taken for one of the index before. Only this thread stores blocks in that: it has the lock of the journal.
+            let clock = self.index.lock().clock();
+            let (journal, mut next) = published_journal(&self.files, &self.header, clock)?;
             let mut index = self.index.lock();
             next.follow(&index);
             let before = std::mem::replace(&mut *index, next);
@@ -64,8 +66,13 @@ impl<F: Files> Store<F> {
         pending
             .journal
             .read_to(&self.files, published.records, |record| lists::push(&mut records, record))?;
-        let mut index = self.index.lock();
-        records.into_iter().try_for_each(|record| index.replay(record))
+        let mut outcome = Ok(());
+        self.in_steps(records.into_iter(), |index, record| {
+            if outcome.is_ok() {
+                outcome = index.replay(record);
+            }
+        });
+        outcome
     }
 
     /// The indices of blocks that were replaced since they were located: their bytes may be those of others.
@@ -95,13 +102,13 @@ fn published(files: &impl Files, header: &Header) -> Result<Published> {
     })
 }
 
-/// The journal that its writer has published last.
-fn published_journal(files: &impl Files, header: &Header) -> Result<(Journal, Index)> {
+/// The journal that its writer has published last, and its index, whose clock begins after `clock`.
+fn published_journal(files: &impl Files, header: &Header, clock: u64) -> Result<(Journal, Index)> {
     for _ in 0..ATTEMPTS {
         let published = published(files, header)?;
         let (mut journal, _) = Journal::open(files, header.id)?;
         if journal.published().generation == published.generation {
-            let mut index = Index::to_replay(header.slots)?;
+            let mut index = Index::to_replay(header.slots)?.after(clock);
             journal.read_to(files, published.records, |record| index.replay(record))?;
             return Ok((journal, index));
         }

@@ -217,7 +217,7 @@ impl PreparedPairs {
     pub fn summary(&self) -> Result<Summary> {
         let (moves, requests) = (self.engine.moves()?, self.engine.requests()?);
         Ok(Summary {
-            bytes: self.plan.bytes(),
+            bytes: self.needs.account().bytes,
             pieces: self.plan.pieces(),
             moves,
             requests,

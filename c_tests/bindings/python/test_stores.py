@@ -58,7 +58,7 @@ def test_engines_with_other_blocks_heads_and_layers_find_them(tmp_path: pathlib.
                         transfer.submit(num_tokens=12, **tables)
                         transfer.wait(60)
                     assert part.checksums([0, 1, 2, 3, 4, 5]) == expected.checksums([0, 1, 2, 3, 4, 5])
-            with pytest.raises(kvmem.InvalidArgument, match="num_blocks is 3, and 3 keys of 4 tokens have 2 blocks of 8 tokens"):
+            with pytest.raises(kvmem.InvalidArgument, match="num_blocks is 3; 3 keys of 4 tokens are in 2 blocks of 8 tokens"):
                 store.put(source, KEYS[:3], [0, 1, 1])
             with pytest.raises(kvmem.InvalidArgument, match="a slot is written as a whole"):
                 store.put(source, KEYS[3:], [0], heads=kvmem.Range(0, 0, 1))

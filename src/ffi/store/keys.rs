@@ -203,6 +203,7 @@ fn entry(found: &Entry) -> kvmem_store_entry {
 /// `keys` must be NULL or readable for all keys through the call.
 pub(super) unsafe fn keys<'a>(keys: *const c_void, key_size: usize, num_keys: usize) -> Result<Keys<'a>> {
     ensure!(num_keys > 0, InvalidArgument, "num_keys is 0; give at least one key");
+    ensure!(!keys.is_null(), InvalidArgument, "keys is NULL, and num_keys is {num_keys}");
     // Checked before the product of the two.
     Keys::new(&[], key_size)?;
     // SAFETY: the caller's promise.

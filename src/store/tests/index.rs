@@ -60,9 +60,15 @@ fn held_and_pinned_blocks_stay() {
     (0..3).for_each(|number| put(&mut index, number, None));
     assert!(index.pin(&key(0), true) && !index.pin(&key(7), true));
     let held = hold(&mut index, &[key(1)]);
-    assert_eq!(index.remove(&[key(1)]).unwrap_err().status(), crate::base::Status::Busy);
+    assert!(!index.hide(&key(1)), "it is read");
     assert_eq!(evicted(&mut index), [2]);
     held.iter().for_each(|block| index.release(block));
+    assert!(index.hide(&key(1)) && index.hide(&key(7)));
+    assert!(index.hold(&key(1)).is_none() && index.contains(&key(1)));
+    let shown = index.hold_from(0, 4).unwrap();
+    assert_eq!(shown.iter().map(Located::checksum).collect::<Vec<_>>(), [0]);
+    index.show(&key(1));
+    shown.iter().chain(&hold(&mut index, &[key(1)])).for_each(|block| index.release(block));
     index.pin(&key(0), false);
     assert_eq!(evicted(&mut index), [0, 1]);
 }
@@ -76,7 +82,7 @@ fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
     index.publish(reserved, 1);
     assert!(index.reserve(block).unwrap().is_none());
     put(&mut index, 2, None);
-    assert_eq!(index.remove(&[key(1), key(1)]).unwrap().len(), 1);
+    assert!(index.remove(&key(1)).is_some() && index.remove(&key(1)).is_none());
     assert!(index.reserve(block).is_err(), "its slot is in quarantine");
     index.end_quarantine();
     let again = index.reserve(block).unwrap().unwrap();

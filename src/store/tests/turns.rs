@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::{Durability, RecordedFiles, identity, key, policy};
+use crate::base::Status;
 use crate::store::block_store::{LISTED, LOOK_UPS};
-use crate::store::{Keys, NewBlock, Store};
+use crate::store::{Key, Keys, NewBlock, Store};
 
 /// Passes on a list in two turns, of which the first has `first` elements. In the first, another thread begins to wait for the index: it
 /// has been there when the second begins.
@@ -28,6 +29,19 @@ fn interrupt(store: &Store<RecordedFiles>, first: usize, pass_on: impl FnOnce(&m
     assert_eq!(count, first + 10);
 }
 
+/// While the last one is read, none is removed, and all are found again.
+fn remove_all_or_none(store: &Store<RecordedFiles>, blocks: &[NewBlock]) {
+    let keys: Vec<Key> = blocks.iter().map(|block| block.key).collect();
+    let read = store.hold_run(&keys[keys.len() - 1..]).unwrap();
+    assert_eq!(store.remove(&keys).unwrap_err().status(), Status::Busy);
+    store.release(read);
+    let found = store.hold_run(&keys).unwrap();
+    assert_eq!(found.len(), keys.len());
+    store.release(found);
+    assert_eq!(store.remove(&keys).unwrap(), keys.len() as u64);
+    assert_eq!(store.remove(&keys).unwrap(), 0);
+}
+
 #[test]
 fn a_thread_that_waits_for_the_index_gets_it_in_the_middle_of_a_long_list() {
     let slots = 2 * LISTED as u64;
@@ -42,4 +56,5 @@ fn a_thread_that_waits_for_the_index_gets_it_in_the_middle_of_a_long_list() {
     let keys: Vec<u8> = blocks[..LOOK_UPS + 10].iter().flat_map(|block| block.key.bytes().to_vec()).collect();
     interrupt(&store, LOOK_UPS, |element| store.contains(Keys::new(&keys, 32).unwrap(), |_| element()));
     assert_eq!(store.pin(Keys::new(&keys, 32).unwrap(), true).unwrap(), LOOK_UPS as u64 + 10);
+    remove_all_or_none(&store, &blocks[..LOOK_UPS + 10]);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::OpenStore;
 use super::conversion::{Conversion, whole_table};
 use super::run_ends::{Held, RunEnd, Slots, Uses, Work};
-use crate::base::{Result, by_deadline, ensure, lists};
+use crate::base::{Count, Result, by_deadline, ensure, lists};
 use crate::layout::{Axis, Layout};
 use crate::plan::{BlockPair, TokenTables, Wanted};
 use crate::store::{Access, Key, Keys, Located, NewBlock, Reserved};
@@ -45,7 +45,8 @@ impl OpenStore {
     ) -> Result<Moved> {
         self.store.ensure_writable()?;
         let wanted = request.wanted;
-        let transfer = Transfer::create(source, &self.layout, request)?;
+        let transfer = Transfer::create(source, &self.layout, request)
+            .map_err(|error| error.context("put, whose destination is the store"))?;
         self.ensure_filled(&transfer)?;
         let is_direct = is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(source))?;
@@ -100,7 +101,8 @@ impl OpenStore {
         what: &StoredBlocks<'_>,
     ) -> Result<Moved> {
         let wanted = request.wanted;
-        let transfer = Transfer::create(&self.layout, destination, request)?;
+        let transfer = Transfer::create(&self.layout, destination, request)
+            .map_err(|error| error.context("get, whose source is the store"))?;
         let is_direct = is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(destination))?;
         let keys: Vec<Key> = lists::collect(what.keys.iter())?;
@@ -111,6 +113,7 @@ impl OpenStore {
         let held = Held::new(self, self.store.hold_run(&keys)?);
         let count = held.blocks().len();
         if count == 0 {
+            self.store.count_get(0, keys.len());
             return Ok(Moved { transfer: None, count });
         }
         let transfer = if is_direct {
@@ -131,6 +134,7 @@ impl OpenStore {
             transfer
                 .started_before(blocks, RunEnd::new(Uses::Get(held), Work::Moves(conversion), deadline))?
         };
+        self.store.count_get(count, keys.len() - count);
         Ok(Moved { transfer: Some(transfer), count })
     }
 
@@ -151,10 +155,10 @@ impl OpenStore {
             put.fills_blocks_of(1),
             InvalidArgument,
             "a slot is written as a whole, and only some of its layers, outer slots or heads are to be put; give ranges with all \
-             {} layers, {} outer slots and {} heads of the store",
-            have(Axis::Layer),
-            have(Axis::Outer),
-            have(Axis::Head)
+             {}, {} and {} of the store",
+            Count(have(Axis::Layer), "layer"),
+            Count(have(Axis::Outer), "outer slot"),
+            Count(have(Axis::Head), "head")
         );
         Ok(())
     }
@@ -191,8 +195,13 @@ impl StoredBlocks<'_> {
         ensure!(
             blocks == needed,
             InvalidArgument,
-            "num_blocks is {blocks}, and {keys} keys of {slot} tokens have {needed} blocks of {block} tokens in the layout; give one \
-             key for each {slot} tokens, and the ids of all blocks that have some of them"
+            "num_blocks is {blocks}; {} of {} {} in {} of {}: give {}",
+            Count(keys, "key"),
+            Count(slot, "token"),
+            if keys == 1 { "is" } else { "are" },
+            Count(needed, "block"),
+            Count(block, "token"),
+            Count(needed, "block id")
         );
         Ok(())
     }
@@ -203,7 +212,8 @@ impl StoredBlocks<'_> {
             ensure!(
                 u64::from(*id) < have,
                 OutOfRange,
-                "blocks[{index}] is {id}; the layout has {have} blocks, give ids below that"
+                "blocks[{index}] is {id}; the layout has {}, give ids below that",
+                Count(have, "block")
             );
         }
         Ok(())

@@ -17,9 +17,7 @@ use crate::layout::{
     AllocationConfig, Arrangement, Axis, ContentIdentity, Dimensions, Geometry, Layout, LayoutSource,
 };
 use crate::region::{DirectIo, DiskConfig, Label, OpenMode};
-use crate::store::{
-    Access, Durability, EMPTY_JOURNAL, Files, Header, Identity, Policy, Store, StoreFile, StoreFolder,
-};
+use crate::store::{Access, Durability, Identity, Policy, Store, StoreFile, StoreFolder, changed_blocks};
 
 /// The store to open, or to create.
 #[derive(Clone)]
@@ -85,7 +83,10 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     let header = Store::header_in(&files).map_err(named)?;
     let (geometry, identity) = blocks(config, header.as_ref().map(|header| header.slots))?;
     if let Some(header) = header {
-        ensure_size(&files, &header, &identity, &geometry).map_err(named)?;
+        header.ensure_same(&identity).map_err(named)?;
+        if changed_blocks(&files, &header).map_err(named)?.is_some() {
+            return Err(named(error!(Corrupt, "{REPLACED}")));
+        }
     }
     let num_blocks = geometry.dimensions().num_blocks;
     let store = match is_reader {
@@ -119,17 +120,6 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         }
     });
     failure.map_or(Ok(opened), |error| Err(named(error)))
-}
-
-/// Fails for a file of blocks that has other slots than its header says. Nothing is allocated for them before.
-fn ensure_size(files: &StoreFolder, header: &Header, identity: &Identity, geometry: &Geometry) -> Result<()> {
-    header.ensure_same(identity)?;
-    let size = files.size(StoreFile::Blocks)?.unwrap_or(0);
-    // A creation that was interrupted leaves it empty.
-    let is_new = size == 0 && files.size(StoreFile::Journal)?.is_none_or(|size| size <= EMPTY_JOURNAL);
-    let needed = fingerprint::file_size(&fingerprint::label(geometry)?.bytes)?;
-    ensure!(is_new || size == needed, Corrupt, "{}", REPLACED);
-    Ok(())
 }
 
 /// The blocks to open, of a store with so many slots or of a new one.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::OpenStore;
 use super::conversion::Conversion;
-use crate::base::{Count, Error, Mutex, Result, Status, ensure, error, lists, log};
+use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
@@ -115,21 +115,31 @@ impl Held {
             }
         }
         let (count, all) = (wrong.len(), run.len());
-        let left = count - damaged.len() - sound;
-        let unknown = unknown.map_or(String::new(), |error| {
-            let slots = Count(left as u64, "slot");
-            format!("{slots} could not be read again, and their blocks stay stored ({error}); ")
-        });
+        let parts = [
+            ("damaged slots of the store, whose blocks are no longer stored", damaged.len(), String::new()),
+            (
+                "blocks that differ only in the destination, which something else has written, and can be read again",
+                sound,
+                String::new(),
+            ),
+            (
+                "slots that could not be read again, whose blocks stay stored",
+                count - damaged.len() - sound,
+                unknown.map_or(String::new(), |error| format!(" ({error})")),
+            ),
+        ];
+        let parts: String = parts
+            .iter()
+            .filter(|(_, count, _)| *count > 0)
+            .map(|(what, count, cause)| format!("{what}: {count}{cause}; "))
+            .collect();
         if let Err(error) = store.store.release_damaged(run, &damaged) {
             log!(Warn, "the removal of damaged blocks is not in the index of the store: {error}");
         }
-        let slots = Count(damaged.len() as u64, "slot");
         let cause = moved.err().map_or(String::new(), |error| format!(": {error}"));
         let error = error!(
             Corrupt,
-            "{count} of {all} blocks did not arrive as they were stored; {slots} of the store are damaged, and their blocks no longer \
-             stored; {sound} differ only in the destination, which something else has written, and can be read again; \
-             {unknown}kvmem_transfer_get_mismatches returns the indices{cause}"
+            "{count} of {all} blocks did not arrive as they were stored; {parts}kvmem_transfer_get_mismatches returns the indices{cause}"
         );
         log!(Warn, "{error}");
         error

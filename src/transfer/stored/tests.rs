@@ -173,37 +173,68 @@ fn a_header_of_more_slots_than_there_are_is_refused_before_memory_is_allocated_f
     assert!(text.contains("the file blocks.0 has ") && !text.contains("occupancy"), "{text}");
 }
 
-#[test]
-fn blocks_that_something_else_overwrites_in_the_destination_stay_stored() {
+/// What a get of four blocks ends with, of which the second and third are found to be wrong. None of them is damaged, and all stay stored.
+fn end_of_get_with_two_wrong(limits: &WaitLimits) -> String {
     let (scratch, source) = (Scratch::new(), filled());
     let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
     assert_eq!(put(&store, &source, 0..4), 4);
     let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
     let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
     let mut findings = Findings { mismatches: vec![1, 2], checksums: None };
-    let error = held.end(Ok(()), &mut findings, &WaitLimits::default()).unwrap_err();
+    let error = held.end(Ok(()), &mut findings, limits).unwrap_err();
     assert_eq!(error.status(), Status::Corrupt, "{error}");
-    assert!(error.message().contains("2 differ only in the destination"), "{error}");
     assert!((0..4).all(|number| contains(&store, number)));
     assert_eq!((store.counts().retired, store.counts().damaged), (0, 0));
+    error.to_string()
+}
+
+#[test]
+fn blocks_that_something_else_overwrites_in_the_destination_stay_stored() {
+    let message = end_of_get_with_two_wrong(&WaitLimits::default());
+    assert!(
+        message.contains("blocks that differ only in the destination") && message.contains("again: 2;"),
+        "{message}"
+    );
+    assert!(!message.contains("slots"), "{message}");
 }
 
 #[test]
 fn blocks_that_cannot_be_looked_at_again_stay_stored() {
+    let late = WaitLimits { deadline: Some(Instant::now()), ..WaitLimits::default() };
+    let message = end_of_get_with_two_wrong(&late);
+    for part in ["slots that could not be read again", "whose blocks stay stored: 2 (", "after timeout_ns"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(!message.contains("damaged") && !message.contains("differ"), "{message}");
+}
+
+#[test]
+fn a_get_that_does_not_begin_counts_no_keys() {
     let (scratch, source) = (Scratch::new(), filled());
     let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
-    assert_eq!(put(&store, &source, 0..4), 4);
-    let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
-    let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
-    let mut findings = Findings { mismatches: vec![1, 2], checksums: None };
-    let late = WaitLimits { deadline: Some(Instant::now()), ..WaitLimits::default() };
-    let error = held.end(Ok(()), &mut findings, &late).unwrap_err();
-    assert_eq!(error.status(), Status::Corrupt, "{error}");
-    for part in ["2 slots could not be read again", "after timeout_ns", "0 differ only in the destination"] {
-        assert!(error.message().contains(part), "{error}");
+    assert_eq!(put(&store, &source, 0..2), 2);
+    let large = Layout::in_host(Dimensions { page_size: 32, ..dimensions(8) }, Arrangement::FULLY_CONTIGUOUS);
+    let (all, hits) = (keys(0..3), || (store.counts().hits, store.counts().misses));
+    for (layout, blocks) in [(&source, &[0, 99, 1][..]), (&large, &[99, 0])] {
+        let got = store.get(layout, TransferRequest::default(), &stored(&all, blocks));
+        assert_eq!(got.err().unwrap().status(), Status::OutOfRange);
+        assert_eq!(hits(), (0, 0));
     }
-    assert!((0..4).all(|number| contains(&store, number)));
-    assert_eq!((store.counts().retired, store.counts().damaged), (0, 0));
+    assert_eq!(run(store.get(&source, TransferRequest::default(), &stored(&all, &[0, 1, 2])).unwrap()), 2);
+    assert_eq!(hits(), (2, 1));
+}
+
+#[test]
+fn a_put_reports_the_bytes_that_it_moves() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..2), 2);
+    let large = Layout::in_host(Dimensions { page_size: 32, ..dimensions(8) }, Arrangement::FULLY_CONTIGUOUS);
+    let all = keys(0..3);
+    let moved = store.put(&large, TransferRequest::default(), &stored(&all, &[0, 1])).unwrap();
+    assert_eq!(moved.count, 1);
+    assert_eq!(moved.transfer.as_ref().unwrap().summary().unwrap().bytes, store.slot_size());
+    assert_eq!(run(moved), 1);
 }
 
 #[test]
