@@ -311,7 +311,15 @@ impl<F: Files> Store<F> {
 
     /// Holds some of the stored blocks from a slot on, until [`Self::release`].
     pub fn hold_from(&self, first: u64, count: usize) -> Result<Vec<Located>> {
-        self.index.lock().hold_from(first, count)
+        let mut held = Vec::new();
+        lists::reserve(&mut held, count)?;
+        for slots in self.parts_from(first) {
+            self.index.lock().hold_in(slots, count, &mut held);
+            if held.len() == count {
+                break;
+            }
+        }
+        Ok(held)
     }
 
     /// Ends the use of blocks.

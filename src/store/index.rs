@@ -336,15 +336,14 @@ impl Index {
         })
     }
 
-    /// Holds some of the stored blocks from a slot on. This is no use of them: nothing changes in the order of eviction.
-    pub fn hold_from(&mut self, first: u64, count: usize) -> Result<Vec<Located>> {
-        let first = usize::try_from(first).unwrap_or(usize::MAX).min(self.slots.len());
-        let found = self.entries(first..self.slots.len()).take(count);
-        let slots: Vec<u32> = lists::collect(found.map(|entry| entry.slot))?;
-        let mut located = Vec::new();
-        lists::reserve(&mut located, slots.len())?;
-        located.extend(slots.into_iter().filter_map(|slot| self.change(slot, |stored| stored.hold(slot))));
-        Ok(located)
+    /// Holds stored blocks in some slots, until so many are held. This is no use of them: nothing changes in the order of eviction.
+    pub fn hold_in(&mut self, slots: Range<usize>, count: usize, held: &mut Vec<Located>) {
+        for slot in slots.start as u32..slots.end as u32 {
+            if held.len() == count {
+                return;
+            }
+            held.extend(self.change(slot, |stored| (!stored.is_hidden).then(|| stored.hold(slot))).flatten());
+        }
     }
 
     pub fn counts(&self) -> Counts {

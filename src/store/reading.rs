@@ -81,9 +81,11 @@ impl<F: Files> Store<F> {
             return Ok(Vec::new());
         }
         self.read_on()?;
-        let index = self.index.lock();
-        let replaced = (0..).zip(run).filter(|(_, block)| !index.has(block));
-        Ok(replaced.map(|(at, _)| at).collect())
+        let mut replaced = Vec::new();
+        self.in_steps((0..).zip(run), |index, (at, block)| {
+            replaced.extend((!index.has(block)).then_some(at))
+        });
+        Ok(replaced)
     }
 
     pub fn ensure_writable(&self) -> Result<()> {

@@ -65,7 +65,8 @@ fn held_and_pinned_blocks_stay() {
     held.iter().for_each(|block| index.release(block));
     assert!(index.hide(&key(1)) && index.hide(&key(7)));
     assert!(index.hold(&key(1)).is_none() && index.contains(&key(1)));
-    let shown = index.hold_from(0, 4).unwrap();
+    let mut shown = Vec::new();
+    index.hold_in(0..4, 4, &mut shown);
     assert_eq!(shown.iter().map(Located::checksum).collect::<Vec<_>>(), [0]);
     index.show(&key(1));
     shown.iter().chain(&hold(&mut index, &[key(1)])).for_each(|block| index.release(block));
