@@ -167,6 +167,13 @@ def beside_decode(measured, kind):
         q(record, "ratio", reference="PyTorch", statistic="p99", **where))))
 
 
+STORES = "cpu-16-cores/22-store", "two-gpus/22-store"
+
+
+def stored(measured, duration, **where):
+    return (measured, "–", *(query for record in STORES for query in both((duration, "ratio"), record, **where)))
+
+
 def expected(measured, way):
     return (measured, "–", *(q("two-gpus/23-epochs", "ratio", way=way, blocks=blocks) for blocks in (64, 1024)))
 
@@ -406,11 +413,10 @@ GROUPS = [
          beside_decode("to the host, 43 GB/s", "to host"), beside_decode("from the host, 43 GB/s", "from host"),
          beside_decode("a pull of 256 MiB every 8 steps", "from peer"),
      ]),
-    ("Stores", "A store of a million blocks, against `std::unordered_set` and reading the file of the index.", ["cpu-16-cores/22-store"],
-     ["duration", "against the reference"], [
-         *((f"looking up a key, lists of {keys}", "–", *both(("ns", "ratio"), "cpu-16-cores/22-store", way="contains", keys=keys.replace(",", "")))
-           for keys in ("16", "1,024")),
-         ("opening", "–", *both(("ms of ns", "ratio"), "cpu-16-cores/22-store", way="open")),
+    ("Stores", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
+     ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
+         *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),
+         stored("opening", "ms of ns", way="open"),
      ]),
     ("23. Reads that expect epochs", "Blocks of 16 KiB, against the same reads without epochs.", ["two-gpus/23-epochs"],
      ["64 blocks", "1,024 blocks"], [expected("between host layouts", "host to host"), expected("over NIXL", "NIXL, one machine")]),
