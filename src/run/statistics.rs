@@ -2,7 +2,12 @@
 //! Counters of all runs since this process began: how many, their bytes and latencies, by method, direction and status.
 //!
 //! A run costs two atomic operations, whatever is counted of it. Its counters are in one of a few shards, which its end locks: a
-//! plain addition costs less than an atomic one, and there are four. Readers take no lock.
+//! plain addition costs less than an atomic one, and there are several. A thread that finds all of them locked changes one more shard,
+//! by atomic additions, so that it never waits for a thread that is interrupted.
+//!
+//! Readers take no lock. A counter never decreases, and a thread that has seen the end of a run reads it as counted. Counters that are
+//! read one after the other may differ by the runs that end meanwhile. [`in_flight`] is never more than were in flight at one time, and
+//! may be less only if runs end during each of its looks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -89,12 +94,12 @@ pub struct Latencies {
 }
 
 const MAX_LOOKS: usize = 16;
-/// Few, and more than threads that end runs at the same time usually are.
-const SHARDS: u64 = 8;
+/// Shards that are locked: few, and more than threads that end runs at the same time usually are.
+const LOCKED: usize = 8;
 
 /// In lists, because threads that end runs may have small stacks.
 struct Runs {
-    /// One by one, because a large piece of memory may be missing.
+    /// One by one, because a large piece of memory may be missing. The last one is never locked.
     shards: Vec<Box<Shard>>,
     /// By method.
     failures: Vec<[[AtomicU64; STATUSES]; DIRECTIONS]>,
@@ -105,8 +110,10 @@ struct Runs {
 #[repr(align(128))]
 struct Shard {
     is_locked: AtomicBool,
-    /// Incremented without the lock.
+    /// Runs that other threads saw in flight. Incremented without the lock.
     started: AtomicU64,
+    /// Those of them that have ended.
+    ended: AtomicU64,
     succeeded: [[Successes; DIRECTIONS]; METHODS],
     latencies: [[Durations; CLASSES]; METHODS],
 }
@@ -125,16 +132,13 @@ struct Durations {
 
 fn all() -> &'static Runs {
     static RUNS: PerProcess<Runs> = PerProcess::new();
-    RUNS.get(|| Runs {
-        shards: (0..SHARDS).map(|_| Box::default()).collect(),
-        failures: (0..METHODS).map(|_| Default::default()).collect(),
-    })
+    RUNS.get(Runs::new)
 }
 
 /// Counts the start of a run that other threads see in flight.
 #[inline]
 pub(super) fn count_start(transfer: LogId) {
-    all().shard(transfer.number()).started.fetch_add(1, Ordering::Relaxed);
+    all().start(transfer);
 }
 
 /// Counts a run that has ended and whose start was counted.
@@ -148,7 +152,7 @@ pub(super) fn count_end(
 ) {
     let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     match status {
-        None => all().succeeded(transfer, counted, bytes, Some(nanoseconds), 0),
+        None => all().succeeded(transfer, counted, bytes, Some(nanoseconds)),
         Some(status) => all().failed(counted, status),
     }
 }
@@ -157,21 +161,12 @@ pub(super) fn count_end(
 /// would cost more than counting.
 #[inline]
 pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64) {
-    all().succeeded(transfer, counted, bytes, None, 1);
+    all().succeeded(transfer, counted, bytes, None);
 }
 
-/// Number of runs that have started and not ended. Runs that begin and end during a look are counted, too, so it is repeated until there
-/// were none, some times: a thread that is interrupted in the middle of a look would count all runs of that time.
+/// Number of runs that have started and not ended.
 pub fn in_flight() -> u64 {
-    let mut fewest = u64::MAX;
-    for _ in 0..MAX_LOOKS {
-        let (ended_before, started) = (all().ended(), all().started());
-        fewest = fewest.min(started.saturating_sub(ended_before));
-        if all().ended() == ended_before {
-            break;
-        }
-    }
-    fewest
+    all().in_flight()
 }
 
 /// What has happened by a method; `None` for requests on raw descriptors, whose latencies are not measured.
@@ -196,38 +191,52 @@ pub fn by_method(method: Option<TransferMethod>) -> MethodRuns {
 }
 
 impl Runs {
-    fn shard(&self, number: u64) -> &Shard {
-        &self.shards[(number % SHARDS) as usize]
-    }
-
-    /// A shard that no other thread changes. One that is interrupted within its few additions keeps at most its own.
-    #[inline]
-    fn locked(&self, transfer: LogId) -> &Shard {
-        let mut number = transfer.number();
-        loop {
-            let shard = self.shard(number);
-            if !shard.is_locked.swap(true, Ordering::Acquire) {
-                return shard;
-            }
-            number = number.wrapping_add(1);
+    fn new() -> Self {
+        Self {
+            shards: (0..=LOCKED).map(|_| Box::default()).collect(),
+            failures: (0..METHODS).map(|_| Default::default()).collect(),
         }
     }
 
+    /// The index of the first shard that runs of a transfer use.
+    fn first(transfer: LogId) -> usize {
+        (transfer.number() % LOCKED as u64) as usize
+    }
+
     #[inline]
-    fn succeeded(&self, transfer: LogId, counted: CountedAs, bytes: u64, taken: Option<u64>, starts: u64) {
-        let (method, shard) = (index_of(counted.method), self.locked(transfer));
-        if starts > 0 {
-            shard.started.fetch_add(starts, Ordering::Relaxed);
-        }
-        if let Some(nanoseconds) = taken {
+    fn start(&self, transfer: LogId) {
+        self.shards[Self::first(transfer)].started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Locks a shard, unless other threads have locked all.
+    #[inline]
+    fn lock(&self, transfer: LogId) -> Option<&Shard> {
+        let (before, from) = self.shards[..LOCKED].split_at(Self::first(transfer));
+        let mut shards = from.iter().chain(before).map(|shard| &**shard);
+        shards.find(|shard| !shard.is_locked.swap(true, Ordering::Acquire))
+    }
+
+    /// Counts a success, with the duration of a run whose start was counted.
+    #[inline]
+    fn succeeded(&self, transfer: LogId, counted: CountedAs, bytes: u64, duration: Option<u64>) {
+        let (method, locked) = (index_of(counted.method), self.lock(transfer));
+        let add = |counter: &AtomicU64, amount| match locked {
+            Some(_) => add_locked(counter, amount),
+            None => drop(counter.fetch_add(amount, Ordering::Release)),
+        };
+        let shard = locked.unwrap_or(&self.shards[LOCKED]);
+        if let Some(nanoseconds) = duration.filter(|_| counted.method.is_some()) {
             let durations = &shard.latencies[method][class_of(bytes)];
             add(&durations.counts[bucket_of(nanoseconds)], 1);
             add(&durations.nanoseconds, nanoseconds);
         }
+        add(&shard.ended, duration.is_some().into());
         let successes = &shard.succeeded[method][counted.direction as usize];
         add(&successes.bytes, bytes);
         add(&successes.runs, 1);
-        shard.is_locked.store(false, Ordering::Release);
+        if let Some(shard) = locked {
+            shard.is_locked.store(false, Ordering::Release);
+        }
     }
 
     #[cold]
@@ -237,16 +246,22 @@ impl Runs {
         if let Some(count) = statuses.get(status) {
             count.fetch_add(1, Ordering::Release);
         }
+        self.shards[LOCKED].ended.fetch_add(1, Ordering::Release);
     }
 
-    fn started(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.started.load(Ordering::Acquire)).sum()
-    }
-
-    fn ended(&self) -> u64 {
-        let succeeded = self.shards.iter().flat_map(|shard| shard.succeeded.iter().flatten());
-        let failed = self.failures.iter().flatten().flatten();
-        succeeded.map(|successes| load(&successes.runs)).sum::<u64>() + failed.map(load).sum::<u64>()
+    /// A run that ends during a look may be missing in the result, so the look is repeated until none has ended, some times.
+    fn in_flight(&self) -> u64 {
+        let sum = |of: fn(&Shard) -> &AtomicU64| self.shards.iter().map(|shard| load(of(shard))).sum::<u64>();
+        let (mut most, mut before) = (0, sum(|shard| &shard.ended));
+        for _ in 0..MAX_LOOKS {
+            let started = sum(|shard| &shard.started);
+            let ended = sum(|shard| &shard.ended);
+            most = most.max(started.saturating_sub(ended));
+            if ended == std::mem::replace(&mut before, ended) {
+                break;
+            }
+        }
+        most
     }
 }
 
@@ -266,7 +281,7 @@ fn bucket_of(nanoseconds: u64) -> usize {
 
 /// Adds to a counter that no other thread changes meanwhile.
 #[inline]
-fn add(counter: &AtomicU64, amount: u64) {
+fn add_locked(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Release);
 }
 
@@ -318,6 +333,53 @@ mod tests {
     fn account(direction: Direction, bytes: u64) -> Account {
         let counted = Some(CountedAs { method: Some(TransferMethod::Cuda2d), direction });
         Account { bytes, counted, ..Account::default() }
+    }
+
+    const COUNTED: CountedAs = CountedAs { method: None, direction: Direction::Pull };
+
+    #[test]
+    fn runs_in_flight_are_never_more_than_there_are_while_threads_end_runs() {
+        const THREADS: u64 = 4;
+        const RUNS: u64 = 20_000;
+        let (counters, running) = (Runs::new(), AtomicU64::new(THREADS));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for run in 0..RUNS {
+                        let transfer = LogId::next();
+                        counters.start(transfer);
+                        match run % 8 {
+                            0 => counters.failed(COUNTED, Status::Stale),
+                            _ => counters.succeeded(transfer, COUNTED, 1, Some(1)),
+                        }
+                        counters.succeeded(transfer, COUNTED, 1, None);
+                    }
+                    running.fetch_sub(1, Ordering::Release);
+                });
+            }
+            while running.load(Ordering::Acquire) > 0 {
+                let found = counters.in_flight();
+                assert!(found <= THREADS, "{found} runs of {THREADS} threads");
+            }
+        });
+        assert_eq!(counters.in_flight(), 0);
+    }
+
+    /// As by threads that are interrupted.
+    #[test]
+    fn a_run_is_counted_while_all_shards_are_locked() {
+        let (counters, transfer) = (Runs::new(), LogId::next());
+        let locked: Vec<_> = std::iter::from_fn(|| counters.lock(transfer)).collect();
+        assert_eq!(locked.len(), LOCKED);
+        counters.start(transfer);
+        assert_eq!(counters.in_flight(), 1);
+        counters.succeeded(transfer, COUNTED, 7, Some(1));
+        let shard = &counters.shards[LOCKED];
+        let successes = &shard.succeeded[0][Direction::Pull as usize];
+        assert_eq!((counters.in_flight(), load(&successes.runs), load(&successes.bytes)), (0, 1, 7));
+        assert_eq!(load(&shard.latencies[0][0].nanoseconds), 0, "that of a request is not measured");
+        locked[3].is_locked.store(false, Ordering::Release);
+        assert!(std::ptr::eq(counters.lock(transfer).unwrap(), locked[3]));
     }
 
     /// No other test has runs of this method, which are in the counters of the process.
