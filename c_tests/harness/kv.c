@@ -210,6 +210,22 @@ kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *
     return info;
 }
 
+void kv_expect_mismatches(const kvmem_transfer *transfer, const uint64_t *expected, size_t count) {
+    uint64_t found[64];
+    memset(found, 0xEE, sizeof(found));
+    GET(size_t, number, kvmem_transfer_get_mismatches, transfer, found, NUM(found));
+    CHECK_EQ(number, count);
+    for (size_t i = 0; i < count; i++) CHECK_EQ(found[i], expected[i]);
+    CHECK_EQ(found[count], UINT64_C(0xEEEEEEEEEEEEEEEE));
+    size_t all = 0;
+    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, NULL, 0, &all, ERR));
+    CHECK_EQ(all, count);
+    if (count < 2) return;
+    found[1] = 99;
+    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, found, 1, &all, ERR));
+    CHECK(all == count && found[0] == expected[0] && found[1] == 99);
+}
+
 void kv_cancel_and_run(kvmem_transfer *transfer) {
     kvmem_status status = KVMEM_STATUS_OK;
     while (status == KVMEM_STATUS_OK) {

@@ -140,6 +140,9 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
                               const kv_move *move, uint32_t method);
 
+/* kvmem_transfer_get_mismatches returns these, fewer than 64, into arrays of any size. */
+void kv_expect_mismatches(const kvmem_transfer *transfer, const uint64_t *expected, size_t count);
+
 /* Repeats submit and cancel until a run ends as cancelled, then runs once more. Only the deadline of the
    process limits this. */
 void kv_cancel_and_run(kvmem_transfer *transfer);

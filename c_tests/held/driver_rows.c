@@ -60,58 +60,47 @@ static kvmem_status transfer(const flight *between, uint32_t path) {
 }
 
 static kvmem_status device_region(void) {
-    const kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = MIB);
-    kvmem_region *region = NULL;
-    const kvmem_status status = kvmem_region_create_device(&options, &region, NULL);
-    kvmem_region_destroy(region);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
 }
 
 static kvmem_status pinned_region(void) {
-    const kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = MIB);
-    kvmem_region *region = NULL;
-    const kvmem_status status = kvmem_region_create_pinned(&options, &region, NULL);
-    kvmem_region_destroy(region);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_create_pinned, REF(OPTIONS(kvmem_pinned_options, it.size = MIB)));
+}
+
+static kvmem_status create_elastic(kvmem_region **region) {
+    return kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = 4 * MIB, it.extent_size = 2 * MIB)), region, NULL);
 }
 
 static kvmem_status elastic_region(void) {
-    const kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * MIB, it.extent_size = 2 * MIB);
-    kvmem_region *region = NULL;
-    kvmem_status status = kvmem_region_create_elastic(&options, &region, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_region_commit(region, 0, 2 * MIB, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_region_decommit(region, 0, 2 * MIB, NULL);
-    kvmem_region_destroy(region);
+    OWNED(kvmem_region) region = NULL;
+    kvmem_status status = create_elastic(&region);
+    THEN(status, kvmem_region_commit(region, 0, 2 * MIB, NULL));
+    THEN(status, kvmem_region_decommit(region, 0, 2 * MIB, NULL));
     return status;
 }
 
 static kvmem_status pool(void) {
-    const kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * MIB, it.extent_size = 2 * MIB);
-    kvmem_region *region = NULL;
-    kvmem_status status = kvmem_region_create_elastic(&options, &region, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_pool_set_current(0, region, NULL);
+    OWNED(kvmem_region) region = NULL;
+    kvmem_status status = create_elastic(&region);
+    THEN(status, kvmem_pool_set_current(0, region, NULL));
     void *block = kvmem_pool_malloc(MIB, 0, NULL);
     kvmem_pool_free(block, 0, 0, NULL);
     void *again = kvmem_pool_malloc(MIB, 0, NULL);
     kvmem_pool_free(again, 0, 0, NULL);
     kvmem_pool_set_current(0, NULL, NULL);
-    kvmem_region_destroy(region);
     return block != NULL && again != NULL ? status : KVMEM_STATUS_OUT_OF_MEMORY;
 }
 
 static kvmem_status mapped_memory(void) {
-    kvmem_vmm_memory *memory = NULL;
-    kvmem_vmm_range *range = NULL;
-    kvmem_vmm_mapping *mapping = NULL;
+    OWNED(kvmem_vmm_memory) memory = NULL;
+    OWNED(kvmem_vmm_range) range = NULL;
+    OWNED(kvmem_vmm_mapping) mapping = NULL;
     kvmem_vmm_span span;
-    const kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB, it.location = KVMEM_VMM_DEVICE);
-    kvmem_status status = kvmem_vmm_memory_create(&options, &memory, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_vmm_range_create(2 * MIB, 0, &span, &range, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_vmm_mapping_create(range, 0, memory, &span, &mapping, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, NULL);
-    kvmem_vmm_mapping_destroy(mapping);
-    kvmem_vmm_range_destroy(range);
-    kvmem_vmm_memory_destroy(memory);
+    kvmem_status status = kvmem_vmm_memory_create(
+        REF(OPTIONS(kvmem_vmm_options, it.size = 2 * MIB, it.location = KVMEM_VMM_DEVICE)), &memory, NULL);
+    THEN(status, kvmem_vmm_range_create(2 * MIB, 0, &span, &range, NULL));
+    THEN(status, kvmem_vmm_mapping_create(range, 0, memory, &span, &mapping, NULL));
+    THEN(status, kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, NULL));
     return status;
 }
 

@@ -65,22 +65,6 @@ static void set_token(const kv_side *source, uint32_t block, uint32_t token, boo
     }
 }
 
-static void expect_mismatches(const kvmem_transfer *transfer, const uint64_t *expected, size_t count) {
-    uint64_t found[64];
-    memset(found, 0xEE, sizeof(found));
-    GET(size_t, number, kvmem_transfer_get_mismatches, transfer, found, NUM(found));
-    CHECK_EQ(number, count);
-    for (size_t i = 0; i < count; i++) CHECK_EQ(found[i], expected[i]);
-    CHECK_EQ(found[count], UINT64_C(0xEEEEEEEEEEEEEEEE));
-    size_t all = 0;
-    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, NULL, 0, &all, ERR));
-    CHECK_EQ(all, count);
-    if (count < 2) return;
-    found[1] = 99;
-    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, found, 1, &all, ERR));
-    CHECK(all == count && found[0] == expected[0] && found[1] == 99);
-}
-
 /* The entries whose bit is set are to differ. */
 static size_t indices_of(uint64_t bits, uint64_t *indices) {
     size_t count = 0;
@@ -92,7 +76,7 @@ static size_t indices_of(uint64_t bits, uint64_t *indices) {
 static void expect_bits(const kvmem_transfer *transfer, uint64_t bits) {
     uint64_t expected[64];
     const size_t count = indices_of(bits, expected);
-    expect_mismatches(transfer, expected, count);
+    kv_expect_mismatches(transfer, expected, count);
 }
 
 /* None; the first; one in the middle; the last; several; all. */

@@ -186,13 +186,10 @@ TEST(a_damaged_block_is_a_miss_and_its_slot_is_not_used_again) {
     const kvmem_store_blocks what = OPTIONS(kvmem_store_blocks, it.keys = keys, it.key_size = STORE_KEY,
                                             it.num_keys = BLOCKS, it.blocks = ids, it.num_blocks = BLOCKS);
     kvmem_transfer *transfer = NULL;
-    size_t moved = 0, count = 0;
+    size_t moved = 0;
     EXPECT_OK(kvmem_store_get(store, destination.layout, NULL, &what, &transfer, &moved, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "1 of 7 blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    uint64_t different[BLOCKS];
-    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, different, BLOCKS, &count, ERR));
-    CHECK_EQ(count, 1);
-    CHECK_EQ(different[0], 2);
+    kv_expect_mismatches(transfer, REF((uint64_t)2), 1);
     DESTROYED(kvmem_transfer, transfer);
     EXPECT_OK(store_get(store, destination.layout, 0, ids, BLOCKS, &moved));
     CHECK_EQ(moved, 2); /* it is a miss now */
