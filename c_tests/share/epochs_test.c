@@ -12,7 +12,7 @@
 #define PIECE UINT64_C(1024)
 #define PAIRS 6
 
-enum { RAISE = 1, FILL, WRITE, STOP, DONE };
+enum { RAISE = 1, FILL, WRITE, STOP, DESTROY, DONE };
 
 static kvmem_layout_config config_of(const char *order) {
     return OPTIONS(kvmem_layout_config, it.num_blocks = NUM_BLOCKS, it.num_layers = 2, it.outer_dim = 2, it.page_size = 4,
@@ -101,6 +101,11 @@ ROLE(epoch_owner) {
             atomic_store(&owner.stops, true);
             pthread_join(writer, NULL);
         }
+        if (tag == DESTROY) {
+            DESTROYED(kvmem_share, share);
+            DESTROYED(kvmem_layout, layout);
+            DESTROYED(kvmem_agent, agent);
+        }
         frame_send(socket, DONE, NULL, 0);
     }
 }
@@ -179,14 +184,6 @@ static kvmem_status read_blocks(kvmem_transfer *transfer, const kvmem_block_pair
     return status;
 }
 
-static void check_stale(const kvmem_transfer *transfer, const uint64_t *expected, size_t count) {
-    uint64_t found[PAIRS] = {0};
-    size_t number = 0;
-    EXPECT_OK(kvmem_transfer_get_mismatches(transfer, found, PAIRS, &number, ERR));
-    CHECK_EQ(number, count);
-    for (size_t i = 0; i < count; i++) CHECK_EQ(found[i], expected[i]);
-}
-
 /* ---- The cases of vllm#52234 ---- */
 
 TEST(an_unknown_owner_is_reported) {
@@ -209,6 +206,17 @@ TEST(an_unknown_owner_is_reported) {
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "owner", read_blocks(remote, &pair, 1, &epoch));
 }
 
+TEST(an_owner_that_has_destroyed_its_layout_is_reported) {
+    OPENED(fixture, fixture);
+    const kvmem_block_pair pair = {3, 0};
+    const uint64_t epoch = published(&fixture, 3);
+    ask(&fixture, DESTROY, 0);
+    for (size_t i = 0; i < NUM(paths); i++) {
+        OWNED(kvmem_transfer) transfer = transfer_by(&fixture, &paths[i]);
+        EXPECT(paths[i].is_mapped ? KVMEM_STATUS_OK : KVMEM_STATUS_NIXL, read_blocks(transfer, &pair, 1, &epoch));
+    }
+}
+
 TEST(a_block_out_of_range_is_refused) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(paths); i++) {
@@ -229,8 +237,8 @@ TEST(a_reference_that_is_used_twice_is_stale_once_its_block_is_freed) {
         EXPECT_OK(read_blocks(transfer, twice, 2, epochs));
         CHECK_EQ(wrong_words(fixture.own, 0, block, epoch) + wrong_words(fixture.own, 9, block, epoch), 0);
         ask(&fixture, RAISE, block); /* freed, and not yet filled again */
-        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "epochs of 2 of 2 blocks", read_blocks(transfer, twice, 2, epochs));
-        check_stale(transfer, (uint64_t[]){0, 1}, 2);
+        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "2 of 2 source blocks have other epochs", read_blocks(transfer, twice, 2, epochs));
+        kv_expect_mismatches(transfer, (uint64_t[]){0, 1}, 2);
     }
 }
 
@@ -244,8 +252,8 @@ TEST(a_block_that_its_owner_has_reused_is_stale) {
         EXPECT_OK(read_blocks(transfer, pairs, PAIRS, epochs));
         ask(&fixture, FILL, 30);
         ask(&fixture, FILL, 1);
-        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "the first is the source of pair 1", read_blocks(transfer, pairs, PAIRS, epochs));
-        check_stale(transfer, (uint64_t[]){1, 3}, 2);
+        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "the first, of pair 1, has epoch", read_blocks(transfer, pairs, PAIRS, epochs));
+        kv_expect_mismatches(transfer, (uint64_t[]){1, 3}, 2);
         /* Nothing was written: the read had not begun. NIXL compares beside the first requests. */
         for (size_t k = 0; paths[i].is_mapped && k < PAIRS; k++)
             CHECK_EQ(wrong_words(fixture.own, pairs[k].destination, pairs[k].source, epochs[k]), 0);
@@ -264,7 +272,7 @@ TEST(a_lease_that_is_over_is_stale) {
         const uint64_t epoch = published(&fixture, block);
         OWNED(kvmem_transfer) transfer = transfer_by(&fixture, &paths[i]);
         ask(&fixture, RAISE, block);
-        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "with epoch 2 instead of 1",
+        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "has epoch 2, and 1 was expected",
                        read_blocks(transfer, REF(((kvmem_block_pair){block, 0})), 1, &epoch));
     }
 }
@@ -285,6 +293,20 @@ TEST(only_the_owner_has_and_raises_epochs) {
                    kvmem_layout_create_epochs(fixture.mapped, NULL, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner creates the epochs",
                    kvmem_layout_create_epochs(fixture.remote, NULL, ERR));
+}
+
+/* It could arrive before the last comparison. */
+TEST(a_run_that_compares_here_sends_no_notification) {
+    OPENED(fixture, fixture);
+    EXPECT_OK(kvmem_layout_create_epochs(fixture.own, NULL, ERR));
+    const kvmem_block_pair pair = {3, 0};
+    const uint64_t epoch = 0;
+    const kvmem_submit_options run = OPTIONS(kvmem_submit_options, it.pairs = &pair, it.num_pairs = 1, it.epochs = &epoch,
+                                             it.notification = "moved", it.notification_size = 5);
+    OWN(kvmem_transfer, push, kvmem_transfer_create, fixture.own, fixture.remote, NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "call kvmem_agent_notify after the run", kvmem_transfer_submit(push, &run, ERR));
+    OWNED(kvmem_transfer) here = transfer_by(&fixture, &paths[0]);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_submit(here, &run, ERR));
 }
 
 /* ---- A writer that reuses blocks at random ---- */

@@ -380,6 +380,9 @@ kvmem_status kvmem_layout_checksum(const kvmem_layout *layout, const uint32_t *b
 ///         KVMEM_STATUS_UNSUPPORTED: the layout or the region belongs to another process, or the region is
 ///           not host memory
 ///         KVMEM_STATUS_OUT_OF_RANGE: the region is too small
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region starts at no multiple of 8 bytes, or has memory of the
+///           layout's blocks
+///         KVMEM_STATUS_PERMISSION_DENIED: the region is read-only
 ///         any status of kvmem_region_register, if the layout has an agent
 kvmem_status kvmem_layout_create_epochs(kvmem_layout *layout, kvmem_region *table, kvmem_error **error);
 

@@ -102,8 +102,8 @@ impl ExpectedEpochs {
         let (word, expected) = self.words[first as usize];
         let error = error!(
             Stale,
-            "the owner has raised the epochs of {} of {} blocks; the first is the source of pair {first}, with epoch {} instead of \
-             {expected}. Its bytes are of another use: discard the destination blocks of these pairs, which \
+            "{} of {} source blocks have other epochs than expected; the first, of pair {first}, has epoch {}, and {expected} was \
+             expected. Their bytes are of another use: discard the destination blocks of these pairs, which \
              kvmem_transfer_get_mismatches returns",
             stale.len(),
             self.words.len(),
@@ -182,7 +182,7 @@ fn ranges(ids: &[u64]) -> Result<Vec<(u64, u64)>> {
     Ok(ranges)
 }
 
-/// The places of words in a copy of ranges that contain them.
+/// The indices of words in a copy of ranges that contain them.
 fn in_copy(ids: Vec<u64>, ranges: &[(u64, u64)]) -> Result<Vec<u64>> {
     let mut starts = Vec::new();
     let mut next = 0;
