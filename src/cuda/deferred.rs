@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects that the driver frees only when all work of their context has ended (see `quiet`). They are freed at once if it has, or
 //! does within [`PATIENCE`] while no other object waits for it. Otherwise a thread frees them when the device has finished the work:
-//! one thread for each device that has such objects. Until then they hold their memory and the context. If the driver cannot tell
-//! whether it has, the thread frees them at once, and may wait in the driver, for which no caller waits longer than [`PATIENCE`].
+//! one thread for each device that has such objects. Before that they hold their memory and the context. If the driver does not
+//! report whether it has, the thread frees them at once, and may wait in the driver, for which no caller waits longer than [`PATIENCE`].
 
 use std::any::Any;
 use std::collections::VecDeque;

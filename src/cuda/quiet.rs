@@ -35,7 +35,7 @@ const CAPTURE: Duration = Duration::from_secs(1);
 pub(super) enum Work {
     /// The device has finished it.
     Finished,
-    /// The driver cannot tell.
+    /// The driver does not report it.
     Unknown,
     /// It was running at this time, and still is.
     Running(Instant),
@@ -92,7 +92,7 @@ pub(super) enum Waited {
     /// Work has run for longer than that.
     Busy,
     Captured,
-    /// The driver cannot tell.
+    /// The driver does not report it.
     Unknown,
 }
 

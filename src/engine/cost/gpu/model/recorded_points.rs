@@ -17,7 +17,7 @@ const METHODS: [(&str, TransferMethod); 4] = [
     ("CUDA staged", TransferMethod::CudaStaged),
 ];
 
-/// The rates of the H100 host (`bench/notes/19-regret.md`), whose CPU takes so long for a copy of a batch.
+/// The rates of the H100 host (`bench/notes/19-regret.md`), with the duration per copy of a batch on its CPU.
 pub(super) fn h100(cpu: f64) -> Rates {
     Rates {
         to_device: DirectionRates { link: 55.3e9, batched: cpu, kernel: 51.5e9, cta: 33e9 },
@@ -30,7 +30,7 @@ pub(super) fn h100(cpu: f64) -> Rates {
     }
 }
 
-/// The rates of the H200 hosts, as their records estimate.
+/// The rates of the H200 hosts, estimated from their records.
 fn h200(cpu: f64, kernel_start: f64) -> Rates {
     Rates {
         to_device: DirectionRates { batched: cpu, ..DEFAULT.to_device },
@@ -141,7 +141,7 @@ fn summary(regrets: &mut [f64]) -> [f64; 3] {
     [regrets[regrets.len() / 2], regrets[regrets.len() * 95 / 100], regrets[regrets.len() - 1]]
 }
 
-/// The choices of the models of that time are the bound: a change must not choose worse. The batch of one point was interrupted for
+/// The recorded choices are the bound: a change must not choose worse. The batch of one point was interrupted for
 /// 300 us, which no model foresees.
 #[test]
 fn at_recorded_points_the_choice_is_as_good_as_the_recorded_one() {
