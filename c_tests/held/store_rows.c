@@ -9,14 +9,20 @@ static const uint32_t ids[BLOCKS] = {0, 1, 2, 3, 4, 5, 6};
 
 static kv_side host, target;
 static store_setup setup;
-static kvmem_store *store, *full, *doomed, *other, *made;
+static kvmem_store *store, *full, *doomed, *other, *reader, *made;
 
-static kvmem_store *open_store(const char *name, uint32_t durability, size_t stored) {
+static kvmem_store *open_with(const char *name, uint32_t durability, uint64_t flags) {
     store_setup of_one;
-    size_t moved = 0;
     store_setup_init(&of_one, TEXT("%s/%s", held_folder(), name), REF(kv_aligned_config(&kv_kinds[0])));
     of_one.options.durability = durability;
-    kvmem_store *made = MADE(kvmem_store, kvmem_store_open, &of_one.options, PATIENCE);
+    of_one.options.flags = flags;
+    of_one.options.interval_ns = flags ? KVMEM_TIMEOUT_FOREVER : 0; /* a reader makes calls only in its rows */
+    return MADE(kvmem_store, kvmem_store_open, &of_one.options, PATIENCE);
+}
+
+static kvmem_store *open_store(const char *name, uint32_t durability, size_t stored) {
+    size_t moved = 0;
+    kvmem_store *made = open_with(name, durability, 0);
     if (stored > 0) EXPECT_OK(store_put(made, host.layout, 0, ids, stored, &moved));
     return made;
 }
@@ -32,6 +38,8 @@ void held_open(void) {
     doomed = open_store("doomed", KVMEM_DURABILITY_RELAXED, 1);
     kvmem_store_destroy(open_store("left", KVMEM_DURABILITY_RELAXED, 1));
     other = open_store("other", KVMEM_DURABILITY_STRICT, 2);
+    kvmem_store_destroy(open_store("read", KVMEM_DURABILITY_STRICT, 2));
+    reader = open_with("read", 0, KVMEM_DISK_READ_ONLY | KVMEM_DISK_OPEN_EXISTING);
 }
 
 void held_close(void) {
@@ -40,6 +48,7 @@ void held_close(void) {
     kvmem_store_destroy(full);
     kvmem_store_destroy(doomed);
     kvmem_store_destroy(other);
+    kvmem_store_destroy(reader);
     kv_side_close(&host);
     kv_side_close(&target);
 }
@@ -95,6 +104,7 @@ static kvmem_status move(kvmem_store *in, uint64_t number, bool puts) {
 static kvmem_status put(void) { return move(store, 100, true); }
 static kvmem_status put_and_evict(void) { return move(full, 100, true); }
 static kvmem_status get(void) { return move(store, 0, false); }
+static kvmem_status get_as_reader(void) { return move(reader, 0, false); }
 
 static kvmem_status remove_one(void) {
     unsigned char key[STORE_KEY];
@@ -104,6 +114,7 @@ static kvmem_status remove_one(void) {
 }
 
 static kvmem_status flush(void) { return kvmem_store_flush(store, held_limit(), ERR); }
+static kvmem_status flush_reader(void) { return kvmem_store_flush(reader, held_limit(), ERR); }
 
 static kvmem_status verify(void) {
     uint64_t damaged = 0;
@@ -125,8 +136,10 @@ const held_row held_rows[] = {
     {.functions = "kvmem_store_put", .run = put},
     {.functions = "kvmem_store_put", .run = put_and_evict},
     {.functions = "kvmem_store_get", .run = get},
+    {.functions = "kvmem_store_get", .run = get_as_reader},
     {.functions = "kvmem_store_remove", .run = remove_one},
     {.functions = "kvmem_store_flush", .run = flush},
+    {.functions = "kvmem_store_flush", .run = flush_reader},
     {.functions = "kvmem_store_verify", .run = verify},
     {.functions = "kvmem_store_describe", .run = describe, .unbounded = HELD_BY_FILES},
     {.functions = "kvmem_store_destroy", .run = destroy, .unbounded = HELD_BY_FILES},
