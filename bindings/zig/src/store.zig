@@ -50,6 +50,13 @@ pub const StoreKeys = struct {
     pub fn count(self: StoreKeys) usize {
         return if (self.size == 0) 0 else self.bytes.len / self.size;
     }
+
+    /// The number of keys. Fails if the last one is shorter.
+    fn checked(self: StoreKeys, diagnostics: ?*Diagnostics) Error!usize {
+        if (self.count() * self.size != self.bytes.len)
+            return core.fail(diagnostics, c.KVMEM_STATUS_INVALID_ARGUMENT, "bytes is no whole number of keys; give keys of `size` bytes each");
+        return self.count();
+    }
 };
 
 /// Blocks of a layout, and their keys in a store.
@@ -72,7 +79,7 @@ pub const StoreBlocks = struct {
             .struct_size = @sizeOf(c.kvmem_store_blocks),
             .keys = core.pointer(self.keys.bytes),
             .key_size = self.keys.size,
-            .num_keys = self.keys.count(),
+            .num_keys = try self.keys.checked(diagnostics),
             .blocks = self.blocks.ptr,
             .num_blocks = self.blocks.len,
             .flags = @bitCast(self.flags),
@@ -224,27 +231,27 @@ pub const Store = struct {
     pub fn contains(self: Store, keys: StoreKeys, found: []bool, diagnostics: ?*Diagnostics) Error!void {
         if (found.len != keys.count())
             return core.fail(diagnostics, c.KVMEM_STATUS_INVALID_ARGUMENT, "found and keys differ in number; give one element per key");
-        try call(diagnostics, c.kvmem_store_contains, .{ self.handle, core.pointer(keys.bytes), keys.size, keys.count(), @as([*c]u8, @ptrCast(found.ptr)) });
+        try call(diagnostics, c.kvmem_store_contains, .{ self.handle, core.pointer(keys.bytes), keys.size, try keys.checked(diagnostics), @as([*c]u8, @ptrCast(found.ptr)) });
     }
 
     /// Removes blocks. Returns how many were stored.
     pub fn remove(self: Store, keys: StoreKeys, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!u64 {
         var removed: u64 = 0;
-        try call(diagnostics, c.kvmem_store_remove, .{ self.handle, core.pointer(keys.bytes), keys.size, keys.count(), timeout_ns, &removed });
+        try call(diagnostics, c.kvmem_store_remove, .{ self.handle, core.pointer(keys.bytes), keys.size, try keys.checked(diagnostics), timeout_ns, &removed });
         return removed;
     }
 
     /// Protects blocks from eviction. Returns how many are stored.
     pub fn pin(self: Store, keys: StoreKeys, diagnostics: ?*Diagnostics) Error!u64 {
         var found: u64 = 0;
-        try call(diagnostics, c.kvmem_store_pin, .{ self.handle, core.pointer(keys.bytes), keys.size, keys.count(), &found });
+        try call(diagnostics, c.kvmem_store_pin, .{ self.handle, core.pointer(keys.bytes), keys.size, try keys.checked(diagnostics), &found });
         return found;
     }
 
     /// Ends the protection. Returns how many are stored.
     pub fn unpin(self: Store, keys: StoreKeys, diagnostics: ?*Diagnostics) Error!u64 {
         var found: u64 = 0;
-        try call(diagnostics, c.kvmem_store_unpin, .{ self.handle, core.pointer(keys.bytes), keys.size, keys.count(), &found });
+        try call(diagnostics, c.kvmem_store_unpin, .{ self.handle, core.pointer(keys.bytes), keys.size, try keys.checked(diagnostics), &found });
         return found;
     }
 

@@ -146,6 +146,11 @@ test "misuse of a store is named" {
     try expectError(error.InvalidArgument, store.contains(keys(&.{0}), &found, &diagnostics));
     try expectError(error.InvalidArgument, store.contains(.{ .bytes = &@as([15]u8, @splat(1)), .size = 15 }, found[0..1], &diagnostics));
     try expect(std.mem.indexOf(u8, diagnostics.message(), "15 bytes") != null);
+    const cut: kvmem.StoreKeys = .{ .bytes = keys(&.{ 0, 1 }).bytes[0..63], .size = 32 };
+    try expectError(error.InvalidArgument, store.contains(cut, found[0..1], &diagnostics));
+    try expectError(error.InvalidArgument, store.remove(cut, patience, &diagnostics));
+    try expectError(error.InvalidArgument, store.put(source, .{ .keys = cut, .blocks = &.{0} }, .{}, &diagnostics));
+    try expect(std.mem.indexOf(u8, diagnostics.message(), "no whole number of keys") != null);
     try expectError(error.InvalidArgument, store.put(source, .{ .keys = keys(&.{0}), .blocks = &.{ 0, 1 } }, .{}, &diagnostics));
     try expect(std.mem.indexOf(u8, diagnostics.message(), "num_blocks is 2") != null);
     try expectError(
