@@ -46,6 +46,13 @@ struct StoreKeys {
     std::size_t size = 0;
 
     std::size_t count() const noexcept { return size == 0 ? 0 : bytes.size() / size; }
+
+    Result<void> check() const {
+        if (count() * size == bytes.size()) return {};
+        return Error(Status::invalid_argument,
+                     "the keys have " + std::to_string(bytes.size()) +
+                         " bytes, no multiple of their size, " + std::to_string(size));
+    }
 };
 
 /// kvmem_store_blocks. Spans are read during the call.
@@ -71,6 +78,14 @@ struct StoreBlocks {
         c.user_data = user_data;
         c.run_timeout_ns = detail::limit_ns(run_timeout);
         return c;
+    }
+
+    // C reads as many bytes of the parent as a key has.
+    Result<void> check() const {
+        if (parent.empty() || parent.size() == keys.size) return keys.check();
+        return Error(Status::invalid_argument,
+                     "parent has " + std::to_string(parent.size()) +
+                         " bytes; give as many as a key has, " + std::to_string(keys.size));
     }
 };
 
@@ -123,6 +138,8 @@ public:
 
     /// Returns for each key whether it is stored.
     Return<std::vector<bool>> contains(const StoreKeys &keys) const {
+        if (auto checked = keys.check(); !checked)
+            return detail::give(Result<std::vector<bool>>(checked.error()));
         std::vector<std::uint8_t> found(keys.count());
         auto done = detail::run(kvmem_store_contains, get(), keys.bytes.data(), keys.size, keys.count(),
                                 found.data());
@@ -131,16 +148,13 @@ public:
     }
     /// Returns the number of blocks that were stored.
     Return<std::uint64_t> remove(const StoreKeys &keys, Timeout timeout = forever) {
-        return detail::give(detail::get<std::uint64_t>(kvmem_store_remove, get(), keys.bytes.data(),
-                                                       keys.size, keys.count(), timeout.ns()));
+        return detail::give(counted(kvmem_store_remove, keys, timeout.ns()));
     }
     Return<std::uint64_t> pin(const StoreKeys &keys) {
-        return detail::give(
-            detail::get<std::uint64_t>(kvmem_store_pin, get(), keys.bytes.data(), keys.size, keys.count()));
+        return detail::give(counted(kvmem_store_pin, keys));
     }
     Return<std::uint64_t> unpin(const StoreKeys &keys) {
-        return detail::give(
-            detail::get<std::uint64_t>(kvmem_store_unpin, get(), keys.bytes.data(), keys.size, keys.count()));
+        return detail::give(counted(kvmem_store_unpin, keys));
     }
 
     /// Returns stored blocks in slots from `first_slot` on, at most as many as the array holds.
@@ -165,9 +179,17 @@ public:
     }
 
 private:
+    template <typename Function, typename... Rest>
+    Result<std::uint64_t> counted(Function function, const StoreKeys &keys, Rest... rest) {
+        if (auto checked = keys.check(); !checked) return checked.error();
+        return detail::get<std::uint64_t>(function, get(), keys.bytes.data(), keys.size, keys.count(),
+                                          rest...);
+    }
+
     template <typename Function>
     Result<StoreRun> start(Function function, const Layout &layout, const StoreBlocks &blocks,
                            const TransferOptions &options) {
+        if (auto checked = blocks.check(); !checked) return checked.error();
         const detail::TransferOptionsInC c(options);
         const auto what = blocks.c();
         kvmem_transfer *transfer = nullptr;

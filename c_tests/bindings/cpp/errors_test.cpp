@@ -98,6 +98,26 @@ CASE(as_many_checksums_as_pairs) {
           std::string_view::npos);
 }
 
+// An empty store handle: the keys are checked before.
+CASE(keys_of_a_store_and_their_parent_have_one_size) {
+    const auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+    const unsigned char bytes[64] = {};
+    const std::uint32_t block = 0;
+    kvmem::Store store;
+    const kvmem::StoreKeys cut{{bytes, 63}, 32}, one{{bytes, 32}, 32};
+    kvmem::StoreBlocks blocks;
+    blocks.blocks = {&block, 1};
+    blocks.keys = cut;
+    const std::string_view part = "the keys have 63 bytes, no multiple of their size, 32";
+    CHECK(error_of([&] { return store.contains(cut); }).message() == part);
+    CHECK(error_of([&] { return store.remove(cut); }).message() == part);
+    CHECK(error_of([&] { return store.put(layout, blocks); }).message() == part);
+    blocks.keys = one;
+    blocks.parent = {bytes, 16};
+    CHECK(error_of([&] { return store.put(layout, blocks); }).message() == "parent has 16 bytes; give as many as a key has, 32");
+    CHECK(error_of([&] { return store.pin(one); }).message().find("store") != std::string_view::npos);
+}
+
 CASE(a_run_that_fails_throws_where_its_end_is_read) {
     const auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
     const kvmem::BlockPair pair = {0, 1};
