@@ -160,9 +160,18 @@ impl<F: Files> Store<F> {
             blocks.len(),
             Count(self.slots(), "slot")
         );
-        // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
-        while self.missing(blocks) > 0 && self.make_free(blocks)? {}
-        self.reserve_now(blocks)
+        loop {
+            let mut can_free = true;
+            // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
+            while can_free && self.missing(blocks) > 0 {
+                can_free = self.make_free(blocks)?;
+            }
+            match self.reserve_now(blocks) {
+                // Another put has taken them meanwhile.
+                Err(error) if can_free && error.status() == Status::Busy => {}
+                outcome => return outcome.map_err(|error| self.full(error)),
+            }
+        }
     }
 
     /// The same if it has not to wait for a file; otherwise `None`.
@@ -190,7 +199,7 @@ impl<F: Files> Store<F> {
             Ok(()) => Ok(reserved),
             Err(error) => {
                 self.abandon(reserved.into_iter().flatten());
-                Err(self.full(error))
+                Err(error)
             }
         }
     }
@@ -205,7 +214,7 @@ impl<F: Files> Store<F> {
         )
     }
 
-    /// Evicts blocks, and ends the quarantine of their slots. Returns false if none can be evicted.
+    /// Evicts blocks, and ends the quarantine of their slots. Returns false if slots are missing, and none can be freed.
     fn make_free(&self, blocks: &[NewBlock]) -> Result<bool> {
         let mut pending = self.journal.lock();
         if pending.is_behind {
@@ -227,7 +236,7 @@ impl<F: Files> Store<F> {
             evicted.extend(part);
         }
         EVICTED.add(evicted.len() as u64);
-        let is_freed = !evicted.is_empty() || !pending.records.is_empty();
+        let is_freed = missing == 0 || !evicted.is_empty() || !pending.records.is_empty();
         lists::extend(&mut pending.records, evicted)?;
         self.write_pending(&mut pending)?;
         Ok(is_freed)

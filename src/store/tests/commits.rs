@@ -73,6 +73,26 @@ fn without_eviction_the_caller_frees_slots() {
 }
 
 #[test]
+fn slots_that_another_put_takes_meanwhile_are_freed_again() {
+    let files = RecordedFiles::empty();
+    let store = open(&files, Durability::None).unwrap();
+    // All of them together fill half of the slots, so each finds blocks to evict.
+    thread::scope(|scope| {
+        for writer in 0..SLOTS / 2 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..2000 {
+                    let block = NewBlock { key: key(1000 * (1 + round) + writer), parent: None };
+                    let reserved = store.reserve(&[block]).unwrap().into_iter().flatten();
+                    store.commit(reserved.map(|slot| (slot, 7)).collect()).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(store.counts().stored, SLOTS);
+}
+
+#[test]
 fn damaged_blocks_are_removed_and_their_slots_retired() {
     let files = RecordedFiles::empty();
     let store = open(&files, Durability::Strict).unwrap();
