@@ -51,7 +51,7 @@ impl OpenStore {
         let is_direct = is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(source))?;
         // Before others are evicted for them.
-        what.ensure_in(source)?;
+        what.ensure_in(source, what.blocks.len())?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let reserved = self.reserve(what.new_blocks()?, deadline)?;
         let count = reserved.list().iter().flatten().count();
@@ -116,6 +116,8 @@ impl OpenStore {
             self.store.count_get(0, keys.len());
             return Ok(Moved { transfer: None, count });
         }
+        let used = (count as u64 * self.page_size()).div_ceil(page_size(destination));
+        what.ensure_in(destination, used as usize)?;
         let transfer = if is_direct {
             let pairs = held.blocks().iter().zip(what.blocks);
             let pairs = pairs.map(|(held, block)| BlockPair { source: held.slot(), destination: *block });
@@ -206,9 +208,10 @@ impl StoredBlocks<'_> {
         Ok(())
     }
 
-    fn ensure_in(&self, layout: &Layout) -> Result<()> {
+    /// The layout has the first of the blocks, so many.
+    fn ensure_in(&self, layout: &Layout, count: usize) -> Result<()> {
         let have = layout.geometry().count(Axis::Block);
-        for (index, id) in self.blocks.iter().enumerate() {
+        for (index, id) in self.blocks.iter().take(count).enumerate() {
             ensure!(
                 u64::from(*id) < have,
                 OutOfRange,

@@ -217,7 +217,9 @@ fn a_get_that_does_not_begin_counts_no_keys() {
     let (all, hits) = (keys(0..3), || (store.counts().hits, store.counts().misses));
     for (layout, blocks) in [(&source, &[0, 99, 1][..]), (&large, &[99, 0])] {
         let got = store.get(layout, TransferRequest::default(), &stored(&all, blocks));
-        assert_eq!(got.err().unwrap().status(), Status::OutOfRange);
+        let error = got.err().unwrap();
+        assert_eq!(error.status(), Status::OutOfRange);
+        assert!(error.message().contains("] is 99; the layout has 8 blocks"), "{error}");
         assert_eq!(hits(), (0, 0));
     }
     assert_eq!(run(store.get(&source, TransferRequest::default(), &stored(&all, &[0, 1, 2])).unwrap()), 2);
