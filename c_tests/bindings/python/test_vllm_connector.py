@@ -17,7 +17,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, Mamb
 from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig
 
 import kvmem
-from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _peers
+from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _peers, _process
 from kvmem.vllm._handover import HandoverConnector
 from kvmem.vllm._statistics import COUNTERS, HANDOVER_COUNTERS, KvmemStats
 
@@ -180,12 +180,24 @@ def test_statistics_are_those_of_an_interval_and_are_summed_over_ranks():
     assert made.get_kv_connector_stats() is None  # the scheduler has none
     made._worker = types.SimpleNamespace(counters={"stored_blocks": 2, "load_seconds": 0.25})
     taken = made.get_kv_connector_stats()
-    assert made.get_kv_connector_stats() is None and not taken.is_empty()
-    other = KvmemConnector.build_kv_connector_stats({"stored_blocks": 3, "damaged_blocks": 1})
-    assert taken.aggregate(other) is taken
-    assert taken.reduce() == {"stored_blocks": 5, "load_seconds": 0.25, "damaged_blocks": 1}
+    assert taken.data.keys() >= {"stored_blocks", "load_seconds", _process.NOW} and not taken.is_empty()
+    made._process._due = float("inf")
+    assert made.get_kv_connector_stats() is None
+    made._worker.counters = {"stored_blocks": 1}
+    assert made.get_kv_connector_stats().data == {"stored_blocks": 1}
+
+
+def test_statistics_of_ranks_and_intervals_are_added_and_what_exists_is_that_of_each_rank():
+    def of(**data):
+        return KvmemConnector.build_kv_connector_stats(data)
+
+    taken = of(stored_blocks=2, now={"0": {"runs_in_flight": 3}})
+    assert taken.aggregate(of(stored_blocks=3, damaged_blocks=1, now={"1": {"runs_in_flight": 4}})) is taken
+    taken.aggregate(of(**{"runs memcpy host_to_host ok": 5, "runs uring read corrupt": 1, "run_bytes memcpy host_to_host": 10, "now": {"0": {"runs_in_flight": 1}}}))
+    assert taken.data["now"] == {"0": {"runs_in_flight": 1}, "1": {"runs_in_flight": 4}}
+    assert taken.reduce() == {"stored_blocks": 5, "damaged_blocks": 1, "memcpy_runs": 5, "failed_runs": 1, "memcpy_bytes": 10}
     taken.reset()
-    assert taken.is_empty() and KvmemConnector.build_kv_connector_stats().is_empty()
+    assert taken.is_empty() and KvmemConnector.build_kv_connector_stats().is_empty() and of(now={"0": {"runs_in_flight": 0}}).is_empty()
     assert isinstance(taken, KvmemStats)
 
 
@@ -207,3 +219,12 @@ def test_prometheus_has_a_counter_per_engine_which_the_page_names():
         assert registry.get_sample_value(f"vllm:kvmem_{name}_total", {"engine": "1"}) == expected
         assert registry.get_sample_value(f"vllm:kvmem_{name}_total", {"engine": "0"}) == 0
         assert f"`{name}`" in page
+    # What the process has counted: with labels, and what exists as the sum of all ranks.
+    metrics.observe({"runs memcpy host_to_host ok": 5, "store_hits": 2, "now": {"0": {"handles region": 3}, "1": {"handles region": 4}}}, 1)
+    metrics.observe({"runs memcpy host_to_host ok": 1, "now": {"0": {"handles region": 1}}}, 1)
+    labels = {"engine": "1", "method": "memcpy", "direction": "host_to_host", "status": "ok"}
+    assert registry.get_sample_value("vllm:kvmem_runs_total", labels) == 6
+    assert registry.get_sample_value("vllm:kvmem_store_hits_total", {"engine": "1"}) == 2
+    assert registry.get_sample_value("vllm:kvmem_handles", {"engine": "1", "type": "region"}) == 5
+    for name in (*_process.COUNTERS, *_process.GAUGES):
+        assert f"`{name}" in page

@@ -6,12 +6,14 @@ engines."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, KVConnectorTransferResults, SupportsHMA
 
 from kvmem.vllm import _config, _groups
+from kvmem.vllm._process import ProcessCounters
 from kvmem.vllm._statistics import KvmemMetrics, KvmemStats
 
 
@@ -34,6 +36,7 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
         self._config = _config.parse(self._kv_transfer_config.kv_connector_extra_config or {})
         self._groups = _groups.groups_of(kv_cache_config)
         self._worker: Any = None
+        self._process = ProcessCounters(vllm_config.parallel_config.rank)
         self._scheduler: Any = None
 
     def _check_policy(self) -> None:
@@ -70,11 +73,12 @@ class KvmemConnector(KVConnectorBase_V1, SupportsHMA):
         return len(self._groups) == 1 and self._groups[0].kind == "full"
 
     def get_kv_connector_stats(self) -> Any:
-        """Counters since the last call, of the worker."""
-        if self._worker is None or not self._worker.counters:
+        """Counters of the worker since the last call, and at times those of kvmem in its process."""
+        if self._worker is None:
             return None
         counters, self._worker.counters = self._worker.counters, {}
-        return KvmemStats(data=counters)
+        data = counters | self._process.take(time.monotonic())
+        return KvmemStats(data=data) if data else None
 
     # ---- scheduler ----
 
