@@ -3,10 +3,12 @@
 
 pub mod bench;
 pub mod checker;
+pub(crate) mod chunking;
 pub mod copies_in_flight;
 pub(crate) mod prepared_runs;
 pub mod device;
 pub(crate) mod direction;
+pub(crate) mod division;
 pub(crate) mod driver_copies;
 pub(crate) mod gather;
 pub(crate) mod host_order;

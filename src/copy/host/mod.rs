@@ -5,6 +5,7 @@
 mod transpose_squares;
 mod nested;
 pub mod poison;
+pub mod rates;
 mod rows;
 pub mod streaming;
 pub mod tile;

@@ -10,7 +10,7 @@
 //! - *known*: the same on each machine, as far as it was measured. A `const` beside its use, with what it was fitted to. Throughputs of
 //!   files, objects and peers are known by their order of magnitude only (`history`, `requests`).
 //! - *measured*: differs between machines, and a short measurement finds it: the rates of GPUs and of pairs (`copy::gpu::rates`), which a thread
-//!   measures at their first use and again after a failure, and the rate of host memory (`host`). Creating a transfer waits at most
+//!   measures at their first use and again after a failure, and the rates of host memory (`copy::host::rates`). Creating a transfer waits at most
 //!   30 ms for the thread: known rates replace those that are missing.
 //! - *learned*: changes while the process runs, or no measurement would be cheap. Each run adds its duration to a
 //!   [`Learned`](crate::run::learned::Learned), a factor for what was assumed: of the CPU time of batches, of descriptors and bytes of
@@ -28,6 +28,5 @@
 
 pub mod gpu;
 pub mod history;
-pub mod host;
 pub mod outcome;
 pub mod requests;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::graphs::GraphMethod;
 use super::work::copy_task::CopyTask;
-use super::work::division::Division;
 use super::work::method_limits::MethodLimits;
 use crate::base::{Error, Result, Status, error, fail};
+use crate::copy::gpu::division::Division;
 use crate::copy::gpu::{CudaSides, DeviceState};
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::gpu::known::{self, Costs};

@@ -11,8 +11,8 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 
 use crate::base::{Error, Mutex, Pool, Result, Shared, guarded};
-use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
-use crate::engine::{Candidate, Engine, cost};
+use crate::copy::host::{copy_matrix, rates, streaming, suits_streaming, tile};
+use crate::engine::{Candidate, Engine};
 use crate::plan::{Matrix, Plan, Tile};
 use crate::run::{Run, Stop, Ticket, TransferMethod, cancelled};
 
@@ -86,7 +86,7 @@ impl Engine for HostCopy {
     /// The first call measures how fast this machine copies.
     fn candidates(&self) -> Vec<Candidate> {
         let seconds =
-            cost::host::seconds(self.chunks.bytes(), self.chunks.rows(|| self.count_moves()), self.threads());
+            rates::seconds(self.chunks.bytes(), self.chunks.rows(|| self.count_moves()), self.threads());
         let reason = seconds.as_ref().err().map(|_| "there is no memory to measure how fast it is".into());
         vec![Candidate::new(self.method(), seconds.unwrap_or_default()).with_reason(reason)]
     }

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::copy_task::CopyTask;
-use super::division::Division;
 use super::sequence::TaskSequence;
 use super::staged::StagedCopy;
 use crate::base::{Result, fail};
 use crate::copy::gpu::device::staging;
+use crate::copy::gpu::division::Division;
 use crate::copy::gpu::driver_copies::DriverCopies;
 use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::copy::gpu::rates::Rates;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prepared work of a transfer: copies by the kernel, by the driver, or by both through staging memory.
 
-mod chunking;
-pub mod division;
 pub mod method_limits;
 pub mod sequence;
 pub mod staged;

@@ -4,11 +4,11 @@
 //! several parts, so that the copy engine has work while a kernel waits to start on a busy device.
 #![allow(unsafe_code)]
 
-use super::chunking::{self, Chunk};
-use super::division::Division;
 use crate::base::{Mutex, Result};
+use crate::copy::gpu::chunking::{self, Chunk};
 use crate::copy::gpu::device::pool::Pooled;
 use crate::copy::gpu::device::staging::Staging;
+use crate::copy::gpu::division::Division;
 use crate::copy::gpu::prepared_runs::PreparedRuns;
 use crate::copy::gpu::{CudaSides, DescriptorSlot, DeviceState, Resource};
 use crate::cuda::{Active, Batch, Blocks, Copy, CopyKernel, EngineLoad, KernelRun, SourceOrder, Stream};

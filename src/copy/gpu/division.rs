@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a transfer into chunks for staging memory. Pure.
 
+use super::gather::Gather;
+use super::host_order::HostOrder;
+use super::staged_axes::{AxisKind, StagedAxes};
 use crate::base::{Result, ensure};
-use crate::copy::gpu::gather::Gather;
-use crate::copy::gpu::host_order::HostOrder;
-use crate::copy::gpu::staged_axes::{AxisKind, StagedAxes};
 use crate::plan::{Plan, PlanPart};
 
 /// The minimum size of a part; smaller staging memory has fewer parts.

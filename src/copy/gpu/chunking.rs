@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 use super::division::{Division, StagedBlocks};
+use super::gather::Gather;
+use super::launch::{add_runs, max_tile, typical_length};
+use super::staged_axes::{AxisKind, HOST, HostSpan, StagedAxes};
 use crate::base::{Result, lists};
-use crate::copy::gpu::gather::Gather;
-use crate::copy::gpu::launch::{add_runs, max_tile, typical_length};
-use crate::copy::gpu::staged_axes::{AxisKind, HOST, HostSpan, StagedAxes};
 use crate::cuda::{Blocks, Copy, KernelRun};
 use crate::plan::{Move, Plan, PlanPart};
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
+use super::{copy_spans, suits_streaming};
 use crate::base::{PerProcess, Pool, Result, lists, thread};
-use crate::copy::host;
 
 /// The size of a copy that is timed: that of a few blocks.
 const PIECE: usize = 256 << 10;
@@ -111,7 +111,7 @@ fn between(one: f64, all: f64, threads: usize) -> f64 {
 fn measure(threads: usize, begun: Instant) -> Result<Measured> {
     let mut all = buffers(threads, begun)?;
     let size = all.iter().map(|each| each.to.len()).min().unwrap_or(NEAR);
-    let is_streamed = host::suits_streaming(u64::MAX);
+    let is_streamed = suits_streaming(u64::MAX);
     // One thread copies what the caches have.
     let near = Rates::measure(&mut all[..1], NEAR, false);
     let far = Rates::measure(&mut all, size, is_streamed);
@@ -149,7 +149,7 @@ impl Buffers {
             let rows = (piece * in_piece..(piece + 1) * in_piece)
                 .map(|index| [index * SCATTER % places * pitch, index % places * pitch]);
             let started = Instant::now();
-            host::copy_spans(&self.from, &mut self.to, row, rows, is_streamed);
+            copy_spans(&self.from, &mut self.to, row, rows, is_streamed);
             started.elapsed().as_secs_f64().max(1e-9)
         };
         (0..(bytes / PIECE).max(1))
