@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from sglang.srt.mem_cache.storage import StorageBackendFactory
 
 from kvmem._blocks._settings import Settings
 from kvmem.sglang._pages import name_of
+from kvmem.sglang import _shared
 from kvmem.sglang._shared import HEADER, LOAD, MAX_OF_PROCESS, SharedPages, _address
 
 LAYERS, HEADS, DIM, PAGE, TOKENS = 3, 2, 16, 4, 64
@@ -316,6 +318,36 @@ def test_one_process_does_not_take_the_connections_of_others(tmp_path):
         )
         done = subprocess.run([sys.executable, "-c", other, address, ask(hashes[:1]).hex()], capture_output=True, text=True, timeout=60)
         assert done.stdout == "b'\\x01'\n", done.stderr
+
+
+@pytest.mark.parametrize("has_descriptors", [True, False])
+def test_processes_of_other_pid_namespaces_are_told_apart(tmp_path, monkeypatch, has_descriptors):
+    """The kernel gives such a process the number 0 here."""
+    monkeypatch.setattr(_shared, "CREDENTIALS", types.SimpleNamespace(size=12, unpack=lambda data: (0, 0, 0)))
+    if not has_descriptors:
+        monkeypatch.setattr(_shared, "SO_PEERPIDFD", 1 << 20)
+    address, connect = str(tmp_path / "socket"), "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.stdin.read()"
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as opened:
+        listener.bind(address)
+        listener.listen()
+
+        def name():
+            connection, _ = listener.accept()
+            with connection:
+                return _shared._process_of(connection)
+
+        names = []
+        for _ in range(2):
+            own = opened.enter_context(socket.socket(socket.AF_UNIX))
+            own.connect(address)
+            names.append(name())
+            other = opened.enter_context(subprocess.Popen([sys.executable, "-c", connect, address], stdin=subprocess.PIPE))
+            names.append(name())
+        assert names[0] == names[2]
+        if has_descriptors:
+            assert len(set(names)) == 3 and _shared._limit_of(names[0]) == MAX_OF_PROCESS
+        else:
+            assert set(names) == {_shared.OTHER_NAMESPACES} and MAX_OF_PROCESS < _shared._limit_of(names[0]) < _shared.MAX_CONNECTIONS
 
 
 def ask(keys):

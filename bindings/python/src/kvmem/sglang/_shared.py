@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ CHUNK = 16
 MAX_CONNECTIONS, MAX_OF_PROCESS = 256, 16
 """Connections of all ranks and of one process, which has one per pool. Each has a thread and buffers."""
 CREDENTIALS = struct.Struct("3i")
+SO_PEERPIDFD = 77
+OTHER_NAMESPACES = "processes of other PID namespaces"
 RETRY = 0.1
 """Seconds until the next attempt to serve a rank, when the system had no descriptor or thread for it."""
 
@@ -63,9 +66,27 @@ def _send(connection: socket.socket, data: bytes | memoryview, end: float) -> No
     connection.sendall(data)
 
 
-def _process_of(connection: socket.socket) -> int:
+def _process_of(connection: socket.socket) -> str:
+    """A name of the process at the other end, which each process has alone. The kernel gives processes of other PID namespaces no number here,
+    but since Linux 6.9 a file descriptor with an inode of their own. Before that, they have one name together."""
     process, _, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
-    return int(process)
+    if process:
+        return f"process {process}"
+    try:
+        descriptor = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4), sys.byteorder)
+    except OSError:
+        return OTHER_NAMESPACES
+    other = os.eventfd(0, os.EFD_CLOEXEC)
+    try:
+        number = os.fstat(descriptor).st_ino  # before Linux 6.9 that of all descriptors of this kind
+        return OTHER_NAMESPACES if number == os.fstat(other).st_ino else f"process with pidfd {number}"
+    finally:
+        os.close(descriptor)
+        os.close(other)
+
+
+def _limit_of(process: str) -> int:
+    return MAX_CONNECTIONS // 2 if process == OTHER_NAMESPACES else MAX_OF_PROCESS
 
 
 @contextlib.contextmanager
@@ -91,7 +112,7 @@ class ServedPages(PageStore):
         super().__init__(settings, name, *arguments)
         self._folder = os.path.join(str(settings.path), name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connections: dict[socket.socket, int] = {}
+        self._connections: dict[socket.socket, str] = {}
         """Each with its process."""
         self._has_refused = False
         self._closed = threading.Event()
@@ -119,7 +140,7 @@ class ServedPages(PageStore):
             process = _process_of(connection)
             with self._state:
                 processes = list(self._connections.values())
-                is_served = len(processes) < MAX_CONNECTIONS and processes.count(process) < MAX_OF_PROCESS and not self._closed.is_set()
+                is_served = len(processes) < MAX_CONNECTIONS and processes.count(process) < _limit_of(process) and not self._closed.is_set()
                 if is_served:
                     self._connections[connection] = process
             if is_served:
@@ -131,7 +152,7 @@ class ServedPages(PageStore):
         connection.close()
         if not self._has_refused:
             self._has_refused = True
-            logger.warning("kvmem: a connection of process %d is closed: it has %d, and all %d", process, processes.count(process), len(processes))
+            logger.warning("kvmem: a connection of %s is closed: there are %d of it, and %d of all", process, processes.count(process), len(processes))
 
     def _end(self, connection: socket.socket) -> None:
         connection.close()
