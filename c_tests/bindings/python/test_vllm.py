@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import threading
 import types
 
 import numpy as np
@@ -135,12 +136,18 @@ class Engine:
         for load in made.loads:
             self.worker.load(load)
         self.worker.store(made.puts, None)
-        while self.worker._runs or self.worker._waiting:
-            for moving in self.worker._runs:
-                moving.run.wait()
-            self.worker.poll()
+        while self.worker._runs or self.worker._waiting or self.worker._clearing:
+            self.poll()
         self.scheduler.report(self.worker.take_report())
         return made
+
+    def poll(self):
+        """Waits for what moves, and for a removal of all blocks."""
+        for moving in self.worker._runs:
+            moving.run.wait()
+        if self.worker._remover is not None:
+            self.worker._remover.join()
+        self.worker.poll()
 
     def matched(self, num_tokens=30, num_computed=0):
         return self.scheduler.matched("r", self.hashes, num_tokens, num_computed)
@@ -273,12 +280,29 @@ def test_what_moves_during_a_reset_is_not_stored_after_it(engine):
     engine.scheduler._clears = False
     put = engine.scheduler.step({"s": ([3],)})
     engine.worker.store(put.puts, None)  # the store still has what must go
-    for moving in engine.worker._runs:
-        moving.run.wait()
-    engine.worker.poll()
+    while engine.worker._clearing:
+        engine.poll()
     engine.scheduler.report(engine.worker.take_report())
     assert len(engine.store) == 0 and engine.matched() == 0 and not engine.scheduler.is_busy
     assert engine.worker.counters["failed_stores"] == 1
+
+
+def test_no_step_waits_for_a_file_system_that_hangs_during_a_reset(engine):
+    engine.step([1, 2])
+    responds, remove = threading.Event(), engine.store.remove
+    engine.store.remove = lambda keys: responds.wait(60) and remove(keys)
+    engine.scheduler.clear()
+    engine.worker.clear()
+    engine.scheduler._clears = False
+    for _ in range(3):  # steps
+        assert engine.worker.poll() == (set(), set()) and engine.worker._clearing and len(engine.store) == 2
+    engine.worker.store(engine.scheduler.step({"s": ([3],)}).puts, None)
+    assert not engine.worker._runs and engine.worker.counters["failed_stores"] == 1
+    responds.set()
+    engine.step()
+    assert len(engine.store) == 0 and engine.matched() == 0 and not engine.worker._clearing
+    engine.step([1, 2])
+    assert len(engine.store) == 2 and engine.matched() == 8
 
 
 @pytest.mark.parametrize("waits_for", ["the disk", "a slot", "the GPU"])

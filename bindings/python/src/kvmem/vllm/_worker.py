@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class _Waiting:
 
 class OffloadWorker:
     """Moves blocks between the cache and the store of each group. Nothing here waits for bytes, except `close`. A put of a full store waits
-    for the file system, which removes what is evicted."""
+    for the file system, which removes what is evicted, and a thread removes all blocks."""
 
     def __init__(self, caches: Sequence[kvmem.Layout], stores: Sequence[BlockStore], rank: int) -> None:
         self._caches, self.stores, self._rank = caches, stores, rank
@@ -51,6 +52,10 @@ class OffloadWorker:
         self._later: list[Put] = []
         """Puts that found no free slot: they begin when a run has ended."""
         self._clearing = False
+        self._remover: threading.Thread | None = None
+        """Removes the blocks of a clear, because each call may wait for the file system."""
+        self._removed: list[list[bytes]] = []
+        """Per store that it has looked at: the keys that it leaves, of those that it should remove."""
         self._pauses_until = 0.0
         self._report = ReportData()
         self.failed_blocks: set[int] = set()
@@ -130,11 +135,28 @@ class OffloadWorker:
     def _remove_all(self) -> None:
         if not self._clearing or self._runs:
             return
-        self._clearing = False
+        if self._remover is not None:
+            if self._remover.is_alive():
+                return
+            self._remover = None
+            self._clearing = len(self._removed) < len(self.stores) or any(self._removed)
+        if self._clearing:
+            self._begin_removal()
+
+    def _begin_removal(self) -> None:
+        self._removed = []
         for store in self.stores:
-            keys = store.keys()
-            self._clearing |= bool(store.remove(keys))
-            self._tell([], keys)  # the scheduler may get reports from before the clear after it
+            self._tell([], store.keys())  # the scheduler may get reports from before the clear after it
+        remover = threading.Thread(target=self._remove, args=(self._removed,), name="kvmem-clear", daemon=True)
+        try:
+            remover.start()
+            self._remover = remover
+        except RuntimeError as error:  # the system has no thread: the next step tries again
+            logger.warning("kvmem: the blocks that are removed are still stored: %s", error)
+
+    def _remove(self, left: list[list[bytes]]) -> None:
+        for store in self.stores:
+            left.append(store.remove(store.keys()))
 
     # ---- end ----
 
@@ -210,6 +232,8 @@ class OffloadWorker:
 
     def close(self) -> None:
         """Waits for what moves, and closes the stores."""
+        if self._remover is not None:
+            self._remover.join()  # each of its calls has a limit
         for moving in self._runs:
             moving.run.abort()
         for cache in self._caches:
