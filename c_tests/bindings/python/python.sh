@@ -30,7 +30,10 @@ wheel)
     env -i "$tools/python" -I -S "$here/bare.py" "$build/bare"
     ;;
 test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,misuse,peers,nixl}.py ;;
-vllm_logic) tests "$here"/test_{blocks,vllm,vllm_host_copies,vllm_handover,vllm_exchange,vllm_by_layer,vllm_directory}.py ;;
+vllm_logic)
+    tests "$here"/test_{blocks,vllm,vllm_host_copies,vllm_handover,vllm_exchange,vllm_faults,vllm_epochs,vllm_by_layer,vllm_directory}.py
+    UCX_TLS=tcp UCX_NET_DEVICES=lo tests "$here/test_vllm_epochs.py" -k nixl
+    ;;
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
 adapter) PATH=$(dirname "$5"):$PATH "$5" -m pytest -q -p no:cacheprovider --rootdir "$here" "$here/test_$6.py" ;;
 engine) "$5" "$source/examples/python/paged_demo.py" --device cpu --small ;;

@@ -53,8 +53,7 @@ def test_by_layer_the_first_layer_does_not_wait_for_the_second(start, monkeypatc
         time.sleep(0.002)
     (run, user_data), layers = runs[0], threading.Thread(target=decode.exchange.wait_for_layers, args=(2,))
     moved = kvmem.Completion(kvmem.CompletionKind.LAYERS_MOVED, run, user_data, kvmem.Status.OK, 0, 1, False)
-    decode.exchange._work.append(lambda now: decode.exchange._pulls.completed(moved))
-    decode.exchange.give(HandoverStep(drops=[offer((9,), 4, request="none")]))  # wakes the thread
+    decode.exchange._post(lambda now: decode.exchange._pulls.completed(moved))
     decode.exchange.wait_for_layers(1)
     layers.start()
     assert decode.exchange._layers == {"d": 1} and layers.is_alive()

@@ -128,7 +128,7 @@ def test_a_cache_that_cannot_be_described_or_mapped_is_one_sentence(monkeypatch)
         raise kvmem.Unsupported("it has no descriptor")
 
     mapped = connector(HANDOVER | {"access": "mapped"})
-    group = types.SimpleNamespace(tokens=None, published=lambda number: {"blocks-0": None})
+    group = types.SimpleNamespace(tokens=None, create_epochs=lambda: None, published=lambda number: {"blocks-0": None})
     with pytest.raises(ValueError, match="^kvmem: the cache cannot be mapped by other engines: set access to auto or nixl: it has no descriptor"):
         HandoverConnector._publish(mapped, types.SimpleNamespace(publish=publish), None, [group], True)
 

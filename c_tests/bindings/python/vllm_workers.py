@@ -65,6 +65,7 @@ class Worker:
         )  # fmt: skip
         opened = []
         if produces:
+            self.layouts.create_epochs()
             opened.append(kvmem.Broker(folder / f"{engine}-{rank}"))
             published = {name: layout for number in range(groups) for name, layout in self.layouts.published(number).items()}
             self.directory.publish(self.agent, published, WAIT, broker=opened[0])
@@ -74,6 +75,10 @@ class Worker:
             self.agent, self.directory, [self.layouts] * groups, [block_size] * groups, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
             Settings(lease, timeout, verify, access, rank == 0), opened,
         )  # fmt: skip
+
+    def connect(self, name):
+        """Makes another worker known, so that messages can be sent to it by the agent."""
+        self.directory.connect(self.agent, name, WAIT).close()
 
     def hold(self, *blocks, request="p"):
         self.exchange.give(HandoverStep(holds=[Hold(request, (blocks,))]))

@@ -39,6 +39,11 @@ class GroupLayouts:
         assert found is not None
         return found
 
+    def create_epochs(self) -> None:
+        """Gives whole blocks epochs, before they are published, by which decode finds that a block was reused."""
+        if self.blocks is not None:
+            self.blocks.create_epochs()
+
     def published(self, number: int) -> dict[str, kvmem.Layout]:
         """The layouts by the names that they have in the directory."""
         named = {f"blocks-{number}": self.blocks, f"tokens-{number}": self.tokens}

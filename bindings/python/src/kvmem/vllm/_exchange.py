@@ -13,23 +13,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import kvmem
 from kvmem._blocks._counters import add
 from kvmem.vllm._cache import GroupLayouts
 from kvmem.vllm._held import HeldRequests
-from kvmem.vllm._offer import HandoverStep, Offer, message, read_message
-from kvmem.vllm._peers import Peers
+from kvmem.vllm._offer import HandoverStep, Hold, Offer, message, read_message
+from kvmem.vllm._peers import Peers, Work
 from kvmem.vllm._pulls import Pulls
 from kvmem.vllm._ranks import Leg
 
 logger = logging.getLogger("vllm.kvmem")
 
 _RETRY = 1.0
-"""Seconds after a failure until the thread goes on, or until there is new work."""
-_GRACE = 10.0
-"""Seconds after the limit of a pull in which its run ends."""
+"""Seconds after a failure that belongs to no request until the thread goes on, or until there is new work."""
+_GRACE = 2.0
+"""Seconds after the limit of a pull in which its runs end. NIXL may not end those from an engine that is frozen."""
+_CLOSING = 10.0
+"""Seconds in which the thread ends, besides the limit of a pull."""
 _OF_RUNS = (kvmem.CompletionKind.LAYERS_MOVED, kvmem.CompletionKind.RUN_ENDED, kvmem.CompletionKind.MEMORY_RELEASED)
 _MAX_EARLY = 4096
 """Questions that are kept because they came before their request."""
@@ -68,6 +70,15 @@ class _Question:
         return cls(sender, fields["tag"], str(fields["request"]), takers, bool(takers and fields["compare"]), deadline)
 
 
+class _Job(NamedTuple):
+    """A part of the thread's work. A failure that was not expected ends what it belongs to, and nothing else."""
+
+    do: Work
+    """Gets the present time."""
+    lost: Callable[[str], None] = lambda _reason: None
+    """Ends what the job belongs to. Gets the reason."""
+
+
 class Exchange:
     """Keeps blocks for other engines, and pulls theirs."""
 
@@ -78,16 +89,14 @@ class Exchange:
         """Starts the thread. `opened` is closed at the end, in this order, after the agent's layouts."""
         self._agent, self._directory, self._groups, self._settings, self._opened = agent, directory, groups, settings, opened
         self._queue = kvmem.Queue()
-        self._peers = Peers(directory, agent)
+        self._peers = Peers(directory, agent, groups, settings.access, self._post)
         self._held = HeldRequests(groups, settings.lease, settings.timeout, settings.counts)
-        self._pulls = Pulls(
-            groups, block_sizes, legs, self._peers, agent, self._queue, verify=settings.verify, access=settings.access, timeout=settings.timeout
-        )
+        self._pulls = Pulls(groups, block_sizes, legs, self._peers, self._queue, verify=settings.verify, timeout=settings.timeout)
         self._early: list[_Question] = []
         self._lock = threading.Lock()
         self._moved = threading.Condition(self._lock)
-        self._work: collections.deque[Callable[[float], None]] = collections.deque()
-        """What the thread does next, with the present time. A failure loses only the part that has failed."""
+        self._work: collections.deque[_Job] = collections.deque()
+        """What the thread does next."""
         self._sent: set[str] = set()
         self._layers: dict[str, int] = {}
         """The requests of this step that are pulled by layer, and how many of their layers have moved."""
@@ -103,7 +112,7 @@ class Exchange:
         self._ended: dict[str, set[int] | None] = {}
         self._counted: dict[str, Any] = {}
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._closing = False
+        self._closing = self._is_closed = False
         agent.report_notifications(self._queue)
         directory.report_events(self._queue)
         self._thread = threading.Thread(target=self._serve, name="kvmem-exchange", daemon=True)
@@ -118,12 +127,18 @@ class Exchange:
             self._by_layer |= begun.keys()
             with self._lock:
                 self._layers.update(begun)
-            self._work.extend(partial(self._held.hold, hold) for hold in step.holds)
-            self._work.extend(partial(self._pulls.ask, asked) for asked in step.asks)
-            self._work.extend(partial(self._pulls.begin, pull) for pull in step.pulls)
-            self._work.extend(partial(self._drop, offer) for offer in step.drops)
-            self._work.append(self._reply_early)
-            os.eventfd_write(self._wake, 1)
+            self._work.extend(_Job(partial(self._held.hold, hold), partial(self._refuse, hold)) for hold in step.holds)
+            self._work.extend(_Job(partial(self._pulls.ask, asked), partial(self._pulls.fail_request, asked)) for asked in step.asks)
+            self._work.extend(_Job(partial(self._pulls.begin, pull), partial(self._pulls.fail_request, pull)) for pull in step.pulls)
+            self._work.extend(_Job(partial(self._drop, offer)) for offer in step.drops)
+            self._post(self._reply_early)
+
+    def _post(self, work: Work) -> None:
+        """Has the thread do something. Any thread may call it."""
+        self._work.append(_Job(work))
+        with self._lock:
+            if not self._is_closed:
+                os.eventfd_write(self._wake, 1)
 
     def poll(self) -> tuple[set[str], set[str]]:
         """The requests whose blocks need not be kept any longer, and those that wait no longer, also if their blocks have not arrived."""
@@ -152,7 +167,7 @@ class Exchange:
         if not self._layers:
             return
         with self._moved:
-            if not self._moved.wait_for(done, 2 * self._settings.timeout + _GRACE):
+            if not self._moved.wait_for(done, self._settings.timeout + _GRACE):
                 raise RuntimeError("kvmem: NIXL may still write to blocks of a request: restart this engine")
 
     def take_replies(self) -> tuple[set[str], set[str]]:
@@ -166,11 +181,10 @@ class Exchange:
         """Ends the thread, and what is in flight."""
         self._closing = True
         os.eventfd_write(self._wake, 1)
-        self._thread.join(self._settings.timeout + _GRACE)
+        self._thread.join(self._settings.timeout + _CLOSING)
         if self._thread.is_alive():
             logger.error("kvmem: a call of the directory or of NIXL has not returned; its memory is kept until the process ends")
             return
-        self._peers.close()
         for each in self._groups:
             each.close()
         self._directory.close()
@@ -178,37 +192,67 @@ class Exchange:
         for opened in self._opened:
             opened.close()
         self._agent.close()
+        with self._lock:
+            self._is_closed = True
         os.close(self._wake)
 
     # ---- the thread ----
 
     def _serve(self) -> None:
         while not self._closing:
-            try:
-                self._round()
-            except Exception:
-                # What this engine keeps ends with its leases, and what it waits for is computed: neither waits for ever.
-                logger.exception("kvmem: the handover has failed")
-                self._pulls.fail_all("the handover has failed")
-                self._wait_for(_RETRY, self._wake)
+            self._wait()
+            self._collect("completions", lambda: [_Job(partial(self._completed, each), partial(self._lost_end, each)) for each in self._queue.poll()])
+            self._collect("messages", lambda: [_Job(partial(self._read, each.agent, each.data), partial(self._lost_message, each)) for each in self._agent.take_notifications()])
+            self._collect("peers that have ended", lambda: [_Job(partial(self._lost, name)) for name in self._peers.lost()])
+            now = time.monotonic()
+            self._work.append(_Job(self._held.expire))
+            self._work.extend(_Job(partial(self._late, tag)) for tag in self._pulls.late(now))
+            self._do(now)
+            self._early = [early for early in self._early if early.deadline > now]
             self._publish()
         self._finish()
 
-    def _round(self) -> None:
-        self._wait()
-        self._work.extend(partial(self._completed, completion) for completion in self._queue.poll())
-        self._work.extend(partial(self._read, each.agent, each.data) for each in self._agent.take_notifications())
-        self._work.extend(partial(self._lost, name) for name in self._peers.lost())
-        now = time.monotonic()
+    def _collect(self, what: str, find: Callable[[], list[_Job]]) -> None:
+        """Takes work from the agent, the directory or the queue. A failure of these belongs to no request: what waits ends by its own limit."""
+        try:
+            self._work.extend(find())
+        except Exception:
+            logger.exception("kvmem: the exchange with other engines gets no %s for %s s", what, _RETRY)
+            self._wait_for(_RETRY, self._wake)
+
+    def _do(self, now: float) -> None:
         while self._work:
-            self._work.popleft()(now)
-        self._held.expire(now)
-        self._pulls.expire(now)
-        self._early = [early for early in self._early if early.deadline > now]
+            job = self._work.popleft()
+            try:
+                job.do(now)
+            except Exception as error:
+                logger.exception("kvmem: a part of the exchange with other engines has failed")
+                self._end_lost(job, repr(error))
+
+    def _end_lost(self, job: _Job, reason: str) -> None:
+        try:
+            job.lost(f"of a failure here: {reason}")
+        except Exception:
+            logger.exception("kvmem: what has failed cannot be ended")
 
     def _completed(self, completion: kvmem.Completion, _now: float) -> None:
         if completion.kind in _OF_RUNS:
             self._pulls.completed(completion)
+
+    def _lost_end(self, completion: kvmem.Completion, reason: str) -> None:
+        if completion.kind in _OF_RUNS:
+            self._pulls.fail_run(completion, reason)
+
+    def _lost_message(self, received: kvmem.Notification, reason: str) -> None:
+        fields = read_message(received.data) or {}
+        if fields.get("kvmem.vllm") in ("grant", "kept", "gone") and type(fields.get("tag")) is int:
+            self._pulls.fail(fields["tag"], reason, received.agent)
+
+    def _refuse(self, hold: Hold, _reason: str) -> None:
+        self._held.refuse(hold)
+
+    def _late(self, tag: int, _now: float) -> None:
+        self._pulls.fail_late(tag)
 
     def _lost(self, name: str, _now: float) -> None:
         self._pulls.lost(name)
@@ -240,7 +284,7 @@ class Exchange:
         what, tag = fields["kvmem.vllm"], fields["tag"]
         try:
             if what == "grant":
-                self._pulls.granted(sender, tag, fields["sums"])
+                self._pulls.granted(sender, tag, fields["sums"], fields.get("epochs", []))
             elif what == "kept":
                 self._pulls.kept(sender, tag, fields["changed"])
             elif what == "gone":
@@ -261,21 +305,23 @@ class Exchange:
     def _reply_early(self, now: float) -> None:
         known = [each for each in self._early if self._held.is_known(each.request)]
         self._early = [each for each in self._early if not self._held.is_known(each.request)]
-        self._work.extend(partial(self._reply, each) for each in known)
+        self._work.extend(_Job(partial(self._reply, each)) for each in known)
 
     def _reply(self, question: _Question, now: float) -> None:
-        tag, found = question.tag, None
+        tag, reply = question.tag, message("gone", tag=question.tag)
         if question.takers:
-            found = self._held.done(question.request, question.sender, question.takers, question.compare)
-            reply = message("kept", tag=tag, changed=found)
+            changed = self._held.done(question.request, question.sender, question.takers, question.compare)
+            if changed is not None:
+                reply = message("kept", tag=tag, changed=changed)
         else:
             found = self._held.asked(question.request, question.sender, now)
-            reply = message("grant", tag=tag, sums=found)
+            if found is not None:
+                reply = message("grant", tag=tag, sums=found[0], epochs=found[1])
         if tag:  # without it, decode does not wait
-            try:
-                self._peers.send(question.sender, message("gone", tag=tag) if found is None else reply)
-            except kvmem.Error as error:
-                logger.info("kvmem: %s is not reached: %s", question.sender, error)
+            self._peers.send(question.sender, reply, partial(self._not_reached, question.sender))
+
+    def _not_reached(self, name: str, error: Exception) -> None:
+        logger.info("kvmem: %s is not reached: %s", name, error)
 
     def _publish(self) -> None:
         """Gives what has ended to vLLM's thread."""
@@ -296,7 +342,8 @@ class Exchange:
 
     def _finish(self) -> None:
         """Ends the runs in flight before their memory is freed."""
-        self._pulls.fail_all("the engine ends")
+        for tag in self._pulls.all():
+            self._pulls.fail(tag, "the engine ends")
         end = time.monotonic() + self._settings.timeout
         while not self._pulls.is_idle and time.monotonic() < end:
             try:
@@ -305,3 +352,4 @@ class Exchange:
                         self._pulls.completed(completion)
             except kvmem.TimedOut:
                 pass
+        self._peers.close()

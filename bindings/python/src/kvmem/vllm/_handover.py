@@ -103,6 +103,7 @@ class HandoverConnector(KvmemConnector):
         """Publishes the cache of a producer; a consumer only its agent. Returns what is closed at the end."""
         layouts: dict[str, kvmem.Layout] = {}
         for number, group in enumerate(groups if self._produces else ()):
+            group.create_epochs()
             if group.tokens is not None and self._config.access != "mapped":
                 group.tokens.serve()  # many short rows: this process gathers them
             layouts |= group.published(number)

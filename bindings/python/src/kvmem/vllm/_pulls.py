@@ -7,7 +7,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import kvmem
@@ -16,6 +16,7 @@ from kvmem.vllm._cache import GroupLayouts
 from kvmem.vllm._handover_scheduler import num_missing
 from kvmem.vllm._offer import Ask, Offer, Pull, agent_name, message
 from kvmem.vllm._peers import Peers
+from kvmem.vllm._pull_state import LegState, PullState, Run, page_size_of, stale_blocks, table
 from kvmem.vllm._ranks import Leg
 
 logger = logging.getLogger("vllm.kvmem")
@@ -25,73 +26,17 @@ _ALL = 1 << 30
 """Layers of a run that has ended."""
 
 
-@dataclass
-class _Run:
-    """Blocks of one group that move from one rank."""
-
-    transfer: kvmem.Transfer
-    key: Any
-    group: int
-    pairs: list[tuple[int, int]] | None
-    """None if tokens move by block tables."""
-    mapped: bool
-    sums: Sequence[int] | None = None
-    """Those of a run by layer, which are compared at its end."""
-    error: kvmem.Error | None = None
-
-    def differing(self) -> list[int]:
-        """The indices of the pairs whose blocks differ from what was expected, after its end."""
-        if self.sums is None:
-            return self.transfer.mismatches()
-        return [at for at, (sum_, expected) in enumerate(zip(self.transfer.checksums(), self.sums)) if sum_ != expected]
-
-
-@dataclass
-class _LegState:
-    """What happens with one rank of prefill: it is asked, blocks move, and it confirms that they were kept until then."""
-
-    name: str
-    leg: Leg
-    runs: list[_Run] = field(default_factory=list)
-    sums: list[list[int]] | None = None
-    """What prefill has replied to the question; None until then."""
-    ended: bool = False
-    compared: bool = True
-    """The runs have compared all blocks with the checksums of prefill."""
-
-
-@dataclass
-class _PullState:
-    asked: Ask
-    tag: int
-    begun: float
-    pull: Pull | None = None
-    """None until decode has blocks for it."""
-    legs: dict[str, _LegState] = field(default_factory=dict)
-    reason: str = ""
-    """Why it failed."""
-    failed: set[int] = field(default_factory=set)
-    """Blocks of the first group that must be computed."""
-    layers: int = 0
-    """Layers that have moved, from the first on."""
-
-    @property
-    def waits_for_blocks(self) -> bool:
-        """Whether prefill has replied, and decode has no blocks for the request yet."""
-        return self.pull is None and all(each.sums is not None for each in self.legs.values())
-
-
 class Pulls:
     """The requests that a rank of decode waits for. One thread uses it."""
 
     def __init__(
-        self, groups: Sequence[GroupLayouts], block_sizes: Sequence[int], legs: Callable[[int], Sequence[Leg]], peers: Peers, agent: kvmem.Agent,
-        queue: kvmem.Queue, *, verify: bool, access: str, timeout: float,
+        self, groups: Sequence[GroupLayouts], block_sizes: Sequence[int], legs: Callable[[int], Sequence[Leg]], peers: Peers,
+        queue: kvmem.Queue, *, verify: bool, timeout: float,
     ) -> None:  # fmt: skip
         """`legs` returns the legs to an engine with so many ranks."""
-        self._groups, self._block_sizes, self._legs, self._peers, self._agent, self._queue = groups, block_sizes, legs, peers, agent, queue
-        self._verify, self._access, self._timeout = verify, access, timeout
-        self._pulls: dict[int, _PullState] = {}
+        self._groups, self._block_sizes, self._legs, self._peers, self._queue = groups, block_sizes, legs, peers, queue
+        self._verify, self._timeout = verify, timeout
+        self._pulls: dict[int, PullState] = {}
         self._tags = itertools.count(1)
         self.received: dict[str, set[int] | None] = {}
         """Requests that wait no longer: with the blocks of the first group that must be computed; None if all have arrived."""
@@ -105,20 +50,20 @@ class Pulls:
 
     def ask(self, asked: Ask, now: float) -> None:
         """Asks each rank of prefill that has blocks of the request, which then waits for `begin`."""
-        self._ask(_PullState(asked, next(self._tags), now))
+        self._ask(PullState(asked, next(self._tags), now))
 
     def begin(self, pull: Pull, now: float) -> None:
         """Pulls a request, which may have been asked for."""
         state = next((state for state in self._pulls.values() if state.pull is None and state.asked.request == pull.request), None)
         if state is None:
-            self._ask(_PullState(pull, next(self._tags), now, pull))
+            self._ask(PullState(pull, next(self._tags), now, pull))
             return
         state.pull, state.begun = pull, now
         for each in state.legs.values():
             if each.sums is not None:
-                self._read(state, each, each.sums)
+                self._read(state, each)
 
-    def _ask(self, state: _PullState) -> None:
+    def _ask(self, state: PullState) -> None:
         offer = state.asked.offer
         # First of all: from now on it ends, whatever fails.
         self._pulls[state.tag] = state
@@ -129,7 +74,7 @@ class Pulls:
             self._fail(state, f"its blocks cannot be divided: {error!r}")
         for leg in legs:
             name = agent_name(offer.engine, leg.rank)
-            state.legs[name] = _LegState(name, leg)
+            state.legs[name] = LegState(name, leg)
         for each in state.legs.values():
             if each.leg.reads:
                 self._send(state, each, message("ask", request=offer.request, tag=state.tag))
@@ -149,34 +94,36 @@ class Pulls:
         for leg in legs:
             self._tell(agent_name(offer.engine, leg.rank), offer, leg)
 
-    def _send(self, state: _PullState, each: _LegState, data: bytes) -> None:
-        try:
-            self._peers.send(each.name, data)
-        except kvmem.Error as error:
-            self._fail(state, f"{each.name} is not reached: {error}")
+    def _send(self, state: PullState, each: LegState, data: bytes) -> None:
+        self._peers.send(each.name, data, partial(self._not_reached, state, each))
 
-    def _confirm(self, state: _PullState, each: _LegState, compare: bool) -> None:
+    def _not_reached(self, state: PullState, each: LegState, error: Exception) -> None:
+        self._fail(state, f"{each.name} is not reached: {error}")
+        self._end_if_done(state)
+
+    def _confirm(self, state: PullState, each: LegState, compare: bool) -> None:
         self._send(
             state, each, message("done", request=state.asked.offer.request, tag=state.tag, takers=each.leg.takers, compare=compare)
         )
 
     # ---- messages of prefill ----
 
-    def granted(self, name: str, tag: int, sums: list[list[int]]) -> None:
+    def granted(self, name: str, tag: int, sums: list[list[int]], epochs: list[list[int]]) -> None:
         """Prefill keeps the blocks: they move, if decode has blocks for them."""
         state, each = self._find(name, tag)
         if state is None or each is None or state.reason or each.sums is not None:
             return
-        each.sums = sums if isinstance(sums, list) else []
+        each.sums, each.epochs = (found if isinstance(found, list) else [] for found in (sums, epochs))
         if state.pull is not None:
-            self._read(state, each, each.sums)
+            self._read(state, each)
         elif state.waits_for_blocks:
             self.promised.add(state.asked.request)
 
-    def _read(self, state: _PullState, each: _LegState, sums: list[list[int]]) -> None:
+    def _read(self, state: PullState, each: LegState) -> None:
         try:
             for number in range(len(self._groups)):
-                self._start(state, each, number, sums[number] if number < len(sums) else None)
+                sums, epochs = (found[number] if found and number < len(found) else None for found in (each.sums, each.epochs))
+                self._start(state, each, number, sums, epochs)
         except Exception as error:  # also of another type: a part of the groups moves, and this request fails, and no other one
             self._fail(state, f"blocks of {each.name} cannot be read: {error!s} ({type(error).__name__})")
         if not each.runs and not state.reason:
@@ -202,13 +149,13 @@ class Pulls:
             self._damaged(state, count, None)
         self._end_if_done(state)
 
-    def _find(self, name: str, tag: int) -> tuple[_PullState | None, _LegState | None]:
+    def _find(self, name: str, tag: int) -> tuple[PullState | None, LegState | None]:
         state = self._pulls.get(tag)
         return state, state.legs.get(name) if state is not None else None
 
     # ---- runs ----
 
-    def _start(self, state: _PullState, each: _LegState, number: int, sums: Sequence[int] | None) -> None:
+    def _start(self, state: PullState, each: LegState, number: int, sums: Sequence[int] | None, epochs: Sequence[int] | None) -> None:
         """Starts to move the blocks of a group."""
         pull = state.pull
         assert pull is not None
@@ -218,28 +165,34 @@ class Pulls:
         if first >= pull.num_tokens:
             return
         peer = self._peers.get(each.name)
-        remote, local, whole = self._layouts(peer, number)
+        if peer is None:
+            raise kvmem.NotFound(f"{each.name} has ended")
+        remote, local, whole = peer.pair(number)
         heads = each.leg.heads
         if whole and remote_size != size:
             raise kvmem.InvalidArgument(f"prefill offers blocks of {remote_size} tokens of cache group {number}, and has published blocks of {size}")
         checked = self._verify and whole and heads is None and sums is not None and len(sums) >= len(source)
         # A run by layer cannot compare blocks: it computes their checksums, or other layers wait for all of it.
         by_layer = pull.by_layer and whole and (checked or not self._verify)
+        # Neither layers nor tokens, nor a comparison with the source, can expect epochs: then prefill confirms that it has kept the blocks.
+        fenced = whole and not by_layer and (checked or not self._verify) and epochs is not None and len(epochs) >= len(source)
         key = (number, whole, heads, by_layer)
         idle = peer.idle.setdefault(key, [])
         transfer = idle.pop() if idle else kvmem.Transfer(
             remote, local, heads=heads, queue=self._queue, layers_per_completion=int(by_layer),
             flags=kvmem.TransferFlags.REPORT_RELEASE | (kvmem.TransferFlags.BY_LAYER if by_layer else 0),
         )  # fmt: skip
-        run = _Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
+        run = Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
         each.compared &= checked
+        each.fenced &= fenced
         try:
             if whole:
-                self._submit_blocks(state, each, run, range(first // size, -(-pull.num_tokens // size)), sums if checked else None)
+                blocks = range(first // size, -(-pull.num_tokens // size))
+                self._submit_blocks(state, each, run, blocks, sums if checked else None, epochs if fenced else None)
             else:
                 transfer.submit(
-                    source_table=_table(source, remote_size, remote.info.page_size or _page_size(remote), first),
-                    destination_table=_table(destination, size, self._groups[number].page_size, first), num_tokens=pull.num_tokens - first,
+                    source_table=table(source, remote_size, remote.info.page_size or page_size_of(remote), first),
+                    destination_table=table(destination, size, self._groups[number].page_size, first), num_tokens=pull.num_tokens - first,
                     flags=self._verification, user_data=(state, each, run),
                 )  # fmt: skip
         except BaseException:
@@ -251,7 +204,9 @@ class Pulls:
     def _verification(self) -> kvmem.SubmitFlags:
         return kvmem.SubmitFlags.VERIFY if self._verify else kvmem.SubmitFlags(0)
 
-    def _submit_blocks(self, state: _PullState, each: _LegState, run: _Run, blocks: range, sums: Sequence[int] | None) -> None:
+    def _submit_blocks(
+        self, state: PullState, each: LegState, run: Run, blocks: range, sums: Sequence[int] | None, epochs: Sequence[int] | None
+    ) -> None:
         """Starts to move blocks, by their indices in the request."""
         assert state.pull is not None
         source, destination = state.pull.offer.blocks[run.group], state.pull.blocks[run.group]
@@ -261,20 +216,8 @@ class Pulls:
         flags = self._verification if sums is None else kvmem.SubmitFlags(0)
         if by_layer and expected is not None:
             run.sums, expected, flags = expected, None, kvmem.SubmitFlags.CHECKSUM
-        run.transfer.submit(run.pairs, checksums=expected, flags=flags, user_data=(state, each, run))
-
-    def _layouts(self, peer: Any, number: int) -> tuple[kvmem.Layout, kvmem.Layout, bool]:
-        """The layouts of both sides, and whether they are of whole blocks: those are used if both sides have the same blocks."""
-        group = self._groups[number]
-        whole = peer.layout(f"blocks-{number}", self._agent, self._access)
-        if whole is not None and group.blocks is not None and whole.info.identity == group.blocks.info.identity:
-            return whole, group.blocks, True
-        tokens = peer.layout(f"tokens-{number}", self._agent, self._access)
-        if tokens is None or group.tokens is None:
-            raise kvmem.Unsupported(
-                f"its blocks differ, and cannot be divided: {group.obstacle or 'prefill has them in another packing'}; set the same --block-size and type"
-            )
-        return tokens, group.tokens, False
+        uses = None if epochs is None else [epochs[at] for at in blocks]
+        run.transfer.submit(run.pairs, checksums=expected, epochs=uses, flags=flags, user_data=(state, each, run))
 
     def completed(self, completion: kvmem.Completion) -> None:
         """Layers of a run have moved, it has ended, or its memory is released."""
@@ -292,10 +235,14 @@ class Pulls:
         each.runs.remove(run)
         self._moved(state, each, run)
         if not each.runs and not state.reason and not each.ended:
-            self._confirm(state, each, self._verify and not each.compared)
+            if each.fenced:
+                each.ended = True
+                self._tell(each.name, state.asked.offer, each.leg)
+            else:
+                self._confirm(state, each, self._verify and not each.compared)
         self._end_if_done(state)
 
-    def _moved(self, state: _PullState, each: _LegState, run: _Run) -> None:
+    def _moved(self, state: PullState, each: LegState, run: Run) -> None:
         if run.error is None and run.sums is None:
             self._count(run, 0)
             state.layers = _ALL
@@ -311,25 +258,31 @@ class Pulls:
             self._damaged(state, 1, None)
             run.transfer.close()
         else:
-            self._fail(state, f"blocks of {each.name} were not read: {run.error}")
+            stale = stale_blocks(run)
+            if stale:
+                add(self.counters, {"stale_blocks": stale})
+                self._fail(state, f"{each.name} has freed blocks before they were read: set its lease_seconds to more: {run.error}", count_them=False)
+            else:
+                self._fail(state, f"blocks of {each.name} were not read: {run.error}")
             run.transfer.close()
 
-    def _count(self, run: _Run, num_lost: int) -> None:
+    def _count(self, run: Run, num_lost: int) -> None:
         """Counts the bytes of the blocks that have arrived."""
         size = run.transfer.info.bytes
         if run.pairs is not None:
             size = size // len(run.pairs) * (len(run.pairs) - num_lost)
         add(self.counters, {"loaded_bytes": size, "mapped_bytes" if run.mapped else "nixl_bytes": size})
 
-    def _keep(self, name: str, run: _Run) -> None:
-        try:
-            self._peers.get(name).idle.setdefault(run.key, []).append(run.transfer)
-        except kvmem.Error:
+    def _keep(self, name: str, run: Run) -> None:
+        peer = self._peers.get(name)
+        if peer is None:
             run.transfer.close()
+        else:
+            peer.idle.setdefault(run.key, []).append(run.transfer)
 
     # ---- end ----
 
-    def _damaged(self, state: _PullState, count: int, blocks: set[int] | None) -> None:
+    def _damaged(self, state: PullState, count: int, blocks: set[int] | None) -> None:
         """Blocks have other bytes than prefill had. None: it is not known which."""
         add(self.counters, {"damaged_blocks": count})
         if blocks is None or len(self._groups) > 1:
@@ -337,24 +290,26 @@ class Pulls:
         else:
             state.failed |= blocks
 
-    def _fail(self, state: _PullState, reason: str, count_them: bool = True) -> None:
+    def _fail(self, state: PullState, reason: str, count_them: bool = True) -> None:
         """All blocks of the request must be computed. Runs that have begun end first."""
-        if state.reason:
+        if state.reason or state.tag not in self._pulls:
             return
         state.reason = reason
         if count_them:
             lost = self._destinations(state.pull) if state.pull is not None else state.asked.offer.blocks[0]
             add(self.counters, {"failed_loads": len(lost)})
         logger.warning("kvmem: request %s is computed again, because %s", state.asked.request, reason)
-        for each in state.legs.values():
-            for run in each.runs:
+        for run in [run for each in state.legs.values() for run in each.runs]:
+            try:
                 run.transfer.cancel()
+            except kvmem.Error as error:  # it ends by itself
+                logger.info("kvmem: a run of request %s is not cancelled: %s", state.asked.request, error)
 
     def _destinations(self, pull: Pull) -> set[int]:
         size = self._block_sizes[0]
         return set(pull.blocks[0][pull.first_token // size : -(-pull.num_tokens // size)]) - {0}
 
-    def _end_if_done(self, state: _PullState) -> None:
+    def _end_if_done(self, state: PullState) -> None:
         if state.tag not in self._pulls or any(each.runs for each in state.legs.values()):
             return
         if not state.reason and not all(each.ended for each in state.legs.values()):
@@ -370,17 +325,17 @@ class Pulls:
         add(self.counters, {"load_seconds": time.monotonic() - state.begun, "loaded_blocks": len(wanted - lost)})
         self.received[state.asked.request] = set(lost) if lost or state.reason else None
 
-    def _release(self, state: _PullState) -> None:
+    def _release(self, state: PullState) -> None:
         """Tells the ranks of prefill that keep blocks of a request that has failed."""
         for each in state.legs.values():
             if not each.ended:
                 self._tell(each.name, state.asked.offer, each.leg)
 
     def _tell(self, name: str, offer: Offer, leg: Leg) -> None:
-        try:
-            self._peers.send(name, message("done", request=offer.request, tag=0, takers=leg.takers, compare=False))
-        except kvmem.Error as error:
+        def failed(error: Exception) -> None:
             logger.info("kvmem: request %s is kept by %s until its lease ends: %s", offer.request, name, error)
+
+        self._peers.send(name, message("done", request=offer.request, tag=0, takers=leg.takers, compare=False), failed)
 
     def lost(self, name: str) -> None:
         """A worker of prefill has ended."""
@@ -388,17 +343,45 @@ class Pulls:
             self._fail(state, f"{name} has ended")
             self._end_if_done(state)
 
-    def expire(self, now: float) -> None:
-        """Ends the pulls that take too long."""
-        for state in [state for state in self._pulls.values() if now - state.begun >= self._timeout and not state.waits_for_blocks]:
-            self._fail(state, f"prefill has not given its blocks within {self._timeout} s")
-            self._end_if_done(state)
+    def late(self, now: float) -> list[int]:
+        """The numbers of the pulls that take too long."""
+        return [tag for tag, state in self._pulls.items() if now - state.begun >= self._timeout and not state.reason and not state.waits_for_blocks]
 
-    def fail_all(self, reason: str) -> None:
-        """Ends all pulls."""
-        for state in list(self._pulls.values()):
+    def all(self) -> list[int]:
+        """The numbers of all pulls."""
+        return list(self._pulls)
+
+    def fail(self, tag: int, reason: str, sender: str = "") -> None:
+        """Ends a pull, if it waits for the sender of a message, or if there is none."""
+        state = self._pulls.get(tag)
+        if state is not None and (not sender or sender in state.legs):
             self._fail(state, reason)
             self._end_if_done(state)
+
+    def fail_late(self, tag: int) -> None:
+        """Ends a pull that takes too long."""
+        self.fail(tag, f"prefill has not given its blocks within {self._timeout} s")
+
+    def fail_request(self, asked: Ask, reason: str) -> None:
+        """Ends a request whose begin has failed."""
+        found = [tag for tag, state in self._pulls.items() if state.asked.request == asked.request]
+        for tag in found:
+            self.fail(tag, reason)
+        if found:
+            return
+        if isinstance(asked, Pull):
+            self.received[asked.request] = self._destinations(asked)
+        else:
+            self.refused.add(asked.request)
+
+    def fail_run(self, completion: kvmem.Completion, reason: str) -> None:
+        """Ends the request of a run whose end could not be handled."""
+        state, each, run = completion.user_data
+        has_ended = completion.released if completion.kind == kvmem.CompletionKind.RUN_ENDED else completion.status >= 0
+        if has_ended and completion.kind != kvmem.CompletionKind.LAYERS_MOVED and run in each.runs:
+            each.runs.remove(run)
+            run.transfer.close()
+        self.fail(state.tag, reason)
 
     @property
     def next_deadline(self) -> float | None:
@@ -414,19 +397,3 @@ class Pulls:
     def is_idle(self) -> bool:
         """Whether nothing moves."""
         return not any(each.runs for state in self._pulls.values() for each in state.legs.values())
-
-
-def _table(blocks: Sequence[int], block_size: int, page_size: int, first_token: int) -> kvmem.Table:
-    """The table of a side from a token on. vLLM's kernels may see a block as several pages."""
-    pages, rest = divmod(block_size, page_size)
-    if rest or not pages:
-        raise kvmem.InvalidArgument(f"blocks of {block_size} tokens are offered, and pages of {page_size} published")
-    begin = first_token // page_size
-    ids = [block * pages + at for block in blocks[begin // pages :] for at in range(pages)]
-    return kvmem.Table(ids[begin % pages :], first_token % page_size)
-
-
-def _page_size(layout: kvmem.Layout) -> int:
-    """Tokens per block of a layout with parts."""
-    with layout.part(layout.info.part_names[0]) as part:
-        return part.info.page_size

@@ -16,6 +16,7 @@ from kvmem.vllm import _process
 HANDOVER_COUNTERS = {
     "mapped_bytes": "Bytes of those loaded that were read from mapped memory of another engine.",
     "nixl_bytes": "Bytes of those loaded that NIXL has read from another engine.",
+    "stale_blocks": "Blocks that another engine had freed or reused before they were read; their requests were recomputed.",
     "offered_requests": "Requests whose blocks are or were kept for another engine.",
     "handed_over_requests": "Requests whose blocks another engine has loaded.",
     "expired_requests": "Requests whose blocks were freed at the end of their lease, before another engine had loaded them.",

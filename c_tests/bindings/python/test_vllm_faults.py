@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of one worker or of one part of kvmem.vllm's handover: they end requests of that worker only, and no other one waits for it."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+import kvmem
+from kvmem.vllm import _exchange
+from kvmem.vllm._offer import agent_name
+from vllm_workers import WAIT, check, fill, offer, start  # noqa: F401
+
+
+@pytest.mark.parametrize("call", ["watch", "look_up", "open_layout"])
+def test_a_worker_whose_directory_or_process_hangs_delays_no_other(start, monkeypatch, call):
+    prefill, slow, decode = start("p"), start("s"), start("d", produces=False)
+    responds, hangs = threading.Event(), threading.Event()
+    owner = kvmem.Entry if call == "open_layout" else kvmem.Directory
+    original = getattr(owner, call)
+
+    def hanging(self, name, *arguments, **more):
+        if agent_name("s", 0) in (name, getattr(self, "agent", "")):
+            hangs.set()
+            assert responds.wait(WAIT)
+        return original(self, name, *arguments, **more)
+
+    monkeypatch.setattr(owner, call, hanging)
+    for worker in (prefill, slow):
+        fill(worker, (3,), 4)
+    slow.hold(3)
+    decode.pull(offer((3,), 4, engine="s"), [6], request="slow")
+    try:
+        assert hangs.wait(WAIT)
+        for request in ("first", "second"):
+            prefill.hold(3, request=request)
+            decode.pull(offer((3,), 4, request=request), [5], request=request)
+            assert decode.wait(1) == {request} and not decode.exchange.failed_requests
+            check(decode, [5], 4)
+    finally:
+        responds.set()
+    assert decode.wait(1) == {"slow"} and "slow" not in decode.exchange.failed_requests
+    check(decode, [6], 4)
+
+
+@pytest.mark.parametrize("fault", ["begin", "granted", "completed"])
+def test_a_failure_that_was_not_expected_ends_its_request_only(start, caplog, monkeypatch, fault):
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    pulls = decode.exchange._pulls
+    original = getattr(pulls, fault)
+
+    def failing(*arguments):
+        is_of_it = {
+            "begin": lambda pull, _now: pull.request == "wrong",
+            "granted": lambda _name, tag, *_sums: pulls._pulls[tag].asked.request == "wrong",
+            "completed": lambda completion: completion.user_data[0].asked.request == "wrong",
+        }[fault]
+        if is_of_it(*arguments):
+            raise AssertionError("a fault")
+        return original(*arguments)
+
+    monkeypatch.setattr(pulls, fault, failing)
+    for request in ("wrong", "right"):
+        prefill.hold(3, request=request)
+    for request, block in (("wrong", 6), ("right", 5)):
+        decode.pull(offer((3,), 4, request=request), [block], request=request)
+    received = set()
+    while received < {"wrong", "right"}:
+        received |= decode.wait(1)
+    assert decode.exchange.failed_requests == {"wrong"} and decode.exchange.failed_blocks == {6}
+    assert "a fault" in caplog.text
+    check(decode, [5], 4)
+
+
+def test_blocks_that_cannot_be_kept_because_of_a_failure_are_freed_and_others_are_kept(start, caplog):
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    checksums = prefill.exchange._held._checksums
+
+    def failing(blocks):
+        assert blocks != ((4,),), "a fault"
+        return checksums(blocks)
+
+    prefill.exchange._held._checksums = failing
+    prefill.hold(4, request="wrong")
+    prefill.hold(3)
+    assert prefill.wait(0) == {"wrong"} and "a fault" in caplog.text
+    decode.pull(offer((4,), 4, request="wrong"), [6], request="wrong")
+    assert decode.wait(1) == {"wrong"} and decode.exchange.failed_requests == {"wrong"}
+    decode.pull(offer((3,), 4), [5])
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"wrong"}
+    check(decode, [5], 4)
+
+
+def test_an_agent_that_fails_once_ends_no_request(start, caplog, monkeypatch):
+    prefill, decode = start("p"), start("d", produces=False)
+    fill(prefill, (3,), 4)
+    taken, failures = kvmem.Agent.take_notifications, [kvmem.OutOfMemory("a fault")]
+
+    def failing(agent, *arguments):
+        if agent is decode.agent and failures:
+            raise failures.pop()
+        return taken(agent, *arguments)
+
+    monkeypatch.setattr(_exchange, "_RETRY", 0.01)
+    monkeypatch.setattr(kvmem.Agent, "take_notifications", failing)
+    prefill.hold(3)
+    decode.pull(offer((3,), 4), [5])
+    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests and "a fault" in caplog.text
+    check(decode, [5], 4)
+
+
+def test_a_step_by_layer_waits_for_the_limit_of_a_pull_and_no_longer(start):
+    decode, limits = start("d", produces=False, timeout=20), []
+
+    class Moved(contextlib.nullcontext):
+        def wait_for(self, _done, limit):
+            limits.append(limit)
+
+    decode.exchange._moved, decode.exchange._layers = Moved(), {"d": 0}
+    with pytest.raises(RuntimeError, match="NIXL may still write"):
+        decode.exchange.wait_for_layers(1)
+    decode.exchange._moved, decode.exchange._layers = threading.Condition(decode.exchange._lock), {}
+    assert limits == [20 + _exchange._GRACE] and _exchange._GRACE <= 2
+
+
+def test_a_worker_that_ends_while_it_is_looked_up_is_noticed(start, monkeypatch, caplog):
+    """The directory reports the end before the worker is known here."""
+    prefill, decode = start("p"), start("d", produces=False)
+    look_up, found, goes_on = kvmem.Directory.look_up, threading.Event(), threading.Event()
+
+    def late(self, name, timeout):
+        entry = look_up(self, name, timeout)
+        if name == agent_name("p", 0) and self is decode.directory:
+            found.set()
+            assert goes_on.wait(WAIT)
+        return entry
+
+    monkeypatch.setattr(kvmem.Directory, "look_up", late)
+    decode.pull(offer((3,), 4), [5])
+    assert found.wait(WAIT)
+    prefill.exchange._directory.withdraw(agent_name("p", 0), WAIT)
+    search, end = decode.exchange._peers._searches[agent_name("p", 0)], time.monotonic() + WAIT
+    gone = (kvmem.DirectoryChange.WITHDRAWN, kvmem.DirectoryChange.INVALID)
+    while not any(event.kind in gone for event in search.events) and time.monotonic() < end:
+        time.sleep(0.002)
+    goes_on.set()
+    assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"}
