@@ -114,8 +114,9 @@ lint: setup configure
 # The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
 # SKIPS=allowed permits all skips, for machines that lack something that the CI machine has.
 RECORD = $(CURDIR)/build/skips/$@
-# Two tests more than there are processors: many tests wait most of the time, and those of label fuzz run one at a time.
-AT_A_TIME = $$(($$(nproc) + 2))
+# Two tests more than twice as many as processors: most tests wait most of the time. Those that compute have the property PROCESSORS,
+# and count as two; those of label fuzz run one at a time.
+AT_A_TIME = $$((2 * $$(nproc) + 2))
 NEW_RECORD = mkdir -p build/skips && : >$(RECORD)
 CHECK_SKIPS = scripts/skips.py $(if $(filter allowed,$(SKIPS)),--allow) $(RECORD)
 
@@ -143,7 +144,7 @@ checked-test: setup
 
 rust-test: setup
 	@$(NEW_RECORD)
-	$(WITH_NIXL) KVMEM_TEST_SKIPS=$(RECORD) cargo test --locked
+	$(WITH_NIXL) KVMEM_TEST_SKIPS=$(RECORD) RUST_TEST_THREADS=$(AT_A_TIME) cargo test --locked
 	@$(CHECK_SKIPS)
 
 c-test: setup build
