@@ -4,6 +4,7 @@
 #include "files.hpp"
 #include "handover.hpp"
 #include "offload.hpp"
+#include "prefixes.hpp"
 #include "run.hpp"
 
 #include <sys/resource.h>
@@ -280,6 +281,68 @@ void two_writers() {
     require_failure([&] { SessionStore(fixture.engine, cells, files.directory(), SessionStore::Files::write); }, "KVMEM_STATUS_BUSY");
 }
 
+// The last bits of keys and values depend on how many tokens are evaluated together.
+void evaluate_blocks(Engine &engine, const std::vector<llama_token> &tokens) {
+    for (auto at = tokens.begin(); at != tokens.end(); at += Prefixes::block_tokens) engine.evaluate(0, {at, at + Prefixes::block_tokens});
+}
+
+// A prompt of which another process has stored some blocks, evaluated in the same parts by one process.
+void continue_prefix(Fixture &fixture, Prefixes &prefixes, const std::vector<llama_token> &prompt, std::size_t expected_tokens) {
+    fixture.engine.forget(0);
+    Moved moved;
+    const std::size_t count = prefixes.load(fixture.engine, fixture.cache, 0, prompt, moved);
+    require(count == expected_tokens, std::to_string(count) + " tokens were loaded");
+    const auto rest = prompt.begin() + static_cast<std::ptrdiff_t>(count);
+    auto logits = fixture.engine.evaluate(0, {rest, prompt.end()});
+    Engine other(fixture.model.get(), Fixture::with_context({}));
+    evaluate_blocks(other, {prompt.begin(), rest});
+    const auto expected = generate(other, 0, other.evaluate(0, {rest, prompt.end()}), 4);
+    require(is_alike(follow(fixture.engine, 0, std::move(logits), expected), false), "the continuation has other logits");
+}
+
+void a_prompt_that_differs_after_some_blocks() {
+    const SessionFiles files(parent);
+    Fixture fixture;
+    auto prompt = Fixture::prompt();
+    evaluate_blocks(fixture.engine, prompt);
+    Prefixes prefixes(fixture.engine, "gqa", files.directory(), prompt.size());
+    Moved moved;
+    require(prefixes.put(fixture.engine, fixture.cache, 0, prompt, moved) == 64, "not all blocks were stored");
+    continue_prefix(fixture, prefixes, prompt, 48);  // the last token is evaluated
+    prompt[40] += 1;
+    continue_prefix(fixture, prefixes, prompt, 32);
+    prompt[0] += 1;
+    continue_prefix(fixture, prefixes, prompt, 0);
+    prompt.resize(7);
+    continue_prefix(fixture, prefixes, prompt, 0);
+    require(prefixes.put(fixture.engine, fixture.cache, 0, prompt, moved) == 0, "a part of a block was stored");
+}
+
+void a_prefix_that_is_damaged() {
+    const SessionFiles files(parent);
+    Fixture fixture;
+    const auto prompt = Fixture::prompt();
+    evaluate_blocks(fixture.engine, prompt);
+    Moved moved;
+    Prefixes(fixture.engine, "gqa", files.directory(), prompt.size()).put(fixture.engine, fixture.cache, 0, prompt, moved);
+    const auto path = files.directory() / "values 1" / "blocks.0";
+    std::string bytes = read(path);
+    bytes[bytes.size() / 4 + 1] ^= 1;  // in the second of four blocks
+    write(path, bytes);
+    Prefixes prefixes(fixture.engine, "gqa", files.directory(), prompt.size());
+    require(prefixes.find(prompt) == 48, "the blocks are not there");
+    continue_prefix(fixture, prefixes, prompt, 16);
+    require(prefixes.find(prompt) == 16, "a damaged block is still there");
+}
+
+void a_prefix_of_another_model() {
+    const SessionFiles files(parent);
+    Fixture fixture, other({}, "gqa", 8);
+    { Prefixes(fixture.engine, "gqa", files.directory(), 64); }
+    require_failure([&] { Prefixes(fixture.engine, "gqa 2", files.directory(), 64); }, "model is 'gqa' in the store and 'gqa 2' here");
+    require_failure([&] { Prefixes(other.engine, "gqa", files.directory(), 64); }, "engine is '.*heads 4,.* in the store and '.*heads 8,");
+}
+
 void a_disk_that_is_full() {
     const SessionFiles files(parent);
     const Session session{"an engine", {{0, 1, 2}}};
@@ -320,6 +383,9 @@ constexpr Case cases[] = {
     {"a file truncated while it is open", a_file_truncated_while_it_is_open},
     {"memory of a transfer that has ended", memory_of_a_transfer_that_has_ended},
     {"two writers", two_writers},
+    {"a prompt that differs after some blocks", a_prompt_that_differs_after_some_blocks},
+    {"a prefix that is damaged", a_prefix_that_is_damaged},
+    {"a prefix of another model", a_prefix_of_another_model},
     {"a disk that is full", a_disk_that_is_full},
 };
 

@@ -23,23 +23,6 @@ std::string name_of(char role) {
     }
 }
 
-// Layers may differ in the number of heads: then a group has several parts with keys.
-std::vector<Part> parts_of(const CacheGroup &group) {
-    std::vector<Part> parts;
-    for (const CacheTensor &tensor : group.tensors) {
-        const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part &part) {
-            return part.first().role == tensor.role && part.first().row_bytes == tensor.row_bytes &&
-                   part.first().type == tensor.type;
-        });
-        if (found == parts.end()) {
-            parts.push_back({name_of(tensor.role) + " " + std::to_string(parts.size()), {&tensor}});
-        } else {
-            found->tensors.push_back(&tensor);
-        }
-    }
-    return parts;
-}
-
 // One layout of all parts of a group.
 kvmem::Layout combine(const CacheGroup &group, const std::function<kvmem::Layout(const Part &)> &build) {
     std::vector<kvmem::Layout> layouts;
@@ -48,18 +31,6 @@ kvmem::Layout combine(const CacheGroup &group, const std::function<kvmem::Layout
     for (const Part &part : parts) layouts.push_back(build(part));
     for (std::size_t i = 0; i < parts.size(); ++i) combined.push_back({parts[i].name, &layouts[i]});
     return kvmem::Layout::combine(combined);
-}
-
-kvmem::LayoutConfig shape_of(const Part &part) {
-    const CacheTensor &tensor = part.first();
-    kvmem::LayoutConfig config;
-    config.num_layers = part.tensors.size();
-    config.outer_dim = 1;
-    config.page_size = 1;
-    // Quantised rows are not made of elements that could be moved alone: to kvmem they are bytes.
-    config.dtype_width = tensor.transposed ? tensor.row_bytes / tensor.elements : 1;
-    config.inner_dim = tensor.row_bytes / config.dtype_width;
-    return config;
 }
 
 kvmem::Layout build_cells(const Part &part, const std::vector<CacheMemory> &memory, const kvmem::Agent *agent) {
@@ -84,6 +55,35 @@ kvmem::LayoutConfig store_shape(const CacheGroup &group, const Part &part, std::
 }
 
 }  // namespace
+
+// Layers may differ in the number of heads: then a group has several parts with keys.
+std::vector<Part> parts_of(const CacheGroup &group) {
+    std::vector<Part> parts;
+    for (const CacheTensor &tensor : group.tensors) {
+        const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part &part) {
+            return part.first().role == tensor.role && part.first().row_bytes == tensor.row_bytes &&
+                   part.first().type == tensor.type;
+        });
+        if (found == parts.end()) {
+            parts.push_back({name_of(tensor.role) + " " + std::to_string(parts.size()), {&tensor}});
+        } else {
+            found->tensors.push_back(&tensor);
+        }
+    }
+    return parts;
+}
+
+kvmem::LayoutConfig shape_of(const Part &part) {
+    const CacheTensor &tensor = part.first();
+    kvmem::LayoutConfig config;
+    config.num_layers = part.tensors.size();
+    config.outer_dim = 1;
+    config.page_size = 1;
+    // Quantised rows are not made of elements that could be moved alone: to kvmem they are bytes.
+    config.dtype_width = tensor.transposed ? tensor.row_bytes / tensor.elements : 1;
+    config.inner_dim = tensor.row_bytes / config.dtype_width;
+    return config;
+}
 
 std::vector<CacheMemory> share_memory(const Engine &engine) {
     std::map<const void *, std::vector<Span>> buffers;  // ggml's: neighbours in a GPU's memory may be allocations of their own

@@ -17,6 +17,10 @@ struct Part {
     const CacheTensor &first() const { return *tensors.front(); }
 };
 
+std::vector<Part> parts_of(const CacheGroup &group);
+// Bytes and elements of a cell in each layer of a part.
+kvmem::LayoutConfig shape_of(const Part &part);
+
 // The memory of an engine's caches, as regions that other processes can open.
 std::vector<CacheMemory> share_memory(const Engine &engine);
 

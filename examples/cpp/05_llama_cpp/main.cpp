@@ -24,6 +24,7 @@ void run_variant(const Options &options, const Variant &variant, const char *pro
     const CacheLayouts cache(engine, memory, nullptr);
     offload(run, engine, cache);
     restart(run);
+    find_prefix(run, engine);
     use_state_functions(run, engine);
 }
 

@@ -3,6 +3,7 @@
 
 #include "files.hpp"
 #include "offload.hpp"
+#include "prefixes.hpp"
 #include "roles.hpp"
 #include "table.hpp"
 
@@ -191,27 +192,68 @@ void offload(const Run &run, Engine &engine, const CacheLayouts &cache) {
     offload_to(run, engine, cache, "disk", SessionStore(engine, cells, files.directory(), SessionStore::Files::write));
 }
 
-void restart(const Run &run) {
-    const SessionFiles files(run.options.directory);
-    const auto child = [&](const char *role) {
-        auto arguments = run.child(role);
-        arguments.push_back("--files=" + files.directory().string());
-        return arguments;
-    };
-    Child(child("save")).finish();
-    Child next(child("continue"));
-    Channel &channel = next.channel();
-    Moved moved;
-    const double seconds = receive_loaded(channel, moved);
+namespace {
+
+// The arguments of a child that has the session or the stores in these files.
+std::vector<std::string> child_with(const Run &run, const char *role, const SessionFiles &files) {
+    auto arguments = run.child(role);
+    arguments.push_back("--files=" + files.directory().string());
+    return arguments;
+}
+
+// Continues sequence 0 of a child, and ends the child.
+Likeness follow_in(Child &child, std::vector<float> logits, const Continuation &expected) {
+    Channel &channel = child.channel();
     const auto evaluate = [&](llama_token token) {
         channel.send_list(std::vector<llama_token>{token});
         return channel.receive_list<float>();
     };
-    // The text so far is known, and so is the first token.
-    const Likeness likeness = follow(evaluate, run.alone[0], run.alone);
+    const Likeness likeness = follow(evaluate, std::move(logits), expected);
     channel.send({});
-    next.finish();
+    child.finish();
+    return likeness;
+}
+
+}  // namespace
+
+void restart(const Run &run) {
+    const SessionFiles files(run.options.directory);
+    Child(child_with(run, "save", files)).finish();
+    Child next(child_with(run, "continue", files));
+    Moved moved;
+    const double seconds = receive_loaded(next.channel(), moved);
+    // The text so far is known, and so is the first token.
+    const Likeness likeness = follow_in(next, run.alone[0], run.alone);
     print_row(run.variant.name, "restart from files", moved, seconds, likeness);
+}
+
+void find_prefix(const Run &run, Engine &engine) {
+    if (!has_prefixes(engine)) return;
+    const SessionFiles files(run.options.directory);
+    const auto &prompt = run.prompts[0];
+    Moved put, found;
+    double put_after = 0;
+    {
+        Child first(child_with(run, "put", files));
+        put_after = receive_loaded(first.channel(), put);
+        first.kill();
+    }
+    Child next(child_with(run, "find", files));
+    const double found_after = receive_loaded(next.channel(), found);
+    const auto count = next.channel().receive_list<std::uint64_t>().at(0);
+    if (count != (prompt.size() - 1) / Prefixes::block_tokens * Prefixes::block_tokens) throw std::logic_error("not all blocks were found");
+    auto logits = next.channel().receive_list<float>();
+    // The last bits of logits depend on how a prompt is divided, so a single process evaluates the same parts.
+    engine.forget(0);
+    const auto rest = prompt.begin() + static_cast<std::ptrdiff_t>(count);
+    const Stopwatch prefill;
+    engine.evaluate(0, {prompt.begin(), rest});
+    const double evaluated_after = prefill.seconds();
+    const Continuation expected = generate(engine, 0, engine.evaluate(0, {rest, prompt.end()}), run.options.generate);
+    const Likeness likeness = follow_in(next, std::move(logits), expected);
+    print_row(run.variant.name, "put prefix into store", put, put_after);
+    print_row(run.variant.name, "killed, found in store", found, found_after, likeness);
+    print_row(run.variant.name, "evaluate prefix", {0, "llama.cpp"}, evaluated_after);
 }
 
 void use_state_functions(const Run &run, Engine &engine) {

@@ -12,5 +12,7 @@ void lose_prefill(const Run &run, Engine &engine, const std::vector<CacheMemory>
 void offload(const Run &run, Engine &engine, const CacheLayouts &cache);
 // A process saves a session to files and exits. A new process continues it.
 void restart(const Run &run);
+// A process stores the prefix of a prompt and is killed. A new one finds it, and evaluates the rest of the prompt.
+void find_prefix(const Run &run, Engine &engine);
 // The same by llama.cpp's own functions, for comparison.
 void use_state_functions(const Run &run, Engine &engine);
