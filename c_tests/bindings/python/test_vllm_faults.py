@@ -148,3 +148,4 @@ def test_a_worker_that_ends_while_it_is_looked_up_is_noticed(start, monkeypatch,
         time.sleep(0.002)
     goes_on.set()
     assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"}
+    assert "vllm-p-0 has ended" in caplog.text

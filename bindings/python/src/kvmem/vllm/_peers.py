@@ -222,7 +222,9 @@ class Peers:
                 self._agent.notify(peer.name, data)
             except kvmem.Error as error:
                 failed(error)
-        self._missed.extend(search.events)
+        if search.events:
+            self._missed.extend(search.events)
+            self._post(lambda _now: None)  # the thread takes events in each round
 
     def _not_found(self, name: str, error: Exception, _now: float) -> None:
         for _, failed in self._searches.pop(name).messages:
