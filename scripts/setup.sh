@@ -25,7 +25,7 @@ readonly python_tools=(cffi==2.1.1 setuptools==84.2.1 auditwheel==6.8.2 twine==7
 # An S3-compatible server on loopback: moto, without those of its dependencies that other services need.
 readonly s3_server=('moto[s3]==5.2.5' 'flask>=3,<4' 'flask-cors>=6,<7')
 readonly venv=build/venv
-readonly log=build/setup.log              # output of the command that ran last
+log=build/setup.log                       # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
 readonly purpose=${1:-all}
 # The processor that `make arm-test` compiles for.
@@ -38,6 +38,7 @@ case $purpose in
 esac
 readonly steps
 step=0
+jobs=()
 line=
 ticker=
 
@@ -45,19 +46,26 @@ main() {
     mkdir -p build
     exec 9>build/setup.lock
     flock -n 9 || { echo "waiting for another set-up in this tree"; flock 9; }
-    trap stop_ticker EXIT
+    trap 'stop_ticker; stop_jobs' EXIT
     tools
+    if [[ $purpose == all ]]; then
+        # What the bindings need is installed beside the rest: most of the time is spent downloading and unpacking.
+        beside 6 binding_compilers
+        beside 9 python_packages
+    fi
     rust
     crates
     [[ $purpose != arm ]] || { standard_library_for_arm; return 0; }
     python_environment
     nixl_library
     nixl_loads
-    [[ $purpose == all ]] || return 0
+    join_jobs
+}
+
+binding_compilers() {
     kernel_compiler
     binding_compiler "Go, for its binding" build/go "$go_wheel"
     binding_compiler "Zig, for its binding" build/zig "$zig_wheel"
-    python_packages
 }
 
 # ---- the steps -------------------------------------------------------------------------------------------------------
@@ -329,6 +337,39 @@ msrv() { sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml; }
 has() { command -v "$1" >/dev/null; }
 
 at_least() { [[ $(printf '%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
+
+# beside STEPS FUNCTION: runs a function in the background, of which join_jobs prints the lines. So many steps come before it.
+beside() {
+    local output=build/setup.$2.out
+    set -m # a process group of its own, which stop_jobs ends
+    (
+        trap - EXIT
+        log=build/setup.$2.log
+        step=$1
+        "$2"
+    ) >"$output" 2>&1 &
+    set +m
+    jobs[$!]=$output
+}
+
+# Fails if a job has failed.
+join_jobs() {
+    local id output status
+    for id in "${!jobs[@]}"; do
+        output=${jobs[id]} status=0
+        wait "$id" || status=$?
+        unset "jobs[$id]"
+        cat "$output"
+        ((status == 0)) || exit "$status"
+    done
+}
+
+# Ends what still installs, before the lock is free. Set-up installs it again.
+stop_jobs() {
+    local id
+    for id in "${!jobs[@]}"; do kill -- "-$id" 2>/dev/null || true; done
+    wait
+}
 
 # ---- one line per step -----------------------------------------------------------------------------------------------
 
