@@ -235,7 +235,9 @@ hardening: faults-test fuzz-calls load-test race-test
 commands-test: setup build
 	scripts/commands-test.sh
 
-test: lint rust-test c-test sanitized-test commands-test
+# The commands of the pages run beside the sanitized tests.
+test: lint rust-test c-test
+	scripts/commands-test.sh sanitized-test SKIPS=$(SKIPS)
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
 # A separate project that uses only the installed package. It needs no etcd, and set-up installs only what it needs.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the commands that the README and the pages name and that no other test runs, in a small form: the part of make check that
-# make test has not run, the demo, the benches, the wheel, the bundles, the fuzzer of calls and the load test. Their records do not change.
-# make package is what the test consumer.packages does. `make commands-test` has set up, configured and built before.
+# commands-test.sh [TARGET [VARIABLE=VALUE]...]: runs the commands that the README and the pages name and that no other test runs, in a
+# small form: the part of make check that make test has not run, the demo, the benches, the wheel, the bundles, the fuzzer of calls and
+# the load test. Their records do not change. make package is what the test consumer.packages does. A target of make runs beside them.
+# `make commands-test` has set up, configured and built before.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 KVMEM_RECORD=$(mktemp)
@@ -14,17 +15,21 @@ mkdir -p build/commands
 # run TARGET [VARIABLE=VALUE]...: prints a line; the output of a command that fails follows it.
 run() {
     local start=$SECONDS log=build/commands/$1.log
-    if make --old-file=setup --old-file=configure --old-file=build "$@" >"$log" 2>&1 </dev/null; then
+    if make --old-file={setup,configure,library,build} "$@" >"$log" 2>&1 </dev/null; then
         echo "ok      make $*  $((SECONDS - start)) s"
     else
         echo "FAILED  make $*"
-        tail -n 40 "$log"
+        cat "$log"
         exit 1
     fi
 }
 
-# Three lanes beside each other, because most commands use one processor or wait. Commands that use the same folders are in one lane.
+# Lanes beside each other, because most commands use one processor or wait. Commands that use the same folders are in one lane.
 lanes=()
+if (($#)); then
+    run "$@" &
+    lanes+=($!)
+fi
 {
     run checked-test CHECK_LABELS=contract
     run demo DEMO_ARGS='--blocks 16'
@@ -35,9 +40,6 @@ lanes+=($!)
     run wheel
     run gpu-bundle GPU_BUNDLE_ARGS=--small
     run engine-bundle
-} &
-lanes+=($!)
-{
     run fuzz-calls FUZZ_SECONDS=8
     run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
 } &
