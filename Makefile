@@ -62,10 +62,12 @@ help:
 	@echo "make faults-test"
 	@echo "              each system call of each operation fails, in every way; some minutes"
 	@echo "make hardening"
-	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, race-test, the supply chain,"
+	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, hostile-test, race-test, the supply chain,"
 	@echo "              and two builds with equal bytes (ADVISORIES=FOLDER: also known vulnerabilities of crates)"
 	@echo "make load-test"
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
+	@echo "make hostile-test"
+	@echo "              each behaviour of a peer that speaks a wire form correctly and behaves badly; LOAD_SECONDS=30 per behaviour"
 	@echo "make wheel    make the Python wheel in build/wheels"
 	@echo "make python-versions"
 	@echo "              run its tests in each Python that it supports, fetched once; writes c_tests/bindings/python/versions.txt"
@@ -221,12 +223,18 @@ export LOAD_PROGRAMS
 load-test: setup build
 	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
+# A peer that behaves badly, beside healthy ones, for LOAD_SECONDS per behaviour. The same record as that of make load-test.
+HOSTILE_PROGRAMS = $(addprefix hostile/hostile_,served owner share broker epochs directory)
+hostile-test: setup build
+	LOAD_PROGRAMS="$${LOAD_PROGRAMS:-$(HOSTILE_PROGRAMS)}" KVMEM_RECORD="$${KVMEM_RECORD:-c_tests/hostile/records.md}" \
+	    scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
+
 # Each system call of each operation fails. make test runs a part of the ways of each call.
 faults-test: setup build
 	scripts/faults-test.sh $(TREE)
 
 # What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
-hardening: faults-test fuzz-calls load-test race-test
+hardening: faults-test fuzz-calls load-test hostile-test race-test
 	scripts/supply_chain.py check $(ADVISORIES)
 	scripts/reproduced.sh $(TREE)
 	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"

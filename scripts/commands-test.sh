@@ -42,6 +42,7 @@ lanes+=($!)
     run engine-bundle
     run fuzz-calls FUZZ_SECONDS=8
     run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
+    run hostile-test LOAD_SECONDS=0 LOAD_PROGRAMS=hostile/hostile_epochs
 } &
 lanes+=($!)
 status=0

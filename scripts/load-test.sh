@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# load-test.sh TREE NIXL_LIBRARY SECONDS: the tests of agents under load and of peers that fail, each load for so long, over
-# shared memory and over TCP. A run without a failure adds its rows to c_tests/nixl/load-records.md.
+# load-test.sh TREE NIXL_LIBRARY SECONDS: the tests of agents under load and of peers that fail or behave badly, each load for so long,
+# over shared memory and over TCP. A run without a failure adds its rows to c_tests/nixl/load-records.md.
 #
 # LOAD_PROGRAMS  the programs   (default: nixl_many_agents nixl_load nixl_peer_steps share/share_epochs)
 # KVMEM_RECORD   the file that gets the rows
@@ -28,5 +28,8 @@ run() {
 
 for program in ${LOAD_PROGRAMS:-nixl_many_agents nixl_load nixl_peer_steps share/share_epochs}; do
     run "$program" "shared memory"
-    [[ $program == nixl_many_agents ]] || run "$program" TCP UCX_TLS=tcp UCX_NET_DEVICES=lo
+    case $program in
+    nixl_many_agents | hostile/hostile_{share,broker,epochs,directory}) ;;
+    *) run "$program" TCP UCX_TLS=tcp UCX_NET_DEVICES=lo ;;
+    esac
 done

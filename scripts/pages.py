@@ -23,6 +23,7 @@ SOURCE = re.compile(r"`((?:src|c_tests|tests|bench|cmake|docs|examples|fuzz|incl
 NAME = re.compile(r"\b(?:kvmem|KVMEM)_\w*[A-Za-z0-9]\b")
 NAMES = ["include", "Makefile", "CMakeLists.txt", "cmake", "scripts", "tests", "c_tests"]
 FUNCTION = re.compile(r"((?:^///.*\n)*)^\w[\w ]*[ *](kvmem_\w+)\(([^;]*)\);", re.MULTILINE)
+RUST_TEST = re.compile(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn (\w+)\(")
 EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 
@@ -125,8 +126,9 @@ def test_cases():
     cases |= {("walk", name) for name in re.findall(r"TEST_CALL\((\w+)", (ROOT / "c_tests/gpu/sim/walk.h").read_text())}
     cases |= {(program, "each_system_call_fails") for program in ("memory", "files", "sharing", "directory", "store")}
     cases |= {(path.stem.removesuffix("_rows"), "each_call_below_is_held") for path in committed("c_tests/held/*_rows.c")}
+    cases |= {(path.stem.removesuffix("_rows"), "each_behaviour_is_survived") for path in committed("c_tests/hostile/*_rows.c")}
     cases |= {("allocations", name) for stem, name in cases if stem == "allocations_walk"}
-    rust = {("", name) for path in committed("src/*.rs") for name in re.findall(r"^\s*fn (\w+)\(\)", path.read_text(), re.MULTILINE)}
+    rust = {("", name) for path in committed("src/*.rs") for name in RUST_TEST.findall(path.read_text())}
     return cases | rust
 
 

@@ -94,7 +94,7 @@ void wire_seal(wire *message) {
     wire_put(message->bytes + WIRE_CHECKSUM, crc_append(0, message->bytes, WIRE_CHECKSUM), 4);
 }
 
-void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
+bool wire_try_send(int socket, const wire *message, size_t size, size_t num_fds) {
     control control = {.bytes = {0}};
     struct iovec part = {message->bytes, size};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
@@ -106,7 +106,11 @@ void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
         control.aligned.cmsg_len = CMSG_LEN(num_fds * sizeof(int));
         memcpy(CMSG_DATA(&control.aligned), message->fds, num_fds * sizeof(int));
     }
-    CHECK_EQ(sendmsg(socket, &header, MSG_NOSIGNAL), (ssize_t)size);
+    return sendmsg(socket, &header, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
+    CHECK(wire_try_send(socket, message, size, num_fds));
 }
 
 static int socket_for(const char *path, int type, struct sockaddr_un *address) {
@@ -136,6 +140,14 @@ int connect_raw(const char *path) {
     const int connected = socket_for(path, SOCK_STREAM, &address);
     CHECK_EQ(connect(connected, (struct sockaddr *)&address, sizeof(address)), 0);
     return connected;
+}
+
+int try_connect_raw(const char *path) {
+    struct sockaddr_un address;
+    const int connected = socket_for(path, SOCK_STREAM | SOCK_NONBLOCK, &address);
+    if (connect(connected, (struct sockaddr *)&address, sizeof(address)) == 0) return connected;
+    close(connected);
+    return -1;
 }
 
 void write_request(unsigned char *request, const char *name, const kvmem_token *token) {

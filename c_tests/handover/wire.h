@@ -46,6 +46,8 @@ void wire_seal(wire *message);
 
 /* Sends the first `size` bytes of a message with the first `num_fds` file descriptors. */
 void wire_send(int socket, const wire *message, size_t size, size_t num_fds);
+/* The same. Returns whether all of them were sent. */
+bool wire_try_send(int socket, const wire *message, size_t size, size_t num_fds);
 
 /* Creates a Unix socket of a type, SOCK_*, bound to a path. */
 int bind_raw(const char *path, int type);
@@ -53,6 +55,8 @@ int bind_raw(const char *path, int type);
 int listen_raw(const char *path);
 /* Connects to a broker, and writes the request that a client would send. */
 int connect_raw(const char *path);
+/* The same without waiting, to a socket that does not block. Returns -1 if the queue of the listener is full, or none is there. */
+int try_connect_raw(const char *path);
 #define REQUEST_SIZE(name) (WIRE_HEADER + 33 + sizeof(name) - 1)
 void write_request(unsigned char *request, const char *name, const kvmem_token *token);
 /* Connects and sends `size` bytes of a request; WHOLE_REQUEST: all. */

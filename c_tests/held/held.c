@@ -3,7 +3,8 @@
 // of them wait for a deadline.
 #include "held.h"
 
-#include <dirent.h>
+#include "thread_count.h"
+
 #include <semaphore.h>
 #include <stdarg.h>
 
@@ -166,32 +167,8 @@ static void body(void) {
     test_forget_error();
 }
 
-/* Threads of the library that remain for a while after their work, by design. */
-static bool is_idle_by_design(const char *name) {
-    static const char *const known[] = {"kvmem-copy", "kvmem-file", "kvmem-check", "kvmem-free", "kvmem-start", "kvmem-serve", "kvmem-load"};
-    for (size_t i = 0; i < NUM(known); i++)
-        if (strncmp(name, known[i], strlen(known[i])) == 0) return true;
-    return false;
-}
-
-static size_t count_threads(void) {
-    DIR *threads = opendir("/proc/self/task");
-    CHECK(threads != NULL);
-    size_t count = 0;
-    for (const struct dirent *thread = readdir(threads); thread != NULL; thread = readdir(threads)) {
-        char path[64], name[32] = "";
-        snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", thread->d_name);
-        FILE *file = thread->d_name[0] != '.' ? fopen(path, "re") : NULL;
-        if (file == NULL) continue;
-        count += fgets(name, sizeof(name), file) != NULL && !is_idle_by_design(name);
-        fclose(file);
-    }
-    closedir(threads);
-    return count;
-}
-
 static resources count_resources(void) {
-    return (resources){count_open_files(), count_file_mappings(), count_threads()};
+    return (resources){count_open_files(), count_file_mappings(), count_threads_of(getpid())};
 }
 
 static bool is_within(const resources *now, const resources *allowed) {
