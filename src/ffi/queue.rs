@@ -3,7 +3,7 @@
 
 use crate::base::{Result, ensure};
 use crate::ffi::common::{
-    Handle, KVMEM_STATUS_OK, borrow, call_new, call_on, call_out, check_items, destroy, kvmem_error,
+    Handle, KVMEM_STATUS_OK, OutItems, borrow, call_new, call_on, call_out, destroy, kvmem_error,
     kvmem_status, opaque, out, timeout,
 };
 use crate::transfer::{EntryKind, OpenQueue, Queue, QueueEntry};
@@ -125,15 +125,8 @@ unsafe fn collect(
 ) -> Result<()> {
     ensure!(capacity > 0, InvalidArgument, "capacity is 0; at least one completion must fit");
     let count = out(count, "count")?;
-    check_items(completions, capacity, "completions")?;
-    let mut next = completions;
-    let taken = take(capacity.min(BATCH), &mut |entry| {
-        // SAFETY: `take` passes no more completions than there is space for.
-        unsafe {
-            next.write(to_c(&entry));
-            next = next.add(1);
-        }
-    })?;
+    let mut completions = OutItems::new(completions, capacity, "completions")?;
+    let taken = take(capacity.min(BATCH), &mut |entry| completions.push(to_c(&entry)))?;
     count.write(taken);
     Ok(())
 }

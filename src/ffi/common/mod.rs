@@ -29,7 +29,7 @@ pub use handle::{Handle, Out, UserData, borrow, borrow_nullable, destroy, peek};
 pub(super) use handle::{item_list, opaque};
 pub(super) use options::options;
 pub use options::{check_flags, check_reserved, ensure_given, not_one_of, read, read_nullable, write};
-pub use pointer::{check_items, items, null, out};
+pub use pointer::{OutItems, items, null, out};
 pub use scope::Scope;
 pub use status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
 pub(super) use time::{deadline, timeout};

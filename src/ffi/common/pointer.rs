@@ -32,8 +32,53 @@ pub unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<
     Ok(unsafe { std::slice::from_raw_parts(items, count) })
 }
 
+/// An array of the caller for items that a call returns. Other arguments of the call may be in the same memory.
+pub struct OutItems<T> {
+    next: *mut T,
+    left: usize,
+}
+
+impl<T> OutItems<T> {
+    /// `items` may be NULL if `count` is 0.
+    ///
+    /// # Safety
+    /// `items` must be NULL or writable for `count` items for as long as this exists.
+    #[inline]
+    pub unsafe fn new(items: *mut T, count: usize, name: &str) -> Result<Self> {
+        if count > 0 {
+            check_items(items, count, name)?;
+        }
+        Ok(Self { next: items, left: count })
+    }
+
+    /// Writes the next item, if it fits.
+    #[inline]
+    pub fn push(&mut self, item: T) {
+        if self.left > 0 {
+            // SAFETY: the promise of `new`.
+            unsafe {
+                self.next.write(item);
+                self.next = self.next.add(1);
+            }
+            self.left -= 1;
+        }
+    }
+
+    /// Writes what fits of a list, and returns the length of the list.
+    pub fn fill(mut self, list: impl ExactSizeIterator<Item = T>) -> usize {
+        let length = list.len();
+        list.take(self.left).for_each(|item| self.push(item));
+        length
+    }
+
+    /// How many more items fit.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+}
+
 /// Fails for an array that is NULL, too large or not aligned.
-pub fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
+fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
     ensure!(!items.is_null(), InvalidArgument, "{name} is NULL, and its number of items is {count}");
     let fits = count.checked_mul(size_of::<T>()).is_some_and(|size| size <= isize::MAX as usize);
     ensure!(fits, InvalidArgument, "{name} can't have {count} items");

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::base::ensure;
-use crate::ffi::common::{borrow, call, check_items, items, kvmem_error, kvmem_status, timeout};
+use crate::ffi::common::{OutItems, borrow, call, items, kvmem_error, kvmem_status, timeout};
 use crate::ffi::layout::kvmem_layout;
 use crate::transfer::checksum;
 
@@ -45,11 +45,11 @@ pub unsafe extern "C" fn kvmem_layout_checksum(
 ) -> kvmem_status {
     call(error, |scope| {
         ensure!(num_blocks > 0, InvalidArgument, "num_blocks is 0; there is nothing to checksum");
-        check_items(checksums, num_blocks, "checksums")?;
+        let checksums = OutItems::new(checksums, num_blocks, "checksums")?;
         let blocks = items(blocks, num_blocks, "blocks")?;
         let deadline = timeout(timeout_ns).and_then(|limit| Instant::now().checked_add(limit));
         let computed = checksum::of_blocks(borrow(scope, layout)?, blocks, deadline)?;
-        std::ptr::copy_nonoverlapping(computed.as_ptr(), checksums, computed.len());
+        checksums.fill(computed.into_iter());
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::ffi::common::{borrow, borrow_nullable, call, check_items, items, kvmem_error, kvmem_status};
+use crate::ffi::common::{OutItems, borrow, borrow_nullable, call, items, kvmem_error, kvmem_status};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
 
@@ -64,10 +64,10 @@ pub unsafe extern "C" fn kvmem_layout_raise_epochs(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| {
+        let wanted = if epochs.is_null() { 0 } else { num_blocks };
+        let epochs = OutItems::new(epochs, wanted, "epochs")?;
         let raised = borrow(scope, layout)?.raise_epochs(items(blocks, num_blocks, "blocks")?)?;
-        if !epochs.is_null() {
-            std::ptr::copy_nonoverlapping(raised.as_ptr(), epochs, raised.len());
-        }
+        epochs.fill(raised.into_iter());
         Ok(())
     })
 }
@@ -91,9 +91,9 @@ pub unsafe extern "C" fn kvmem_layout_get_epochs(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| {
-        check_items(epochs, num_blocks, "epochs")?;
+        let epochs = OutItems::new(epochs, num_blocks, "epochs")?;
         let current = borrow(scope, layout)?.read_epochs(items(blocks, num_blocks, "blocks")?)?;
-        std::ptr::copy_nonoverlapping(current.as_ptr(), epochs, current.len());
+        epochs.fill(current.into_iter());
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::base::{Result, ensure, lists};
 use crate::ffi::agent::{memory_type, memory_type_of};
 use crate::ffi::common::{
-    Scope, borrow, borrow_nullable, call, check_items, items, kvmem_error, kvmem_status, out, text,
+    OutItems, Scope, borrow, borrow_nullable, call, items, kvmem_error, kvmem_status, out, text,
 };
 use crate::ffi::region::kvmem_region;
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Owner};
@@ -63,33 +63,28 @@ pub unsafe extern "C" fn kvmem_region_get_descriptors(
         let handle = region;
         let region = borrow(scope, handle)?;
         let count = out(count, "count")?;
-        if capacity > 0 {
-            check_items(descriptors, capacity, "descriptors")?;
-        }
+        let asks_number = descriptors.is_null();
+        let descriptors = OutItems::new(descriptors, capacity, "descriptors")?;
         let memory_type = memory_type(region.tier().memory_type());
-        let mut write = |entries: &[DescriptorEntry]| {
+        let write = |entries: &[DescriptorEntry]| {
             ensure!(
-                descriptors.is_null() || entries.len() <= capacity,
+                asks_number || entries.len() <= capacity,
                 OutOfRange,
                 "capacity is {capacity}, and the region has {} descriptors",
                 entries.len()
             );
-            for (index, entry) in entries.iter().enumerate().take(capacity) {
-                let metadata =
-                    if entry.metadata.is_empty() { null() } else { entry.metadata.as_ptr().cast() };
-                descriptors.add(index).write(kvmem_nixl_descriptor {
-                    address: entry.address,
-                    size: entry.size,
-                    device_id: entry.device_id,
-                    memory_type,
-                    reserved: 0,
-                    metadata,
-                    metadata_size: entry.metadata.len(),
-                    agent: null(),
-                    region: handle,
-                });
-            }
-            count.write(entries.len());
+            let to_c = |entry: &DescriptorEntry| kvmem_nixl_descriptor {
+                address: entry.address,
+                size: entry.size,
+                device_id: entry.device_id,
+                memory_type,
+                reserved: 0,
+                metadata: if entry.metadata.is_empty() { null() } else { entry.metadata.as_ptr().cast() },
+                metadata_size: entry.metadata.len(),
+                agent: null(),
+                region: handle,
+            };
+            count.write(descriptors.fill(entries.iter().map(to_c)));
             Ok(())
         };
         match region.kept_storage_list() {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use crate::base::{Result, ensure};
 use crate::ffi::common::{
-    borrow, call, call_on, call_out, check_items, deadline, kvmem_error, kvmem_status, out, text,
+    OutItems, borrow, call, call_on, call_out, deadline, kvmem_error, kvmem_status, out, text,
 };
 use crate::ffi::store::kvmem_store;
 use crate::store::{Entry, Key, Keys};
@@ -28,12 +28,8 @@ pub unsafe extern "C" fn kvmem_store_contains(
 ) -> kvmem_status {
     call_on(store, error, |store| {
         let keys = self::keys(keys, key_size, num_keys)?;
-        check_items(found, num_keys, "found")?;
-        let mut next = found;
-        store.contains(keys, |is_stored| {
-            next.write(is_stored.into());
-            next = next.add(1);
-        });
+        let mut found = OutItems::new(found, num_keys, "found")?;
+        store.contains(keys, |is_stored| found.push(is_stored.into()));
         Ok(())
     })
 }
@@ -166,13 +162,9 @@ pub unsafe extern "C" fn kvmem_store_list(
     call(error, |scope| {
         let count = out(count, "count")?;
         ensure!(capacity > 0, InvalidArgument, "capacity is 0; give an array of at least one element");
-        check_items(entries, capacity, "entries")?;
-        let mut listed = 0;
-        borrow(scope, store)?.list(first_slot, capacity, |found| {
-            entries.add(listed).write(entry(&found));
-            listed += 1;
-        });
-        count.write(listed);
+        let mut entries = OutItems::new(entries, capacity, "entries")?;
+        borrow(scope, store)?.list(first_slot, capacity, |found| entries.push(entry(&found)));
+        count.write(capacity - entries.left());
         Ok(())
     })
 }

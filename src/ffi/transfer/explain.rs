@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use crate::ffi::common::{
-    blob, borrow, call_new, call_out, check_items, destroy, kvmem_blob, kvmem_error, kvmem_status,
+    OutItems, blob, borrow, call_new, call_out, destroy, kvmem_blob, kvmem_error, kvmem_status,
 };
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::method::value_of;
@@ -129,14 +129,9 @@ pub unsafe extern "C" fn kvmem_transfer_get_methods(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        if capacity > 0 {
-            check_items(methods, capacity, "methods")?;
-        }
+        let methods = OutItems::new(methods, capacity, "methods")?;
         let compared = borrow(scope, transfer)?.compared_methods()?;
-        for (index, each) in compared.iter().take(capacity).enumerate() {
-            methods.add(index).write(to_c(each));
-        }
-        Ok(compared.len())
+        Ok(methods.fill(compared.iter().map(to_c)))
     })
 }
 

@@ -2,7 +2,7 @@
 //! What the check of a run has found.
 
 use crate::base::{Result, error, fail};
-use crate::ffi::common::{borrow, call_out, check_items, kvmem_error, kvmem_status};
+use crate::ffi::common::{OutItems, borrow, call_out, kvmem_error, kvmem_status};
 use crate::ffi::transfer::kvmem_transfer;
 
 /// Returns which blocks differ after the last run, which has compared them: with KVMEM_SUBMIT_VERIFY, or
@@ -35,12 +35,8 @@ pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        if capacity > 0 {
-            check_items(indices, capacity, "indices")?;
-        }
-        let found =
-            borrow(scope, transfer)?.findings(|findings| copy(&findings.mismatches, indices, capacity));
-        ended(found)
+        let indices = OutItems::new(indices, capacity, "indices")?;
+        ended(borrow(scope, transfer)?.findings(|found| indices.fill(found.mismatches.iter().copied())))
     })
 }
 
@@ -71,11 +67,9 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        if capacity > 0 {
-            check_items(checksums, capacity, "checksums")?;
-        }
-        let found = borrow(scope, transfer)?.findings(|findings| {
-            findings.checksums.as_ref().map(|computed| copy(computed, checksums, capacity))
+        let checksums = OutItems::new(checksums, capacity, "checksums")?;
+        let found = borrow(scope, transfer)?.findings(|found| {
+            found.checksums.as_ref().map(|computed| checksums.fill(computed.iter().copied()))
         });
         let Some(computed) = ended(found)? else {
             fail!(
@@ -90,16 +84,4 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
 fn ended<T>(found: Result<Option<T>>) -> Result<T> {
     let in_flight = || error!(Busy, "the run is in flight; wait for its end first");
     found?.ok_or_else(in_flight)
-}
-
-/// Copies what fits, and returns the length of the list.
-///
-/// # Safety
-/// `capacity` elements at `to` must be writable.
-unsafe fn copy<T: Copy>(list: &[T], to: *mut T, capacity: usize) -> usize {
-    for (index, each) in list.iter().take(capacity).enumerate() {
-        // SAFETY: within the capacity.
-        unsafe { to.add(index).write(*each) };
-    }
-    list.len()
 }
