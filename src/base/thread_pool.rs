@@ -247,4 +247,4 @@ fn run_guarded(shared: &dyn Shared) {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

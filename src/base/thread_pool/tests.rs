@@ -38,6 +38,14 @@ fn gated() -> (Arc<dyn Shared>, Receiver<()>, Sender<()>) {
     (work, seen, go)
 }
 
+/// Occupies all threads of a pool until the sender is dropped, so that later work stays in its queue.
+pub fn occupy(pool: &Arc<Pool>) -> Sender<()> {
+    let (go, gate) = channel::<()>();
+    let gate = Mutex::new(gate);
+    pool.run(&does(move || drop(gate.lock().recv())), 4 * MAX_THREADS);
+    go
+}
+
 #[test]
 fn a_service_does_not_wait_for_copies_and_files() {
     let (copy, _seen, go) = gated();

@@ -54,24 +54,16 @@ impl HostIo {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
 
     use super::*;
-    use crate::base::{Pool, Shared, Status};
+    use crate::base::thread_pool::tests::occupy;
+    use crate::base::{Pool, Status};
     use crate::layout::cache::LayoutCache;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
-
-    /// Work that occupies a thread until the sender is dropped.
-    struct Blocks(Mutex<Receiver<()>>);
-
-    impl Shared for Blocks {
-        fn run(&self) {
-            let _ = self.0.lock().recv();
-        }
-    }
 
     /// Reports the thread that drops it.
     struct Dropped(Mutex<Sender<Option<String>>>);
@@ -88,6 +80,12 @@ mod tests {
         Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, allocation).unwrap()
     }
 
+    fn by_threads(source: &Arc<Layout>, destination: &Arc<Layout>) -> Transfer {
+        let preferences = Preferences { method: Some(TransferMethod::Pread), ..Preferences::default() };
+        let request = TransferRequest { preferences, ..TransferRequest::default() };
+        Transfer::create(source, destination, request).unwrap()
+    }
+
     #[test]
     fn objects_that_a_run_holds_last_are_freed_on_a_separate_thread() {
         let memory = layout(AllocationConfig::System(SystemConfig::default()));
@@ -95,14 +93,10 @@ mod tests {
         let (dropped, seen) = channel();
         static LAST: LayoutCache<Dropped> = LayoutCache::new();
         LAST.put(&memory, Arc::new(Dropped(Mutex::new(dropped))));
-        let (go, gate) = channel::<()>();
-        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
-        // All threads of the pool, so that the run begins after its handles are gone.
-        Pool::files(file.file_systems()).run(&blocks, 64);
+        // The run begins after its handles are gone.
+        let go = occupy(&Pool::files(file.file_systems()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
-        let preferences = Preferences { method: Some(TransferMethod::Pread), ..Preferences::default() };
-        let request = TransferRequest { preferences, ..TransferRequest::default() };
-        let transfer = Transfer::create(&memory, &file, request).unwrap();
+        let transfer = by_threads(&memory, &file);
         transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
         drop((transfer, memory, file));
         drop(go);
@@ -115,13 +109,9 @@ mod tests {
         const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
         let memory = layout(AllocationConfig::System(SystemConfig::default()));
         let file = layout(AllocationConfig::Disk(DiskConfig::default()));
-        let (go, gate) = channel::<()>();
-        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
-        Pool::files(file.file_systems()).run(&blocks, 64);
+        let go = occupy(&Pool::files(file.file_systems()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
-        let preferences = Preferences { method: Some(TransferMethod::Pread), ..Preferences::default() };
-        let request = TransferRequest { preferences, ..TransferRequest::default() };
-        let transfer = Transfer::create(&file, &memory, request).unwrap();
+        let transfer = by_threads(&file, &memory);
         let step = || Step { pairs: &pairs, ..Step::default() };
         transfer.submit(Some(step())).unwrap();
         transfer.cancel().unwrap();

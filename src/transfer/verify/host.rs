@@ -192,23 +192,13 @@ fn prefetch(bytes: Range<usize>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, channel};
-
     use super::*;
     use crate::base::Status;
     use crate::base::file_systems::FileSystems;
+    use crate::base::thread_pool::tests::occupy;
     use crate::layout::{Arrangement, Dimensions};
     use crate::plan::{BlockPair, Slots};
     use crate::transfer::{Step, Transfer, TransferRequest};
-
-    /// Work that occupies a thread until the sender is dropped.
-    struct Blocks(Mutex<Receiver<()>>);
-
-    impl Shared for Blocks {
-        fn run(&self) {
-            let _ = self.0.lock().recv();
-        }
-    }
 
     fn layout(dimensions: Dimensions) -> Arc<Layout> {
         Layout::in_host(dimensions, Arrangement::FULLY_CONTIGUOUS)
@@ -226,10 +216,7 @@ mod tests {
             ..Dimensions::ONE
         };
         let layout = layout(dimensions);
-        let (go, gate) = channel::<()>();
-        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
-        // Occupies all threads of the pool, so that the work stays in its queue.
-        Pool::get().run(&blocks, 64);
+        let go = occupy(Pool::get());
         let all = Slots::all(layout.geometry());
         HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
         assert_eq!(Arc::strong_count(&layout), 1);
@@ -242,9 +229,7 @@ mod tests {
         let [source, destination] = [0, 1].map(|_| layout(Dimensions::small()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let transfer = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
-        let (go, gate) = channel::<()>();
-        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
-        Pool::checks(&FileSystems::default()).run(&blocks, 64);
+        let go = occupy(&Pool::checks(&FileSystems::default()));
         transfer.submit(Some(Step { pairs: &pairs, verifies: true, ..Step::default() })).unwrap();
         transfer.cancel().unwrap();
         drop(go);
