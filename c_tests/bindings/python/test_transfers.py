@@ -9,6 +9,7 @@ import pytest
 
 import kvmem
 from conftest import shape
+from kvmem._time import run_ends
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
 
@@ -313,3 +314,13 @@ def test_the_log_is_that_of_python(caplog):
         kvmem.Region.system(4096).close()
         kvmem.log_to(None)
     assert any("region" in record.name or "region" in record.message for record in caplog.records)
+
+
+def test_a_run_that_ends_after_a_wait_has_timed_out_is_not_late():
+    """The wait and the status are two calls, between which the run may end."""
+    ends = [kvmem.Status.TIMED_OUT, kvmem.Status.OK]
+    assert run_ends(lambda limit, error: ends.pop(0), lambda: kvmem.Status.OK, 10) and not ends
+    ends = [kvmem.Status.TIMED_OUT, kvmem.Status.CANCELLED]
+    with pytest.raises(kvmem.Cancelled):
+        run_ends(lambda limit, error: ends.pop(0), lambda: kvmem.Status.CANCELLED, 10)
+    assert not run_ends(lambda limit, error: kvmem.Status.TIMED_OUT, lambda: kvmem.Status.IN_PROGRESS, 0.01)

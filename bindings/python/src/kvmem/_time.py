@@ -107,11 +107,15 @@ def run_ends(wait: Callable[[int, Any], int], poll: Callable[[], int], timeout: 
     def ends(limit: int) -> bool:
         error = ffi.new("kvmem_error **")
         status = wait(limit, error)
+        if status == k.Status.TIMED_OUT:
+            lib.kvmem_error_destroy(error[0])
+            if poll() == k.Status.IN_PROGRESS:
+                return False
+            # The run has ended since, or its own status is this one.
+            error[0] = ffi.NULL
+            status = wait(0, error)
         if status >= 0:
             return True
-        failure = _errors.taken(status, error)
-        if status == k.Status.TIMED_OUT and poll() == k.Status.IN_PROGRESS:
-            return False
-        raise failure
+        raise _errors.taken(status, error)
 
     return interruptible(ends, timeout)
