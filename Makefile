@@ -17,7 +17,7 @@ STARTED := $(shell date +%s)
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama \
-    gpu-bundle engine-bundle wheel python-versions header kernels clean
+    gpu-bundle engine-bundle wheel python-versions docs docs-pages header kernels clean
 
 all: build
 
@@ -71,6 +71,9 @@ help:
 	@echo "make wheel    make the Python wheel in build/wheels"
 	@echo "make python-versions"
 	@echo "              run its tests in each Python that it supports, fetched once; writes c_tests/bindings/python/versions.txt"
+	@echo "make docs     the documentation as a site in build/docs/html, with the references of all languages; installs Doxygen and Sphinx"
+	@echo "make docs-pages"
+	@echo "              the pages of the site alone, in build/docs-pages/html; needs no build"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute;"
@@ -317,6 +320,18 @@ wheel: setup configure
 python-versions: wheel
 	@build/python-tools/bin/python scripts/python_versions.py fetch build/pythons
 	@build/python-tools/bin/python scripts/python_versions.py test build/pythons "$$(ls -t build/wheels/kvmem-*.whl | head -n 1)"
+
+# The documentation as a site, which works offline and from the file system. Python's reference is made from the wheel.
+docs: wheel
+	@scripts/setup.sh docs
+	@rm -rf build/docs-python
+	@build/docs-tools/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile \
+	    --target build/docs-python "$$(ls -t build/wheels/kvmem-*.whl | head -n 1)"
+	@scripts/docs_site.py build/docs
+
+docs-pages:
+	@scripts/setup.sh pages
+	@scripts/docs_site.py build/docs-pages --pages
 
 # Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: setup build

@@ -21,28 +21,41 @@ EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 def main():
     destination, include = pathlib.Path(sys.argv[1]), sys.argv[2]
-    pages = [page.relative_to(ROOT) for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
-    installed = tuple(str(page) for page in pages) + tuple(ALSO_INSTALLED)
+    pages = pages_of(PAGES)
+    copied = tuple(str(page) for page in pages) + tuple(ALSO_INSTALLED)
+
+    def header_link(page, text, path):
+        headers = os.path.join(os.path.relpath(".", page.parent), include, path.removeprefix("include/"))
+        return f"[{text}]({os.path.normpath(headers)})"
+
     shutil.rmtree(destination, ignore_errors=True)
     for page in pages:
-        # Every other part is a fence.
-        parts = FENCE.split((ROOT / page).read_text())
-        parts[::2] = [LINK.sub(lambda link: installed_link(page, link, installed, include), part) for part in parts[::2]]
         (destination / page).parent.mkdir(parents=True, exist_ok=True)
-        (destination / page).write_text("".join(parts))
+        (destination / page).write_text(with_links(page, copied, header_link))
     shutil.copytree(ROOT / PICTURES, destination / PICTURES)
 
 
-def installed_link(page, link, installed, include):
+def pages_of(patterns):
+    return [page.relative_to(ROOT) for pattern in patterns for page in sorted(ROOT.glob(pattern))]
+
+
+def with_links(page, copied, header_link):
+    """The text of a page. Links to files that are copied, or in a folder that is, stay as they are; `header_link` makes those to headers."""
+    # Every other part is a fence.
+    parts = FENCE.split((ROOT / page).read_text())
+    parts[::2] = [LINK.sub(lambda link: _link(page, link, copied, header_link), part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _link(page, link, copied, header_link):
     text, target = link.groups()
     path = target.partition("#")[0]
     if not path or EXTERNAL.match(path):
         return link[0]
     path = os.path.normpath(page.parent / path)
     if path.startswith("include/"):
-        headers = os.path.join(os.path.relpath(".", page.parent), include, path.removeprefix("include/"))
-        return f"[{text}]({os.path.normpath(headers)})"
-    if f"{path}/".startswith(tuple(f"{name.rstrip('/')}/" for name in installed)):
+        return header_link(page, text, path)
+    if f"{path}/".startswith(tuple(f"{name.rstrip('/')}/" for name in copied)):
         return link[0]
     return f"{text} (in the source tree)" if text == path else f"{text} (`{path}` in the source tree)"
 

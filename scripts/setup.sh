@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [demo | arm]: installs everything that building and testing need, or only what the demo or the tests for 64-bit Arm
-# need. It installs only what is missing.
+# setup.sh [demo | arm | docs | pages]: installs everything that building and testing need, or only what the demo, the tests for 64-bit
+# Arm, the documentation or its pages alone need. It installs only what is missing.
 #
 # KVMEM_NIXL_WHEEL    a pip requirement or a wheel file that contains NIXL  (default: nixl-cu12==1.5.1)
 # KVMEM_NIXL_LIBRARY  an installed libnixl_capi.so to use instead of a wheel
@@ -22,6 +22,8 @@ readonly zig_wheel=ziglang==0.17.1
 # What makes, checks and tests the Python package.
 readonly python_tools=(cffi==2.1.1 setuptools==84.2.1 auditwheel==6.8.2 twine==7.0.0 mypy==2.4.1 pytest==9.2.0 numpy==2.4.6
     basedpyright==1.40.2 nbclient==0.11.0 nbformat==5.11.1 ipykernel==7.4.0)
+# What makes the site of the documentation.
+readonly docs_tools=(sphinx==9.0.4 myst-parser==5.2.0 furo==2025.12.19 pdoc==16.0.0 doxygen-awesome-css==2.4.1rc0 cffi==2.1.1)
 # An S3-compatible server on loopback: moto, without those of its dependencies that other services need.
 readonly s3_server=('moto[s3]==5.2.5' 'flask>=3,<4' 'flask-cors>=6,<7')
 readonly venv=build/venv
@@ -34,7 +36,8 @@ case $purpose in
     all) steps=10 ;;
     demo) steps=6 ;;
     arm) steps=4 ;;
-    *) echo "usage: setup.sh [demo | arm]" >&2; exit 2 ;;
+    docs | pages) steps=2 ;;
+    *) echo "usage: setup.sh [demo | arm | docs | pages]" >&2; exit 2 ;;
 esac
 readonly steps
 step=0
@@ -48,6 +51,7 @@ main() {
     flock -n 9 || { echo "waiting for another set-up in this tree"; flock 9; }
     trap 'stop_ticker; stop_jobs' EXIT
     tools
+    [[ $purpose != docs && $purpose != pages ]] || { documentation_tools; return 0; }
     if [[ $purpose == all ]]; then
         # What the bindings need is installed beside the rest: most of the time is spent downloading and unpacking.
         beside 6 binding_compilers
@@ -206,19 +210,29 @@ binding_compiler() {
 }
 
 python_packages() {
-    begin "Python, for its package"
-    local folder=build/python-tools
-    if [[ -e $folder/packages && $(<"$folder/packages") == "${python_tools[*]}" ]]; then
+    packages_in build/python-tools "Python, for its package" "Only 'make wheel' and the tests of the package use it." "${python_tools[@]}"
+}
+
+documentation_tools() {
+    packages_in build/docs-tools "Sphinx, for the documentation" "Only 'make docs' uses it." "${docs_tools[@]}"
+}
+
+# packages_in FOLDER STEP USE PACKAGE...: an environment of Python with these packages.
+packages_in() {
+    local folder=$1 use=$3
+    begin "$2"
+    shift 3
+    if [[ -e $folder/packages && $(<"$folder/packages") == "$*" ]]; then
         done_with "cached"
         return
     fi
     logged "$python" -m venv --clear "$folder" || fail "'$python -m venv $folder' failed." \
         "Name another Python with KVMEM_PYTHON, for example KVMEM_PYTHON=/usr/bin/python3."
-    note "pip install ${python_tools[*]}"
+    note "pip install $*"
     logged "$folder/bin/python" -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
-        --only-binary :all: "${python_tools[@]}" || fail "pip could not install ${python_tools[*]}." \
-        "It needs the network once, or a mirror of the package index, and Python 3.11 or newer. Only 'make wheel' and the tests of the package use it."
-    echo "${python_tools[*]}" >"$folder/packages"
+        --only-binary :all: "$@" || fail "pip could not install $*." \
+        "It needs the network once, or a mirror of the package index, and Python 3.11 or newer. $use"
+    echo "$*" >"$folder/packages"
     done_with "installed"
 }
 
@@ -235,6 +249,12 @@ fetch_crates() {
 
 # Prints the Debian packages of missing tools.
 missing_packages() {
+    if [[ $purpose == docs || $purpose == pages ]]; then
+        [[ $purpose == pages ]] || has doxygen || echo doxygen
+        has "$python" || echo python3
+        "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+        return 0
+    fi
     has gcc || echo gcc
     has g++ || echo g++
     has readelf || echo binutils
