@@ -31,8 +31,11 @@ if(NOT cargo_home)
 endif()
 set(remap "build.rustflags=['--remap-path-prefix=${CMAKE_CURRENT_SOURCE_DIR}=kvmem'\
 ,'--remap-path-prefix=${cargo_home}/registry/src=crates']")
+set(cargo_targets --lib)
 if(KVMEM_CARGO_PROFILE STREQUAL dev)
-    set(remap "build.rustflags=[]") # with other flags cargo would compile all crates again
+    # With other flags, or without the features that development dependencies need, cargo would compile all crates again.
+    set(remap "build.rustflags=[]")
+    list(APPEND cargo_targets --test header)
 endif()
 
 set(KVMEM_STAGE "${CMAKE_CURRENT_BINARY_DIR}/lib")
@@ -46,7 +49,7 @@ file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/sr
 add_custom_command(
     OUTPUT "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     BYPRODUCTS "${KVMEM_STAGE}/${KVMEM_SONAME}" "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
-    COMMAND "${KVMEM_CARGO}" build --profile ${KVMEM_CARGO_PROFILE} --locked --lib --config "${remap}"
+    COMMAND "${KVMEM_CARGO}" build --profile ${KVMEM_CARGO_PROFILE} --locked ${cargo_targets} --config "${remap}"
         --target-dir "${KVMEM_CARGO_TARGET_DIR}" ${cargo_target}
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
     COMMAND "${CMAKE_COMMAND}" -E copy
