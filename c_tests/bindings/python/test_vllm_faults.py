@@ -100,7 +100,7 @@ def test_an_agent_that_fails_once_ends_no_request(start, caplog, monkeypatch):
     taken, failures = kvmem.Agent.take_notifications, [kvmem.OutOfMemory("a fault")]
 
     def failing(agent, *arguments):
-        if agent is decode.agent and failures:
+        if agent is decode.agent and failures and decode.exchange._pulls._pulls:
             raise failures.pop()
         return taken(agent, *arguments)
 

@@ -5,8 +5,8 @@
 PYTHON is one that has vLLM and kvmem; scripts/vllm-env.sh makes it. WORDS are how the names of the cases begin that run: --only=windows,block.
 Those without kvmem always run. Ends with 1 if a case fails.
 
-Each case compares its tokens with those of vLLM without kvmem. Two cases must differ: in one the store has other blocks than were computed, in
-the other damaged blocks are handed over without a check."""
+Each case compares its tokens with those of vLLM without kvmem. The controls must differ: the store or the host memory has other blocks than were
+computed, damaged blocks are handed over without a check, or blocks are read without epochs after prefill has filled them again."""
 
 import contextlib
 import json
@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 from handover import FLOAT32, Engine, Handover
+from server import served
 
 HERE = pathlib.Path(__file__).parent
 DEADLINE = 900
@@ -88,7 +89,9 @@ def report(name, result, expected, prompts):
         "windows, damaged": same and damaged > 0,
         "chunked prefill, few blocks": same and loaded > 0,
         "float32, without kvmem": not loaded,
-        "preempted": same and loaded > 0 and result["preemptions"] > 0,
+        "preempted": same and loaded > 0 and result.get("preemptions", 0) > 0,
+        "served by HTTP": same and not loaded,
+        "served by HTTP, restarted": same and loaded == whole and not damaged,
     }.get(name, False)
 
 
@@ -96,8 +99,10 @@ def handed_over_well(name, result, same, loaded, whole):
     """Whether a handover went as it must. `whole` are the tokens of all blocks."""
     counters = result["counters"]
     damaged, lost = counters.get("damaged_blocks", 0), counters.get("failed_loads", 0)
-    if name.endswith("peer killed"):
+    if name.endswith("peer killed") or name == "unknown owner":
         return same and not loaded and lost > 0
+    if name == "block reused by its owner":
+        return same and not loaded and counters.get("stale_blocks", 0) > 0
     path = "nixl_bytes" if "NIXL" in name else "mapped_bytes"
     if lost or not result["released"] or counters.get("loaded_bytes") != counters.get(path):
         return False
@@ -138,14 +143,14 @@ def main():
             disk("disk, first engine"),
             disk("disk, after a restart"),
             disk("damaged", "spoiled", copy=[store, spoiled], damage="bytes"),
-            disk("damaged, again", "spoiled"),
             disk("control: forged blocks", "forged", copy=[store, forged], damage="forge"),
-            disk("another block size", engine={"block_size": 64}),
             case("offloading spec, second round", None, transfer=offloading, rounds=2),
             case("control: offloading, forged", None, transfer=offloading, rounds=2, forge_host=True),
         ]
         if not small:
             runs += [
+                disk("damaged, again", "spoiled"),
+                disk("another block size", engine={"block_size": 64}),
                 case("host memory, second round", {"path": memory, "capacity_gib": 0.05}, rounds=2),
                 disk("two ranks, first engine", "ranks", engine={"tensor_parallel_size": 2}),
                 disk("two ranks, after a restart", "ranks", engine={"tensor_parallel_size": 2}),
@@ -173,6 +178,12 @@ def main():
             reference = name.split(",")[0] if name.startswith(("windows", "two ranks", "float32")) else "model"
             judge(name, process(python, run, folder), reference)
 
+        # A server is killed, and another one finds what it has stored; in the small form it finds what the first engine has stored.
+        for name in ("served by HTTP, restarted",) if small else ("served by HTTP", "served by HTTP, restarted"):
+            if name.startswith(only):
+                extra = {"path": store if small else str(folder / "served"), "capacity_gib": 0.05}
+                judge(name, served(python, ENVIRONMENT, folder, str(folder / "model"), extra, DEADLINE, prompts=prompts), "model")
+
         def engine(model, arguments, role, extra):
             directory = {"directory": str(folder / "agents")} | extra
             run = case(f"windows {role}" if model == "windows" else role, directory, role=role, engine=arguments)
@@ -182,6 +193,15 @@ def main():
             for name, arguments in handovers(small):
                 if name.startswith(only):
                     handover.case(name, **arguments)
+            stale = [("block reused by its owner", lambda name: handover.reused(name, epochs=True, extra={"verify": False}))]
+            if not small:
+                stale += [
+                    ("control: reused, no epochs", lambda name: handover.reused(name, epochs=False, extra={"verify": False})),
+                    ("unknown owner", handover.unknown),
+                ]
+            for name, run_case in stale:
+                if name.startswith(only):
+                    run_case(name)
     if failures:
         sys.exit(f"failed: {', '.join(failures)}")
     print("all cases as expected; those with \"control\" must differ")

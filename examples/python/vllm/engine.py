@@ -141,6 +141,8 @@ def serve(engine):
         "wait": lambda name, count: wait(engine, name, count),
         "abort": lambda **more: abort(engine, **more),
         "free": lambda: {"free": free_blocks(engine)},
+        "expire": lambda: engine.collective_rpc(expire) and {},
+        "read_late": lambda **more: engine.collective_rpc(read_late, kwargs=more) and {},
     }
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], 0.005)
@@ -189,6 +191,36 @@ def wait(engine, name, count):
     while counters(engine).get(name, 0) < count and time.monotonic() < end:
         engine.llm_engine.step()
     return {"counters": counters(engine)}
+
+
+def expire(worker):
+    """Ends the leases of all requests that the prefill engine keeps."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    exchange = get_kv_transfer_group()._worker
+    exchange._post(lambda _now: exchange._held.expire(float("inf")))
+
+
+def read_late(worker, folder, epochs):
+    """Has the decode engine wait before it reads blocks that prefill has granted: it writes the file `granted`, and goes on when there is `go`.
+    Without `epochs` it does not expect any."""
+    import kvmem
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    pulls = get_kv_transfer_group()._worker._pulls
+    read, submit = pulls._read, kvmem.Transfer.submit
+
+    def late(*arguments):
+        with open(os.path.join(folder, "granted"), "w"):
+            pass
+        end = time.monotonic() + 60
+        while not os.path.exists(os.path.join(folder, "go")) and time.monotonic() < end:
+            time.sleep(0.005)
+        read(*arguments)
+
+    pulls._read = late
+    if not epochs:
+        kvmem.Transfer.submit = lambda self, *arguments, **more: submit(self, *arguments, **(more | {"epochs": None}))
 
 
 def invert(worker, blocks):

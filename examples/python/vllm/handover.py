@@ -8,6 +8,8 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 HERE = pathlib.Path(__file__).parent
 
@@ -38,11 +40,15 @@ class Engine:
         self._log.seek(0)
         sys.exit(f"an engine ended with {self._process.wait()}:\n{self._log.read()[-6000:]}")
 
-    def call(self, do, **more):
-        """Has the engine do something, and returns its result."""
+    def begin(self, do, **more):
+        """Has the engine do something. Returns what waits for its result."""
         self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
         self._process.stdin.flush()
-        return self._result()
+        return self._result
+
+    def call(self, do, **more):
+        """Has the engine do something, and returns its result."""
+        return self.begin(do, **more)()
 
     def signal(self, number):
         """Sends a signal to the processes of the engine."""
@@ -66,7 +72,7 @@ class Handover:
 
     def __init__(self, start, prompts, report):
         self._start, self._prompts, self._report = start, prompts, report
-        self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0
+        self._prefill, self._kind, self._offered, self._handed_over, self._expired = None, None, 0, 0, 0
 
     def prefill(self, model, engine):
         """The prefill engine of a model with these arguments."""
@@ -94,7 +100,7 @@ class Handover:
         if kill:
             source.kill()
             source.close()
-            self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0
+            self._forget()
         result = destination.call("generate", prompts=self._prompts, params=offers)
         if abort:
             result |= aborted | destination.call("free")
@@ -112,8 +118,41 @@ class Handover:
         self._offered += len(params)
         return source.call("generate", prompts=self._prompts, max_tokens=1, params=params)["params"]
 
+    def reused(self, name, *, epochs, extra):
+        """Prefill grants reads of its blocks, frees them before decode reads, and fills them with other prompts."""
+        source = self.prefill("model", {})
+        destination = self._start("model", {}, "kv_consumer", extra)
+        offers = self._offers(source)
+        with tempfile.TemporaryDirectory(prefix="kvmem-vllm-") as folder:
+            destination.call("read_late", folder=folder, epochs=epochs)
+            result = destination.begin("generate", prompts=self._prompts, params=offers)
+            granted, end = pathlib.Path(folder, "granted"), time.monotonic() + 60
+            while not granted.exists() and time.monotonic() < end:
+                time.sleep(0.005)
+            self._expired += len(offers)
+            source.call("expire")
+            source.call("wait", name="expired_requests", count=self._expired)
+            for at in range(4):  # all blocks of prefill, which takes those first that were free for the longest time
+                source.call("generate", prompts=[[(at * 7919 + prompt * 131 + token * 17) % 2048 for token in range(600)] for prompt in range(4)], max_tokens=1)
+            pathlib.Path(folder, "go").touch()
+            found = result()
+        destination.close()
+        self._report(name, found | {"released": True}, "model")
+
+    def unknown(self, name):
+        """Decode gets an offer of an engine that does not exist, such as one that was restarted under another name."""
+        source = self.prefill("model", {})
+        destination = self._start("model", {}, "kv_consumer", {})
+        offers = [offer | {"remote_engine_id": "unknown"} for offer in self._offers(source)]
+        result = destination.call("generate", prompts=self._prompts, params=offers)
+        destination.close()
+        self._report(name, result | {"released": True}, "model")
+
     def close(self):
         """Ends the prefill engine."""
         if self._prefill is not None:
             self._prefill.close()
-        self._prefill, self._kind, self._offered, self._handed_over = None, None, 0, 0
+        self._forget()
+
+    def _forget(self):
+        self._prefill, self._kind, self._offered, self._handed_over, self._expired = None, None, 0, 0, 0
