@@ -41,6 +41,7 @@ GROUPS = {
     "REGION_DIRECT_IO": ("REGION_", "RegionFlags", "Properties of a region."),
     "MEMORY_DRAM": ("MEMORY_", "MemoryType", "Type of memory of NIXL."),
     "LAYOUT_ALLOCATE": None,
+    "ACCESSOR_RUN": ("ACCESSOR_", "Accessor", "Who accesses a block."),
     "LOCALITY_LOCAL": ("LOCALITY_", "Locality", "Processes that can access a layout."),
     "SUBMIT_VERIFY": ("SUBMIT_", "SubmitFlags", "Flags of SubmitOptions."),
     "TRANSFER_ZERO_COPY": ("TRANSFER_", "TransferFlags", "Flags of TransferOptions."),

@@ -186,6 +186,21 @@ const (
 	MemoryObject MemoryType = C.KVMEM_MEMORY_OBJECT
 )
 
+// Accessor: who accesses a block.
+type Accessor uint32
+
+const (
+	// A run in flight of a transfer or request of this process.
+	AccessorRun Accessor = C.KVMEM_ACCESSOR_RUN
+	// A run of this process that has ended, as at its deadline, while its memory is still in use. A
+	// CompletionMemoryReleased reports when it no longer is.
+	AccessorEndedRun Accessor = C.KVMEM_ACCESSOR_ENDED_RUN
+	// The same if nothing will detect when the memory is no longer in use.
+	AccessorLostRun Accessor = C.KVMEM_ACCESSOR_LOST_RUN
+	// A peer, in a session that this process serves (kvmem_layout_serve).
+	AccessorPeer Accessor = C.KVMEM_ACCESSOR_PEER
+)
+
 // Locality: processes that can access a layout.
 type Locality uint32
 

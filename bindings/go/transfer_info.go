@@ -114,7 +114,7 @@ func (t *Transfer) Checksums() ([]uint32, error) {
 	})
 }
 
-// found gets a list of the last run. Another goroutine may start a run with a longer one between two calls.
+// found gets a list, of the last run or of what is in progress, which another goroutine may make longer between two calls.
 func found[T any](get func(items *T, capacity int, count *C.size_t) error) ([]T, error) {
 	var items []T
 	for {

@@ -423,3 +423,29 @@ func TestParts(t *testing.T) {
 	_, err = kvmem.CombineLayouts(nil)
 	fails(t, err, kvmem.ErrInvalidArgument, "")
 }
+
+func TestAccessesOfARunInFlight(t *testing.T) {
+	big := config()
+	big.NumBlocks, big.NumLayers, big.InnerDim = 64, 64, 1024
+	source, destination := build(t, big), build(t, big)
+	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{}))(t)
+	defer transfer.Close()
+	var pairs []kvmem.BlockPair
+	for block := uint32(0); block < 64; block++ {
+		pairs = append(pairs, kvmem.BlockPair{Source: block, Destination: block})
+	}
+	var found []kvmem.BlockAccess
+	for len(found) == 0 { // until the run is in flight when that is asked
+		succeeds(t, transfer.Submit(&kvmem.SubmitOptions{Pairs: pairs}))
+		found = need(source.Accesses([]uint32{9, 3, 9}))(t)
+		succeeds(t, transfer.Wait(patience(t)))
+	}
+	for i, block := range []uint32{3, 9} {
+		if expected := (kvmem.BlockAccess{Block: block, Accessor: kvmem.AccessorRun, Reads: true}); len(found) != 2 || found[i] != expected {
+			t.Fatalf("%+v are the accesses of a run that reads all blocks", found)
+		}
+	}
+	if after := need(source.Accesses([]uint32{3, 9}))(t); len(after) != 0 {
+		t.Fatalf("%+v are accesses after the run", after)
+	}
+}

@@ -173,6 +173,16 @@ static void use_epochs(fuzz *fuzz) {
         or_null(fuzz, epochs));
 }
 
+static void get_accesses(fuzz *fuzz) {
+    uint32_t blocks[6];
+    kvmem_block_access accesses[4];
+    size_t count = 0;
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
+    TRY(fuzz, kvmem_layout_get_accesses, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
+        random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, accesses), random_below(fuzz, COUNT_OF(accesses) + 1),
+        or_null(fuzz, &count));
+}
+
 TRIES_WITH(resize, kvmem_layout_resize, LAYOUTS, random_below(fuzz, 20))
 DESTROYS(destroy_layout, LAYOUTS)
 
@@ -192,6 +202,7 @@ const operation layout_operations[] = {
     OPERATION_WITH(6, checksum, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, create_epochs, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, use_epochs, BIT(LAYOUTS), 0),
+    OPERATION_WITH(4, get_accesses, BIT(LAYOUTS), 0),
     OPERATION_WITH(8, resize, BIT(LAYOUTS), 0),
     OPERATION_WITH(10, destroy_layout, BIT(LAYOUTS), 0),
     {0},

@@ -114,6 +114,14 @@ static const struct word memory_types[] = {
     {NULL, 0},
 };
 
+static const struct word accessors[] = {
+    {"run", KVMEM_ACCESSOR_RUN},
+    {"ended_run", KVMEM_ACCESSOR_ENDED_RUN},
+    {"lost_run", KVMEM_ACCESSOR_LOST_RUN},
+    {"peer", KVMEM_ACCESSOR_PEER},
+    {NULL, 0},
+};
+
 static const struct word localities[] = {
     {"local", KVMEM_LOCALITY_LOCAL},
     {"registered", KVMEM_LOCALITY_REGISTERED},

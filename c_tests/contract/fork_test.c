@@ -56,6 +56,8 @@ static void use_layouts(void) {
     FORKED(kvmem_layout_create_epochs, w.local.layout, NULL);
     FORKED_KEEPS(epoch, kvmem_layout_raise_epochs, w.local.layout, &first, 1, &epoch);
     FORKED_KEEPS(epoch, kvmem_layout_get_epochs, w.local.layout, &first, 1, &epoch);
+    size_t accesses = 0;
+    FORKED_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, &first, 1, NULL, 0, &accesses);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
     FORKED(kvmem_layout_serve, w.near.layout, NULL);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);

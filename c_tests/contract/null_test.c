@@ -190,6 +190,12 @@ TEST(layout_infos) {
     INVALID_KEEPS(epoch, kvmem_layout_get_epochs, NULL, &first, 1, &epoch);
     INVALID_KEEPS(epoch, kvmem_layout_get_epochs, w.local.layout, NULL, 1, &epoch);
     INVALID(kvmem_layout_get_epochs, w.local.layout, &first, 1, NULL);
+    kvmem_block_access access;
+    size_t accesses = 0;
+    INVALID_KEEPS(accesses, kvmem_layout_get_accesses, NULL, &first, 1, &access, 1, &accesses);
+    INVALID_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, NULL, 1, &access, 1, &accesses);
+    INVALID_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, &first, 1, NULL, 1, &accesses);
+    INVALID_KEEPS(access, kvmem_layout_get_accesses, w.local.layout, &first, 1, &access, 1, NULL);
 }
 
 TEST(shares) {

@@ -222,6 +222,14 @@ TEST(a_peer_that_cannot_be_checked_stays_valid) {
     EXPECT_OK(run(pair.transfer));
 }
 
+/* The only access to a block, by a run that has ended. */
+static void expect_ended_run(const kvmem_layout *layout, uint32_t block, uint32_t accessor, bool writes) {
+    kvmem_block_access found;
+    GET(size_t, count, kvmem_layout_get_accesses, layout, &block, 1, &found, 1);
+    CHECK_EQ(count, 1);
+    CHECK(found.accessor == accessor && found.writes == writes && found.reads == !writes);
+}
+
 /* The blocks of the peer that a run may still write get no others. */
 TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -231,6 +239,8 @@ TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     OWN(kvmem_transfer, limited, kv_prepare, pair.local, pair.remote,
         KV_JOB(&first, it.transfer.method = KVMEM_METHOD_NIXL, it.run.run_timeout_ns = MILLISECONDS(100)));
     run_late(limited);
+    expect_ended_run(pair.local, 0, KVMEM_ACCESSOR_ENDED_RUN, false);
+    expect_ended_run(pair.remote, 1, KVMEM_ACCESSOR_ENDED_RUN, true);
     OPENED(kv_side, other, &config, pair.near, 10);
     OWN(kvmem_transfer, same, kv_prepare, other.layout, pair.remote, KV_JOB(&first));
     OWN(kvmem_transfer, apart, kv_prepare, other.layout, pair.remote, KV_JOB(&second));
@@ -359,6 +369,11 @@ TEST(memory_of_a_request_that_cannot_be_released_is_leaked) {
     NIXL(nixl_sim_fail_release(1));
     EXPECT(KVMEM_STATUS_NIXL, run(pair.transfer));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", run(pair.transfer)); /* NIXL may still write */
+    const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6};
+    kvmem_block_access lost[NUM(blocks)];
+    GET(size_t, count, kvmem_layout_get_accesses, pair.local, blocks, NUM(blocks), lost, NUM(lost));
+    CHECK(count > 0 && count <= NUM(lost));
+    for (size_t i = 0; i < count; i++) CHECK(lost[i].accessor == KVMEM_ACCESSOR_LOST_RUN && lost[i].writes == 1);
     CHECK_EQ(requests().reposts, 0);
     const int releases = releases_count();
     OWN(kvmem_region, again, kvmem_layout_get_region, pair.local, 0);

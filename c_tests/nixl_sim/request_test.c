@@ -34,6 +34,32 @@ static kvmem_request *request_with(pair *pair, const kvmem_nixl_options *options
                 &pair->remote, 1, options);
 }
 
+/* By a layout over the same memory: block 0 is the local descriptor. */
+TEST(a_request_in_flight_accesses_its_local_descriptors) {
+    OPENED(pair, pair);
+    OWNED(kvmem_region) region = region_adopt(memory, sizeof(memory));
+    const kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1,
+                                               it.page_size = 1, it.inner_dim = 4096, it.dtype_width = 1, it.order = "BLONHC");
+    OWN(kvmem_layout, layout, kvmem_layout_build,
+        REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &region, it.count = 1)));
+    static const uint32_t operations[] = {KVMEM_REQUEST_READ, KVMEM_REQUEST_WRITE}, blocks[] = {0, 1};
+    for (size_t i = 0; i < NUM(operations); i++) {
+        OWN(kvmem_request, request, kvmem_request_create, pair.near, operations[i], &pair.local, "far", &pair.remote, 1,
+            REF(OPTIONS(kvmem_nixl_options, it.user_data = 4)));
+        NIXL(nixl_sim_set_pending(1));
+        EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+        kvmem_block_access found[2];
+        GET(size_t, count, kvmem_layout_get_accesses, layout, blocks, NUM(blocks), found, NUM(found));
+        CHECK_EQ(count, 1);
+        CHECK(found[0].block == 0 && found[0].accessor == KVMEM_ACCESSOR_RUN && found[0].user_data == 4);
+        CHECK(found[0].writes == (i == 0) && found[0].reads == (i == 1));
+        NIXL(nixl_sim_set_pending(0));
+        EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+        GET(size_t, after, kvmem_layout_get_accesses, layout, blocks, NUM(blocks), NULL, 0);
+        CHECK_EQ(after, 0);
+    }
+}
+
 /* Posts once the previous run has ended. Only the deadline of the process limits the wait. */
 static void post_when_free(kvmem_request *request) {
     kvmem_status status = KVMEM_STATUS_BUSY;

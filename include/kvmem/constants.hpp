@@ -112,6 +112,14 @@ enum class MemoryType : std::uint32_t {
     object = KVMEM_MEMORY_OBJECT,
 };
 
+/// Who accesses a block.
+enum class Accessor : std::uint32_t {
+    run = KVMEM_ACCESSOR_RUN,
+    ended_run = KVMEM_ACCESSOR_ENDED_RUN,
+    lost_run = KVMEM_ACCESSOR_LOST_RUN,
+    peer = KVMEM_ACCESSOR_PEER,
+};
+
 /// Processes that can access a layout.
 enum class Locality : std::uint32_t {
     local = KVMEM_LOCALITY_LOCAL,

@@ -411,6 +411,56 @@ kvmem_status kvmem_layout_raise_epochs(const kvmem_layout *layout, const uint32_
 kvmem_status kvmem_layout_get_epochs(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     uint64_t *epochs, kvmem_error **error);
 
+/* ---- Accesses: who may still read or write blocks ---- */
+
+#define KVMEM_ACCESSOR_RUN 1  ///< A run in flight of a transfer or request of this process.
+/// A run of this process that has ended, as at its deadline, while its memory is still in use. A
+/// KVMEM_COMPLETION_MEMORY_RELEASED reports when it no longer is.
+#define KVMEM_ACCESSOR_ENDED_RUN 2
+#define KVMEM_ACCESSOR_LOST_RUN 3  ///< The same if nothing will detect when the memory is no longer in use.
+#define KVMEM_ACCESSOR_PEER 4  ///< A peer, in a session that this process serves (kvmem_layout_serve).
+
+/// An access to a block that may be in progress.
+typedef struct kvmem_block_access {
+    uint32_t block;  ///< Block id.
+    uint32_t accessor;  ///< KVMEM_ACCESSOR_* value.
+    uint32_t reads;  ///< 1 if the block may be read, otherwise 0.
+    uint32_t writes;  ///< 1 if the block may be written, otherwise 0.
+    uint64_t user_data;  ///< For a run: the value of its options. 0 for a peer.
+    /// For a peer: its process id, as the peer says and as its own namespace numbers it. 0 for a run.
+    uint32_t pid;
+    uint32_t reserved;
+    /// For a peer: the name of its agent, NUL-terminated; what does not fit is cut. Empty for a run.
+    char agent[64];
+} kvmem_block_access;
+
+/// Returns which of some blocks may still be read or written, and by whom, so that an owner need not wait
+/// blindly after a timeout, an abort or the loss of a peer. Never waits.
+///
+///     kvmem_block_access accesses[64];
+///     size_t count = 0;
+///     status = kvmem_layout_get_accesses(layout, blocks, num_blocks, accesses, 64, &count, &error);
+///     // count is 0: no access that has begun goes on, and the blocks can be filled again
+///
+/// Bytes are compared: runs between other layouts, views or mappings of the same memory in this process
+/// count. Each block has one access per run or session, in ascending order of the ids; accesses to one block
+/// are in no order. A run counts from its start, before the call that submits it returns, until its memory is
+/// no longer in use. A session counts as a whole until it has ended and its last copy, too.
+///
+/// This process does not know of, and the call does not return:
+/// - what a peer accesses by NIXL without a session, and what another process accesses in memory that it has
+///   mapped: epochs detect such reads (kvmem_layout_create_epochs);
+/// - requests of peers that have not begun, because they wait for slots of the owner;
+/// - replays of a graph that a transfer was captured into;
+/// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
+/// @param blocks block ids; one that occurs twice counts once
+/// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of accesses
+/// @param count receives the number of accesses, which may be more than `capacity`
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+kvmem_status kvmem_layout_get_accesses(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
+    kvmem_block_access *accesses, size_t capacity, size_t *count, kvmem_error **error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -111,6 +111,23 @@ struct LayoutInfo : kvmem_layout_info {
 /// A contiguous range: its address and its size.
 using BlockRange = kvmem_block;
 
+/// kvmem_block_access.
+struct BlockAccess {
+    BlockAccess(const kvmem_block_access &c)
+        : block(c.block), accessor(Accessor{c.accessor}), reads(c.reads != 0), writes(c.writes != 0),
+          user_data(c.user_data), pid(c.pid), agent(c.agent) {}
+
+    std::uint32_t block;
+    Accessor accessor;
+    bool reads;
+    bool writes;
+    /// That of a run.
+    std::uint64_t user_data;
+    /// Those of a peer.
+    std::uint32_t pid;
+    std::string agent;
+};
+
 // ---- Layouts ----
 
 class Layout;
@@ -270,6 +287,14 @@ public:
     /// Returns the current epochs of some blocks.
     Return<std::vector<std::uint64_t>> epochs(Elements<std::uint32_t> blocks) const {
         return epochs_by(kvmem_layout_get_epochs, blocks);
+    }
+    /// Returns which of some blocks may still be read or written, and by whom; none if it is empty.
+    Return<std::vector<BlockAccess>> accesses(Elements<std::uint32_t> blocks) const {
+        auto found = detail::list<kvmem_block_access>(
+            kvmem_layout_get_accesses, get(), blocks.data(), blocks.size());
+        if (!found) return detail::give(Result<std::vector<BlockAccess>>(found.error()));
+        return detail::give(
+            Result<std::vector<BlockAccess>>(std::vector<BlockAccess>(found->begin(), found->end())));
     }
     Return<LayoutInfo> info() const {
         auto c = detail::get<kvmem_layout_info>(kvmem_layout_get_info, get());

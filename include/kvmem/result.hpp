@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 KVMEM_HPP_BEGIN
 
@@ -242,6 +243,20 @@ Result<T> get(Function function, Arguments... arguments) {
     T value{};
     if (auto result = call(function, arguments..., &value); !result) return result.error();
     return value;
+}
+
+// Calls a function whose last outputs are an array, its capacity, and how many items there are. Another
+// thread may cause more of them between two calls.
+template <typename Item, typename Function, typename... Arguments>
+Result<std::vector<Item>> list(Function function, Arguments... arguments) {
+    std::vector<Item> items;
+    for (;;) {
+        const auto count = get<std::size_t>(function, arguments..., items.data(), items.size());
+        if (!count) return count.error();
+        const bool fits = *count <= items.size();
+        items.resize(*count);
+        if (fits) return items;
+    }
 }
 
 // Calls a function whose last output is a handle.

@@ -266,11 +266,11 @@ public:
 
     /// The indices of the pairs, or of the moved tokens of block tables, that differ after the last run.
     Return<std::vector<std::uint64_t>> mismatches() const {
-        return list<std::uint64_t>(kvmem_transfer_get_mismatches);
+        return detail::give(detail::list<std::uint64_t>(kvmem_transfer_get_mismatches, get()));
     }
     /// The checksums that the last run has computed, with SubmitFlag::checksum.
     Return<std::vector<std::uint32_t>> checksums() const {
-        return list<std::uint32_t>(kvmem_transfer_get_checksums);
+        return detail::give(detail::list<std::uint32_t>(kvmem_transfer_get_checksums, get()));
     }
 
     Return<TransferInfo> info() const {
@@ -291,17 +291,6 @@ public:
     }
 
 private:
-    // Another thread may start a run with more of them between two calls.
-    template <typename Item, typename Get> Return<std::vector<Item>> list(Get get_items) const {
-        std::vector<Item> items;
-        for (;;) {
-            const auto count = detail::get<std::size_t>(get_items, get(), items.data(), items.size());
-            if (!count) return detail::give(Result<std::vector<Item>>(count.error()));
-            const bool fits = *count <= items.size();
-            items.resize(*count);
-            if (fits) return detail::give(Result<std::vector<Item>>(std::move(items)));
-        }
-    }
     Return<bool> in_time(const Result<Status> &wait) const {
         return detail::give(
             detail::in_time(wait, [this] { return detail::call(kvmem_transfer_poll, get()); }));

@@ -13,7 +13,7 @@ use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::run::completion::{Account, Completion, Limit};
 use crate::run::method::TransferMethod;
-use crate::run::{Stop, cancelled};
+use crate::run::{Stop, UsedBytes, cancelled};
 
 /// How long moves may take, one after the other.
 #[derive(Clone, Default)]
@@ -62,7 +62,8 @@ pub fn move_once(
     let contexts = runs::contexts(sides.map(|side| &**side), method.is_cuda());
     contexts.ensure_alive()?;
     let limit = limits.of_run(&time_limit::described(method, sides, &plan)).map(Arc::new);
-    let account = Account { bytes: plan.bytes(), limit, ..Account::default() };
+    let used = Some(UsedBytes::of_plan(&plan, sides, [true; 2], &contexts));
+    let account = Account { bytes: plan.bytes(), limit, used, ..Account::default() };
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
     let engine = prepared(method, sides, plan, limits)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether what a transfer reads and what it writes are separate.
 
-use super::Plan;
 use super::common_memory::{CommonBytes, CommonPlaces};
+use super::{LinearPlan, Matrix, Plan};
 use crate::base::{Error, Result, Status, lists};
 use crate::layout::Layout;
 use crate::region::Places;
@@ -13,6 +13,8 @@ pub enum Bytes<'a> {
     Side(&'a Plan, usize),
     /// Ranges of the first region, each with its address and size.
     Ranges(&'a [(u64, u64)]),
+    /// The rows of a layout.
+    Rows(&'a LinearPlan),
 }
 
 /// Bytes, and where their regions are.
@@ -32,7 +34,7 @@ impl<'a> Placed<'a> {
     fn footprints(&self) -> Box<dyn Iterator<Item = (u32, u64, u64)> + '_> {
         match self.bytes {
             Bytes::Side(plan, side) => Box::new(plan.footprints(side)),
-            Bytes::Ranges(_) => self.ranges(),
+            Bytes::Ranges(_) | Bytes::Rows(_) => self.ranges(),
         }
     }
 
@@ -46,6 +48,10 @@ impl<'a> Placed<'a> {
                 Box::new(plan.moves().map(|each| (each.destination_region, each.destination, each.size)))
             }
             Bytes::Ranges(ranges) => Box::new(ranges.iter().map(|(address, size)| (0, *address, *size))),
+            Bytes::Rows(plan) => {
+                let rows = plan.rows_in(0..plan.bytes()).flat_map(Matrix::moves);
+                Box::new(rows.map(|each| (each.source_region, each.source, each.size)))
+            }
         }
     }
 }
@@ -83,6 +89,44 @@ pub fn common(both: [Placed<'_>; 2]) -> Result<Option<[CommonBytes; 2]>> {
     let [one, other] =
         [0, 1].map(|index| lists::collect(both[index].ranges().flat_map(|range| places[index].find(range))));
     Ok(first_common(one?, other?))
+}
+
+/// The indices of those plans that read bytes of a layout which `other` has, too.
+pub fn which_meet(
+    layout: &Layout,
+    plans: impl Iterator<Item = Result<Plan>>,
+    other: Placed<'_>,
+) -> Result<Vec<usize>> {
+    let [own, others] = CommonPlaces::between([layout.places(), other.places]);
+    let others = joined(lists::collect(other.ranges().flat_map(|range| others.find(range)))?);
+    let mut found = Vec::new();
+    for (index, plan) in plans.enumerate() {
+        let plan = plan?;
+        let placed = Placed::side(&plan, 0, layout);
+        if placed.ranges().flat_map(|range| own.find(range)).any(|range| touches(&others, range)) {
+            lists::push(&mut found, index)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The same bytes in order, in ranges that do not touch each other.
+fn joined(mut some: Vec<CommonBytes>) -> Vec<CommonBytes> {
+    some.sort_unstable();
+    some.dedup_by(|next, last| {
+        let is_one = (next.0, next.1) <= (last.0, last.1 + last.2);
+        if is_one {
+            last.2 = last.2.max(next.1 + next.2 - last.1);
+        }
+        is_one
+    });
+    some
+}
+
+/// Whether joined ranges have bytes of another one.
+fn touches(joined: &[CommonBytes], (space, start, size): CommonBytes) -> bool {
+    let first = joined.partition_point(|known| (known.0, known.1 + known.2) <= (space, start));
+    joined.get(first).is_some_and(|known| known.0 == space && known.1 < start + size)
 }
 
 /// Whether no block is both read and written, which takes little time within one layout. Of a block that is both, different

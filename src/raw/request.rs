@@ -14,7 +14,7 @@ use crate::nixl::{
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
 use crate::run::statistics::{CountedAs, Direction};
-use crate::run::{Account, Completion, Limit, Reports, RunHolds, Ticket, Unreleased, Written};
+use crate::run::{Account, Completion, Limit, Reports, RunHolds, Ticket, Unreleased, UsedBytes};
 
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
@@ -48,8 +48,8 @@ pub struct Request {
     limit: Option<Arc<Limit>>,
     bytes: u64,
     counted: CountedAs,
-    /// The memory of this process that a run writes, if it does.
-    written: Option<Arc<Written>>,
+    /// The memory of this process that a run reads or writes, if it does.
+    used: Option<Arc<UsedBytes>>,
     /// The thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of a file
     /// that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
     begins_here: bool,
@@ -125,17 +125,17 @@ impl Request {
         of_runs: RunOptions,
     ) -> Result<Self> {
         let (operation, local, options) = (new.operation, new.local.clone(), new.options.clone());
-        let written = written(operation, &local)?;
+        let used = used(operation, &local)?;
         let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let is_over = AtomicBool::new(false);
         let resource = Resource { agent: agent.clone(), id, side, is_over, prepared, holds };
-        Ok(Self::around(resource, storage, (operation, written, &local), options, of_runs))
+        Ok(Self::around(resource, storage, (operation, used, &local), options, of_runs))
     }
 
     fn around(
         resource: Resource,
         storage: Option<String>,
-        (operation, written, local): (Operation, Option<Arc<Written>>, &Descriptors),
+        (operation, used, local): (Operation, Option<Arc<UsedBytes>>, &Descriptors),
         options: CallOptions,
         of_runs: RunOptions,
     ) -> Self {
@@ -150,7 +150,7 @@ impl Request {
             (Operation::Write, false) => Direction::Write,
         };
         Self {
-            written,
+            used,
             begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
             resource: Arc::new(resource),
             completion: Arc::new(Completion::reporting(0, reports)),
@@ -182,7 +182,8 @@ impl Request {
             InvalidState,
             "a run of the request has failed, and NIXL cannot run it again; create another request"
         );
-        self.written.iter().try_for_each(|written| Unreleased::get().ensure_apart(written.placed()))
+        let written = self.used.as_ref().and_then(|used| used.written());
+        written.map_or(Ok(()), |written| Unreleased::get().ensure_apart(written))
     }
 
     /// Starts a run; with options for it, if they differ from those of the request.
@@ -288,8 +289,8 @@ impl Request {
     /// For the run that has the claim.
     fn ticket(&self, peer: Option<RemoteHold>) -> Result<Ticket> {
         let (bytes, user_data, limit) = (self.bytes, self.user_data, self.limit.clone());
-        let (written, counted) = (self.written.clone(), Some(self.counted));
-        let account = Account { bytes, user_data, limit, record: None, counted, written };
+        let (used, counted) = (self.used.clone(), Some(self.counted));
+        let account = Account { bytes, user_data, limit, record: None, counted, used };
         Ticket::new(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
     }
 
@@ -368,14 +369,13 @@ fn limited(after: Duration, side: &RequestSide, storage: Option<String>) -> Limi
     Limit { after, what: format!("the request{with}"), advice }
 }
 
-/// The memory of this process that a run writes, if it does.
-fn written(operation: Operation, local: &Descriptors) -> Result<Option<Arc<Written>>> {
-    let is_memory = matches!(local.memory_type(), MemoryType::Dram | MemoryType::Vram);
-    if !is_memory || operation != Operation::Read {
+/// The memory of this process that a run reads or writes, if it does.
+fn used(operation: Operation, local: &Descriptors) -> Result<Option<Arc<UsedBytes>>> {
+    if !matches!(local.memory_type(), MemoryType::Dram | MemoryType::Vram) {
         return Ok(None);
     }
     let ranges = lists::collect(local.entries().iter().map(|entry| (entry.address, entry.size)))?;
-    Ok(Some(Arc::new(Written::Ranges(ranges))))
+    Ok(Some(Arc::new(UsedBytes::Ranges { ranges, are_written: operation == Operation::Read })))
 }
 
 /// NIXL reports neither which descriptors differ nor how.

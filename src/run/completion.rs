@@ -2,11 +2,14 @@
 //! The state of a transfer's last run as its caller sees it, by polling, by waiting, or from a completion queue: the
 //! outcome, the duration, and the number of layers that have moved.
 
+mod expiry;
+mod listing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::deadline::{Deadline, Deadlines, Expires, Reservation};
+use super::deadline::{Deadline, Deadlines, Reservation};
 use super::findings::Findings;
 use super::learned::Record;
 use super::queue::{EntryKind, Queue, QueueEntry};
@@ -15,10 +18,9 @@ use super::spin::is_met_soon;
 pub use super::state::MemoryUse;
 use super::state::{Phase, RunState};
 use super::statistics::{self, CountedAs};
-use super::unreleased::{Unreleased, Written};
-use crate::base::{
-    Condvar, Error, LogId, Microseconds, Milliseconds, Mutex, MutexGuard, Result, Status, error, fail, log,
-};
+use super::unreleased::Unreleased;
+use super::used_bytes::UsedBytes;
+use crate::base::{Condvar, Error, LogId, Microseconds, Mutex, MutexGuard, Result, Status, fail, log};
 
 pub type Outcome = Result<()>;
 
@@ -49,8 +51,8 @@ pub struct Account {
     pub counted: Option<CountedAs>,
     /// How long it may take; `None` for no limit.
     pub limit: Option<Arc<Limit>>,
-    /// What it writes, if its end may be reported while it still does.
-    pub written: Option<Arc<Written>>,
+    /// What it reads and writes, also if its end is reported while it still does. `None` for no memory of the caller.
+    pub used: Option<Arc<UsedBytes>>,
 }
 
 /// How long a run may take.
@@ -74,6 +76,8 @@ struct Last {
     deadline: Option<Deadline>,
     reported: Reported,
     findings: Findings,
+    /// Whether it is in the list of what may access blocks, which it is from its first run on.
+    is_listed: bool,
 }
 
 impl Completion {
@@ -94,6 +98,7 @@ impl Completion {
                 deadline: None,
                 reported: Reported::default(),
                 findings: Findings::default(),
+                is_listed: false,
             }),
             over: Condvar::new(),
             layers,
@@ -234,6 +239,7 @@ impl Completion {
     /// ended before.
     pub(super) fn begin(self: &Arc<Self>, account: Account, deadline: Option<(Reservation, Instant)>) {
         let mut last = self.last();
+        self.list(&mut last);
         if self.has_succeeded() {
             last.outcome = Ok(());
         }
@@ -352,9 +358,9 @@ impl Completion {
         memory: MemoryUse,
     ) {
         let status = outcome.as_ref().err().map(Error::status);
-        let Account { bytes, user_data, record, counted, written, .. } = std::mem::take(&mut last.account);
-        if let Some(written) = written.filter(|_| memory != MemoryUse::Over) {
-            Unreleased::get().add(self.log_id, written);
+        let Account { bytes, user_data, record, counted, used, .. } = std::mem::take(&mut last.account);
+        if let Some(used) = used.filter(|_| memory != MemoryUse::Over) {
+            Unreleased::get().add(self.log_id, user_data, used);
         }
         self.log_end(bytes, &outcome, duration);
         if let Some(counted) = counted {
@@ -400,33 +406,8 @@ impl Completion {
         }
     }
 
-    /// The outcome of the run in flight at its deadline.
-    fn timed_out(&self, limit: &Limit, bytes: u64) -> Error {
-        let of_layers = bytes / self.layers.max(1) * self.moved.load(Ordering::Acquire);
-        let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
-        let Limit { after, what, advice } = limit;
-        let after = Milliseconds(*after);
-        error!(
-            TimedOut,
-            "{what} was not complete after {after}: at least {moved} of {bytes} bytes have moved. {advice}"
-        )
-    }
-
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock()
-    }
-}
-
-impl Expires for Completion {
-    /// The end is reported at once, because parts that have begun may never end.
-    fn expire(&self, deadline: Deadline) {
-        let mut last = self.last();
-        let is_its = last.deadline.take_if(|known| *known == deadline).is_some();
-        let Some(limit) = last.account.limit.clone().filter(|_| is_its) else { return };
-        self.is_cancelled.store(true, Ordering::Release);
-        let error = self.timed_out(&limit, last.account.bytes);
-        log!(Warn, "transfer {}: {error}", self.log_id);
-        self.report(last, Err(error), limit.after, MemoryUse::GoesOn);
     }
 }
 

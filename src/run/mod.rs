@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a transfer: the caller's objects that it keeps, its parts, and its end.
 
+pub mod accesses;
 pub mod completion;
 pub mod deadline;
 pub mod epochs;
@@ -18,7 +19,9 @@ pub mod statistics;
 pub mod steps;
 pub mod ticket;
 pub mod unreleased;
+pub mod used_bytes;
 
+pub use accesses::PeerAccess;
 pub use completion::{Account, Completion, Limit, Outcome};
 pub use epochs::ExpectedEpochs;
 pub use findings::Findings;
@@ -28,7 +31,8 @@ pub use reports::Reports;
 pub use spares::Spares;
 pub use steps::{PartSequence, RunPart};
 pub use ticket::Ticket;
-pub use unreleased::{Unreleased, Written};
+pub use unreleased::Unreleased;
+pub use used_bytes::UsedBytes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

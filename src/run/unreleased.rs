@@ -1,41 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that a run may still write after its end was reported: at its deadline, because a request cannot be cancelled, or because
-//! the end of its work can't be detected. A run of another transfer into these bytes would be overwritten after it has succeeded, so
-//! it does not begin.
+//! Memory that a run may still use after its end was reported: at its deadline, because a request cannot be cancelled, or because
+//! the end of its work can't be detected. A run of another transfer into bytes that it may write would be overwritten after it has
+//! succeeded, so it does not begin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::used_bytes::UsedBytes;
 use crate::base::{Error, LogId, Mutex, PerProcess, Result, error, lists};
-use crate::plan::Plan;
-use crate::plan::overlap::{Bytes, Placed, common};
-use crate::region::{Contexts, Places};
-
-pub enum Written {
-    Blocks {
-        plan: Plan,
-        /// Where the memory of the layout is.
-        places: Arc<Places>,
-        /// The contexts of the memory of both sides.
-        contexts: Contexts,
-    },
-    /// Ranges of addresses of this process, each with its size.
-    Ranges(Vec<(u64, u64)>),
-}
-
-impl Written {
-    pub fn placed(&self) -> Placed<'_> {
-        match self {
-            Self::Blocks { plan, places, .. } => Placed { bytes: Bytes::Side(plan, 1), places },
-            Self::Ranges(ranges) => Placed { bytes: Bytes::Ranges(ranges), places: Places::of_addresses() },
-        }
-    }
-
-    /// Whether a context was reset. Nothing moves its memory any more, and other memory may be at its addresses.
-    fn is_lost(&self) -> bool {
-        matches!(self, Self::Blocks { contexts, .. } if contexts.ensure_alive().is_err())
-    }
-}
+use crate::plan::overlap::{Placed, common};
 
 /// The runs of this process that have ended and still use their memory.
 #[derive(Default)]
@@ -45,13 +18,15 @@ pub struct Unreleased {
     runs: Mutex<Vec<EndedRun>>,
 }
 
-/// A run that has ended, and may still write.
+/// A run that has ended, and may still read and write.
 #[derive(Clone)]
-struct EndedRun {
-    transfer: LogId,
-    written: Arc<Written>,
+pub(super) struct EndedRun {
+    pub transfer: LogId,
+    /// That of its completion.
+    pub user_data: u64,
+    pub used: Arc<UsedBytes>,
     /// Nothing will detect the end of its work.
-    is_abandoned: bool,
+    pub is_abandoned: bool,
 }
 
 impl Unreleased {
@@ -61,8 +36,8 @@ impl Unreleased {
     }
 
     /// Adds the run of a transfer, which has one at a time.
-    pub(super) fn add(&self, transfer: LogId, written: Arc<Written>) {
-        self.change(|runs| runs.push(EndedRun { transfer, written, is_abandoned: false }));
+    pub(super) fn add(&self, transfer: LogId, user_data: u64, used: Arc<UsedBytes>) {
+        self.change(|runs| runs.push(EndedRun { transfer, user_data, used, is_abandoned: false }));
     }
 
     /// Removes the run of a transfer when it no longer uses its memory.
@@ -73,15 +48,43 @@ impl Unreleased {
         }
     }
 
-    /// Keeps the run of a transfer that was added: it may write for as long as its memory exists. Storage is not kept: it outlives
-    /// this process, a write fails because it is full or limited, and the blocks must be writable when that has changed.
+    /// Keeps the run of a transfer that was added: it may use its memory for as long as that exists. Storage that it writes is not
+    /// kept: it outlives this process, a write fails because it is full or limited, and the blocks must be writable when that has
+    /// changed.
     pub(super) fn keep(&self, transfer: LogId) {
-        let stored = self.change(|runs| {
+        let before = self.change(|runs| {
             let index = index(runs, transfer)?;
             runs[index].is_abandoned = true;
-            runs[index].written.placed().places.are_stored().then(|| runs.swap_remove(index))
+            let used = &runs[index].used;
+            if !used.written().is_some_and(|written| written.places.are_stored()) {
+                return None;
+            }
+            match used.without_written() {
+                Some(read) => Some(std::mem::replace(&mut runs[index].used, Arc::new(read))),
+                None => Some(runs.swap_remove(index).used),
+            }
         });
-        drop(stored);
+        drop(before);
+    }
+
+    /// All of them, without those whose memory is lost.
+    pub(super) fn all(&self) -> Result<Vec<EndedRun>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Ok(Vec::new());
+        }
+        // Without the lock: the ends of runs take it.
+        let mut runs = lists::collect(self.runs.lock().iter().cloned())?;
+        runs.retain(|run| !(run.is_abandoned && self.forgets(&run.used)));
+        Ok(runs)
+    }
+
+    /// Removes a run whose memory is lost. Returns whether it is.
+    fn forgets(&self, used: &Arc<UsedBytes>) -> bool {
+        let is_lost = used.is_lost();
+        if is_lost {
+            self.change(|runs| runs.retain(|known| !Arc::ptr_eq(&known.used, used)));
+        }
+        is_lost
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Vec<EndedRun>) -> R) -> R {
@@ -101,13 +104,9 @@ impl Unreleased {
     fn compare(&self, new: Placed<'_>) -> Result<()> {
         // Without the lock: the ends of runs take it.
         let runs = lists::collect(self.runs.lock().iter().cloned())?;
-        for EndedRun { transfer, written, is_abandoned } in runs {
-            let old = written.placed();
-            if !old.places.meet(new.places) {
-                continue;
-            }
-            if is_abandoned && written.is_lost() {
-                self.change(|runs| runs.retain(|known| !Arc::ptr_eq(&known.written, &written)));
+        for EndedRun { transfer, used, is_abandoned, .. } in runs {
+            let Some(old) = used.written().filter(|old| old.places.meet(new.places)) else { continue };
+            if is_abandoned && self.forgets(&used) {
                 continue;
             }
             if let Some([(_, address, _), _]) = common([new, old])? {
@@ -142,8 +141,8 @@ mod tests {
     use super::*;
     use crate::base::Status;
     use crate::layout::{Arrangement, Dimensions, Layout};
-    use crate::plan::{BlockPair, PairedRange, Wanted};
-    use crate::region::{DiskConfig, Region};
+    use crate::plan::{BlockPair, PairedRange, Plan, Wanted};
+    use crate::region::{Contexts, DiskConfig, Region};
 
     const SIZE: u64 = 1 << 20;
 
@@ -166,13 +165,13 @@ mod tests {
         Plan::once(&memory(), to, &[BlockPair { source: 0, destination: block }], wanted).unwrap()
     }
 
-    fn written(to: &Layout, block: u32, wanted: Wanted) -> Arc<Written> {
-        let (plan, places) = (plan(to, block, wanted), to.places().clone());
-        Arc::new(Written::Blocks { plan, places, contexts: Contexts::default() })
+    fn written(to: &Layout, block: u32, wanted: Wanted) -> Arc<UsedBytes> {
+        let (plan, places) = (plan(to, block, wanted), [None, Some(to.places().clone())]);
+        Arc::new(UsedBytes::Blocks { plan, places, contexts: Contexts::default() })
     }
 
     fn is_free(unreleased: &Unreleased, to: &Layout, block: u32, wanted: Wanted) -> bool {
-        match unreleased.ensure_apart(written(to, block, wanted).placed()) {
+        match unreleased.ensure_apart(written(to, block, wanted).written().unwrap()) {
             Ok(()) => true,
             Err(error) => {
                 assert_eq!(error.status(), Status::Busy);
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn only_the_bytes_that_a_run_writes_are_busy_until_it_is_over() {
         let (unreleased, to, transfer) = (Unreleased::default(), memory(), LogId::next());
-        unreleased.add(transfer, written(&to, 1, heads(0)));
+        unreleased.add(transfer, 0, written(&to, 1, heads(0)));
         assert!(!is_free(&unreleased, &to, 1, heads(0)) && !is_free(&unreleased, &to, 1, Wanted::default()));
         assert!(is_free(&unreleased, &to, 1, heads(4)), "other heads of the block");
         assert!(is_free(&unreleased, &to, 2, heads(0)) && is_free(&unreleased, &memory(), 1, heads(0)));
@@ -198,21 +197,20 @@ mod tests {
     fn ranges_of_addresses_are_busy() {
         let (unreleased, to) = (Unreleased::default(), memory());
         let start = to.placement().bases()[0];
-        let ranges = Written::Ranges(vec![(start - 1, 1), (start, 1)]);
-        unreleased.add(LogId::next(), Arc::new(ranges));
+        let used = |ranges: &[(u64, u64)]| UsedBytes::Ranges { ranges: ranges.to_vec(), are_written: true };
+        unreleased.add(LogId::next(), 0, Arc::new(used(&[(start - 1, 1), (start, 1)])));
         assert!(
             !is_free(&unreleased, &to, 0, Wanted::default())
                 && is_free(&unreleased, &to, 1, Wanted::default())
         );
-        let after = Written::Ranges(vec![(start + 1, 8)]);
-        assert!(unreleased.ensure_apart(after.placed()).is_ok());
+        assert!(unreleased.ensure_apart(used(&[(start + 1, 8)]).written().unwrap()).is_ok());
     }
 
     #[test]
     fn the_bytes_of_a_file_are_busy() {
         let file = Region::disk(&DiskConfig { size: SIZE, ..DiskConfig::default() }).unwrap();
         let (unreleased, transfer) = (Unreleased::default(), LogId::next());
-        unreleased.add(transfer, written(&over(&file), 1, Wanted::default()));
+        unreleased.add(transfer, 0, written(&over(&file), 1, Wanted::default()));
         assert!(!is_free(&unreleased, &over(&file), 1, Wanted::default()));
         assert!(is_free(&unreleased, &over(&file), 0, Wanted::default()));
         unreleased.keep(transfer);
@@ -222,9 +220,9 @@ mod tests {
     #[test]
     fn a_run_whose_end_is_unknown_leaves_its_transfer_but_not_its_bytes() {
         let (unreleased, to, transfer) = (Unreleased::default(), memory(), LogId::next());
-        unreleased.add(transfer, written(&to, 0, Wanted::default()));
+        unreleased.add(transfer, 0, written(&to, 0, Wanted::default()));
         unreleased.keep(transfer);
-        unreleased.add(transfer, written(&to, 1, Wanted::default()));
+        unreleased.add(transfer, 0, written(&to, 1, Wanted::default()));
         unreleased.remove(transfer);
         assert!(
             !is_free(&unreleased, &to, 0, Wanted::default())

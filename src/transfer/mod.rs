@@ -33,7 +33,7 @@ use crate::engine::{explain, select};
 use crate::plan::PlannedBlocks;
 use crate::plan::alignment::ensure_io_alignment;
 use crate::plan::overlap::Placed;
-use crate::run::{Ticket, Unreleased, Verify};
+use crate::run::{Ticket, Unreleased, UsedBytes, Verify};
 use layout_pair::LayoutPair;
 use prepared_pairs::{FollowedBlocks, PreparedPairs, Route};
 
@@ -101,8 +101,9 @@ impl Transfer {
     /// The same for a run that moves nothing itself: `follows` moves its blocks.
     fn started_before(mut self, blocks: FollowedBlocks<'_>, follows: Arc<dyn Verify>) -> Result<Self> {
         let prepared = self.route.prepare_followed(self.runs.layouts(), blocks)?;
-        if let Some(written) = &prepared.needs.account().written {
-            Unreleased::get().ensure_apart(written.placed())?;
+        let used = prepared.needs.account().used.as_deref();
+        if let Some(written) = used.and_then(UsedBytes::written) {
+            Unreleased::get().ensure_apart(written)?;
         }
         let prepared = Arc::new(prepared);
         *self.prepared.lock() = Some(prepared.clone());

@@ -21,7 +21,7 @@ use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
 use crate::run::method::TransferMethod;
 use crate::run::statistics::CountedAs;
-use crate::run::unreleased::Written;
+use crate::run::used_bytes::UsedBytes;
 use crate::run::{ExpectedEpochs, Ticket};
 
 /// The inputs for preparing an engine that do not depend on the pairs.
@@ -74,15 +74,13 @@ impl Route {
         let limit =
             step.timeout.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
-        // A copy by the CPU without a deadline has ended when its end is reported.
-        let may_go_on = limit.is_some() || method != TransferMethod::Memcpy;
-        let written = may_go_on.then(|| self.written(&kept, destination));
+        let used = Some(UsedBytes::of_plan(&kept, sides, [true; 2], &self.pair.contexts));
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
             // With a check of the blocks, the duration is not that of the method alone.
             record: record.clone().filter(|_| !step.is_checked()),
-            written,
+            used,
             limit,
             counted: Some(CountedAs { method: Some(method), direction: self.pair.direction }),
         };
@@ -116,20 +114,14 @@ impl Route {
         let method = self.pair.method;
         let described = || time_limit::described(method, sides, &plan);
         let limit = step.timeout.map(|after| Arc::new(limited(after, &described())));
-        let written = is_written.then(|| self.written(&plan, destination));
+        let used = Some(UsedBytes::of_plan(&plan, sides, [!is_written, is_written], &self.pair.contexts));
         let bytes = plan.bytes() / all * moved;
         let counted = Some(CountedAs { method: Some(method), direction: self.pair.direction });
-        let account = Account { bytes, user_data: step.user_data, limit, written, counted, record: None };
+        let account = Account { bytes, user_data: step.user_data, limit, used, counted, record: None };
         let engine = Box::new(Nothing { method, moves: plan.pieces() });
         let touched = runs::touched(source, destination, &plan);
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
         Ok(PreparedPairs { method, plan, engine, needs, record: None, verification: None, epochs: None })
-    }
-
-    /// What a plan writes, for runs whose end may be reported while they write.
-    fn written(&self, plan: &Plan, destination: &Layout) -> Arc<Written> {
-        let (plan, places) = (plan.clone(), destination.places().clone());
-        Arc::new(Written::Blocks { plan, places, contexts: self.pair.contexts.clone() })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -150,7 +142,7 @@ pub(super) struct FollowedBlocks<'a> {
     pub step: Step<'a>,
     /// How many of how many equal parts of the tables are moved.
     pub moved: [u64; 2],
-    /// The tables have the blocks of the destination that are written.
+    /// The tables have the blocks of the destination that are written, rather than those of the source that are read.
     pub is_written: bool,
 }
 

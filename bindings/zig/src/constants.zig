@@ -177,6 +177,22 @@ pub const MemoryType = enum(u32) {
     _,
 };
 
+/// Who accesses a block.
+pub const Accessor = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// A run in flight of a transfer or request of this process.
+    run = 1,
+    /// A run of this process that has ended, as at its deadline, while its memory is still in use. A
+    /// `CompletionKind.memory_released` reports when it no longer is.
+    ended_run = 2,
+    /// The same if nothing will detect when the memory is no longer in use.
+    lost_run = 3,
+    /// A peer, in a session that this process serves (kvmem_layout_serve).
+    peer = 4,
+    _,
+};
+
 /// Processes that can access a layout.
 pub const Locality = enum(u32) {
     /// The default of the library.

@@ -39,6 +39,7 @@ pub const Layout = layout.Layout;
 pub const LayoutConfig = layout.LayoutConfig;
 pub const LayoutOptions = layout.LayoutOptions;
 pub const LayoutInfo = layout.LayoutInfo;
+pub const BlockAccess = layout.BlockAccess;
 pub const ServeOptions = layout.ServeOptions;
 pub const LayoutPart = layout.Part;
 pub const Memory = layout.Memory;

@@ -84,6 +84,27 @@ pub const Part = extern struct {
     }
 };
 
+/// An access to a block that may be in progress.
+pub const BlockAccess = extern struct {
+    block: u32,
+    accessor: constants.Accessor,
+    /// 1 if the block may be read, written.
+    reads: u32,
+    writes: u32,
+    /// That of a run.
+    user_data: u64,
+    /// That of a peer, as it says.
+    pid: u32,
+    reserved: u32,
+    /// NUL-terminated; `agentName` is the text.
+    agent: [64]u8,
+
+    /// The name of the agent of a peer.
+    pub fn agentName(self: *const BlockAccess) []const u8 {
+        return std.mem.sliceTo(&self.agent, 0);
+    }
+};
+
 /// Range of contiguous bytes.
 pub const Block = struct { address: u64, size: u64 };
 
@@ -355,6 +376,19 @@ pub const Layout = struct {
     pub fn epochs(self: Layout, blocks: []const u32, out: []u64, diagnostics: ?*Diagnostics) Error!void {
         try checkEpochs(blocks, out, diagnostics);
         try call(diagnostics, c.kvmem_layout_get_epochs, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
+    }
+
+    /// Which of some blocks may still be read or written, and by whom: as many as fit `buffer`. Returns the number of all.
+    pub fn accesses(
+        self: Layout,
+        blocks: []const u32,
+        buffer: []BlockAccess,
+        diagnostics: ?*Diagnostics,
+    ) Error!usize {
+        const found: [*]c.kvmem_block_access = @ptrCast(buffer.ptr);
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_layout_get_accesses, .{ self.handle, blocks.ptr, blocks.len, found, buffer.len, &count });
+        return count;
     }
 
     fn checkEpochs(blocks: []const u32, out: []u64, diagnostics: ?*Diagnostics) Error!void {

@@ -175,4 +175,30 @@ CASE(bytes_of_a_region) {
     CHECK(kvmem::Region::create_disk(file).host_bytes().empty());
 }
 
+CASE(accesses_of_a_run_in_flight) {
+    kvmem::LayoutConfig big = small_config(64);
+    big.num_layers = 64;
+    big.inner_dim = 4096;
+    const auto source = kvmem::Layout::build(big, kvmem::SystemOptions());
+    const auto destination = kvmem::Layout::build(big, kvmem::SystemOptions());
+    auto transfer = kvmem::Transfer::create(source, destination);
+    std::vector<kvmem::BlockPair> pairs;
+    for (std::uint32_t block = 0; block < 64; ++block) pairs.push_back({block, block});
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = pairs;
+    blocks.user_data = 5;
+    std::vector<kvmem::BlockAccess> found;
+    while (found.empty()) {  // until the run is in flight when that is asked
+        transfer.submit(blocks);
+        found = source.accesses({9, 3, 9});
+        transfer.wait();
+    }
+    CHECK(found.size() == 2 && found[0].block == 3 && found[1].block == 9);
+    for (const auto &access : found) {
+        CHECK(access.accessor == kvmem::Accessor::run && access.reads && !access.writes);
+        CHECK(access.user_data == 5 && access.pid == 0 && access.agent.empty());
+    }
+    CHECK(source.accesses({3, 9}).empty());
+}
+
 int main() { return run_cases(); }

@@ -104,6 +104,22 @@ def test_checksums_are_compared(cache, copy):
             transfer.submit(PAIRS, checksums=sums[:2])
 
 
+def test_blocks_of_a_run_in_flight_are_accessed():
+    big = shape(num_blocks=64, num_layers=64, inner_dim=2048)
+    with kvmem.Layout.allocate(big, "system") as source, kvmem.Layout.allocate(big, "system") as destination:
+        assert source.accesses(range(64)) == []
+        with kvmem.Transfer(source, destination) as transfer:
+            found = []
+            while not found:  # until the run is in flight when that is asked
+                run = transfer.submit([(block, block) for block in range(64)])
+                found = source.accesses([9, 3, 9])
+                run.wait()
+        assert found == [kvmem.BlockAccess(block, kvmem.Accessor.RUN, True, False, 0, "") for block in (3, 9)]
+        assert source.accesses([3, 9]) == []
+        with pytest.raises(kvmem.OutOfRange, match=r"blocks\[1\] is 64"):
+            source.accesses([0, 64])
+
+
 def test_reused_blocks_are_stale(cache, copy):
     tensors, layout = cache
     with kvmem.Transfer(layout, copy) as transfer:

@@ -232,6 +232,17 @@ static kvmem_status layout_get_epochs(struct step *step, kvmem_error **error)
     return put_epochs(step, epochs, count, kvmem_layout_get_epochs(layout_of(step), blocks, count, epochs, error));
 }
 
+static kvmem_status layout_get_accesses(struct step *step, kvmem_error **error)
+{
+    uint32_t blocks[MAX_LIST];
+    size_t found = 0;
+    const size_t count = ids_of(step, "blocks", blocks);
+    const kvmem_status status =
+        kvmem_layout_get_accesses(layout_of(step), blocks, count, NULL, 0, &found, error);
+    if (status == KVMEM_STATUS_OK) add_number(step, "count", found);
+    return status;
+}
+
 const struct call layout_calls[] = {
     {"layout_get_requirements", .run = layout_requirements},
     {"layout_build", .create = layout_build, .type = LAYOUT},
@@ -245,5 +256,6 @@ const struct call layout_calls[] = {
     {"layout_create_epochs", .run = layout_create_epochs},
     {"layout_raise_epochs", .run = layout_raise_epochs},
     {"layout_get_epochs", .run = layout_get_epochs},
+    {"layout_get_accesses", .run = layout_get_accesses},
     {.name = NULL},
 };

@@ -172,5 +172,9 @@ Calls layout_calls() {
         {"layout_get_epochs", [](const Step &step, World &world) -> Results {
              return {{"epochs", joined(world.get<kvmem::Layout>(step.name()).epochs(ids(step, "blocks")))}};
          }},
+        {"layout_get_accesses", [](const Step &step, World &world) -> Results {
+             const auto accesses = world.get<kvmem::Layout>(step.name()).accesses(ids(step, "blocks"));
+             return {{"count", std::to_string(accesses.size())}};
+         }},
     };
 }

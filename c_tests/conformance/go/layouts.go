@@ -13,6 +13,7 @@ var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
 	"layout_create_epochs": createEpochs, "layout_raise_epochs": raiseEpochs, "layout_get_epochs": currentEpochs,
+	"layout_get_accesses": accesses,
 }
 
 var layoutCreators = map[string]call{
@@ -160,6 +161,12 @@ func raiseEpochs(s *step) error {
 func currentEpochs(s *step) error {
 	epochs, err := layout(s).Epochs(s.in.numbers("blocks"))
 	return putEpochs(s, epochs, err)
+}
+
+func accesses(s *step) error {
+	found, err := layout(s).Accesses(s.in.numbers("blocks"))
+	s.put("count", strconv.Itoa(len(found)))
+	return err
 }
 
 func putEpochs(s *step, epochs []uint64, err error) error {

@@ -91,6 +91,13 @@ var memoryTypes = words{
 	"object": uint64(kvmem.MemoryObject),
 }
 
+var accessors = words{
+	"run":       uint64(kvmem.AccessorRun),
+	"ended_run": uint64(kvmem.AccessorEndedRun),
+	"lost_run":  uint64(kvmem.AccessorLostRun),
+	"peer":      uint64(kvmem.AccessorPeer),
+}
+
 var localities = words{
 	"local":      uint64(kvmem.LocalityLocal),
 	"registered": uint64(kvmem.LocalityRegistered),

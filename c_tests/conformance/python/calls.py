@@ -126,6 +126,10 @@ def get_epochs(step, state):
     step.result["epochs"] = joined(state.find(step.name, kvmem.Layout).epochs(step.given.numbers("blocks")))
 
 
+def get_accesses(step, state):
+    step.result["count"] = str(len(state.find(step.name, kvmem.Layout).accesses(step.given.numbers("blocks"))))
+
+
 # ---- transfers ----
 
 
@@ -380,6 +384,7 @@ OTHER = {
     "layout_create_epochs": create_epochs,
     "layout_raise_epochs": raise_epochs,
     "layout_get_epochs": get_epochs,
+    "layout_get_accesses": get_accesses,
     "layout_export": lambda s, state: store(s, state, "descriptor", lambda: state.find(s.name, kvmem.Layout).export()),
     "transfer_prepare": prepare,
     "transfer_submit": submit,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An owner gives its blocks epochs, and publishes them with the block ids. A reader that has an old epoch gets an error that names the block,
-// never the bytes of another use.
+// never the bytes of another use. Before the owner fills a block again, it asks who may still read or write it.
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,21 @@ static void check(kvmem_status status, kvmem_error **error)
     if (status >= 0) return;
     fprintf(stderr, "%s\n", kvmem_error_message(*error, NULL));
     exit(EXIT_FAILURE);
+}
+
+/* Whether a run of this process, or a session of a peer, may still read or write some blocks. */
+static int are_used(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks)
+{
+    kvmem_error *error = NULL;
+    kvmem_status status;
+    kvmem_block_access accesses[8];
+    size_t count = 0;
+    status = kvmem_layout_get_accesses(layout, blocks, num_blocks, accesses, 8, &count, &error);
+    check(status, &error);
+    for (size_t i = 0; i < count && i < 8; i++)
+        printf("block %u is %s by %s\n", accesses[i].block, accesses[i].writes ? "written" : "read",
+            accesses[i].accessor == KVMEM_ACCESSOR_PEER ? accesses[i].agent : "a run of this process");
+    return count > 0;
 }
 
 /* Begins another use of some blocks, and fills them. Returns what is to be published. */
@@ -71,6 +86,7 @@ int main(void)
     check(move(transfer, pairs, 2, epochs, stale, &error), &error);
     printf("blocks 3 and 7 are of epochs %llu and %llu\n", (unsigned long long)epochs[0], (unsigned long long)epochs[1]);
 
+    if (are_used(layout, &blocks[1], 1)) return EXIT_FAILURE; /* the run has ended */
     reuse(layout, &blocks[1], 1, 2, NULL); /* block 7 has another use, and the reader does not know */
     if (move(transfer, pairs, 2, epochs, stale, &error) != KVMEM_STATUS_STALE) return EXIT_FAILURE;
     printf("pair %llu is stale: %s\n", (unsigned long long)stale[0], kvmem_error_message(error, NULL));

@@ -37,3 +37,27 @@ pub unsafe fn bytes<'a>(data: *const c_void, size: usize, name: &str) -> Result<
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) })
 }
+
+/// The characters of a text that fit an array of a struct, and NULs.
+pub fn fixed<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
+    let fits = (0..SIZE).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let mut array = [0; SIZE];
+    for (to, from) in array.iter_mut().zip(text[..fits].bytes()) {
+        *to = from as c_char;
+    }
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let length = |text: &str| fixed::<488>(text).iter().position(|byte| *byte == 0);
+        assert_eq!(length(""), Some(0));
+        assert_eq!(length("no memory"), Some(9));
+        assert_eq!(length(&"a".repeat(600)), Some(487));
+        assert_eq!(length(&"€".repeat(200)), Some(486));
+    }
+}

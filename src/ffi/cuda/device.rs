@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 use crate::cuda::deferred::Kept;
 use crate::cuda::{Device, DeviceProperties, driver};
-use crate::ffi::common::{call_out, kvmem_error, kvmem_status, null};
+use crate::ffi::common::{call_out, kvmem_error, kvmem_status, null, text};
 
 /// The CUDA driver of this machine.
 #[repr(C)]
@@ -122,10 +122,6 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
 }
 
 fn describe(properties: &DeviceProperties, kept: Kept) -> kvmem_cuda_device_info {
-    let mut name = [0; 64];
-    for (to, from) in name.iter_mut().take(63).zip(properties.name.bytes()) {
-        *to = from as c_char;
-    }
     let capabilities = [
         (properties.vmm, KVMEM_CUDA_VMM),
         (properties.posix_fd, KVMEM_CUDA_POSIX_FD),
@@ -138,7 +134,7 @@ fn describe(properties: &DeviceProperties, kept: Kept) -> kvmem_cuda_device_info
     ];
     let (compute_capability_major, compute_capability_minor) = properties.compute_capability;
     kvmem_cuda_device_info {
-        name,
+        name: text::fixed(&properties.name),
         uuid: properties.uuid,
         total_memory: properties.total_memory,
         capabilities: capabilities.into_iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum(),

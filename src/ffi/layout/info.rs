@@ -5,10 +5,10 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use crate::ffi::agent::memory_type;
-use crate::ffi::common::{Out, borrow, call, destroy, kvmem_error, kvmem_status, out};
+use crate::ffi::common::{Out, borrow, call, destroy, kvmem_error, kvmem_status, out, text};
 use crate::ffi::layout::{NamedLayout, kvmem_layout};
 use crate::ffi::region::{kvmem_region, tier};
-use crate::layout::{Axis, Locality, Order, Placement};
+use crate::layout::{Axis, Locality, Placement};
 
 /// Only this process can access it: it has no agent.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
@@ -175,7 +175,7 @@ fn with_shape(common: kvmem_layout_info, placement: &Placement) -> kvmem_layout_
         dtype_width: dimensions.dtype_width,
         alignment: dimensions.alignment,
         num_heads: dimensions.num_heads.unwrap_or(0),
-        order: letters(geometry.order()),
+        order: text::fixed(&geometry.order().to_string()),
         block_stride: geometry.stride(Axis::Block),
         layer_stride: geometry.stride(Axis::Layer),
         outer_stride: geometry.stride(Axis::Outer),
@@ -193,13 +193,4 @@ fn with_shape(common: kvmem_layout_info, placement: &Placement) -> kvmem_layout_
         identity_size: identity.len(),
         ..common
     }
-}
-
-/// At most six letters and a slash, all ASCII, and a NUL.
-fn letters(order: Order) -> [c_char; 8] {
-    let mut letters = [0; 8];
-    for (letter, byte) in letters[..7].iter_mut().zip(order.to_string().bytes()) {
-        *letter = byte as c_char;
-    }
-    letters
 }

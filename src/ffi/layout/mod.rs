@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts: where each block of a KV cache is located.
 
+pub mod accesses;
 pub mod address;
 pub mod build;
 pub mod checksum;

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use crate::ffi::common::{
-    OutItems, blob, borrow, call_new, call_out, destroy, kvmem_blob, kvmem_error, kvmem_status,
+    OutItems, blob, borrow, call_new, call_out, destroy, kvmem_blob, kvmem_error, kvmem_status, text,
 };
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::method::value_of;
@@ -135,9 +135,6 @@ pub unsafe extern "C" fn kvmem_transfer_get_methods(
     })
 }
 
-/// Bytes of a reason with its NUL.
-const REASON: usize = 488;
-
 fn to_c(compared: &ComparedMethod) -> kvmem_compared_method {
     kvmem_compared_method {
         method: value_of(compared.method),
@@ -150,36 +147,12 @@ fn to_c(compared: &ComparedMethod) -> kvmem_compared_method {
         bytes_per_second: compared.bytes_per_second,
         assumed: compared.assumed.into(),
         reserved: 0,
-        reason: cut(&compared.reason),
+        reason: text::fixed(&compared.reason),
     }
-}
-
-/// The characters of a text that fit, and NULs.
-fn cut(text: &str) -> [c_char; REASON] {
-    let fits = (0..REASON).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    let mut reason = [0; REASON];
-    for (to, from) in reason.iter_mut().zip(text[..fits].bytes()) {
-        *to = from as c_char;
-    }
-    reason
 }
 
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
     destroy(transfer);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_reason_is_cut_between_characters() {
-        let length = |text: &str| cut(text).iter().position(|byte| *byte == 0);
-        assert_eq!(length(""), Some(0));
-        assert_eq!(length("no memory"), Some(9));
-        assert_eq!(length(&"a".repeat(600)), Some(487));
-        assert_eq!(length(&"€".repeat(200)), Some(486));
-    }
 }

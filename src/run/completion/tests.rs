@@ -2,6 +2,7 @@
 //! Runs of one transfer, one after the other, from several threads.
 
 use super::*;
+use crate::base::error;
 
 const RUNS: u64 = 20_000;
 const REQUEST: CountedAs = CountedAs { method: None, direction: statistics::Direction::Pull };

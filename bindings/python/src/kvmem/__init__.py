@@ -22,7 +22,7 @@ __version__ = _text(_lib.kvmem_version_string())
 # read __init__.pyi.
 _MODULES = {
     "_constants": (
-        "Access AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities Direction DirectoryChange DiskFlags Domain "
+        "Access Accessor AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities Direction DirectoryChange DiskFlags Domain "
         "Durability ElasticFlags Eviction FetchFlags Granularity Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags "
         "PublishFlags RegionFlags ServeFlags SharedObject ShareFlags Status StoreFlags SubmitFlags SyncMode SystemFlags Tier "
         "TransferFlags Transport VmmFlags VmmLocation Order"
@@ -40,7 +40,7 @@ _MODULES = {
     "_queue": "Completion Queue",
     "_region": "ElasticInfo Holders Region RegionInfo Residency",
     "_share": "Broker BrokerInfo Share ShareInfo",
-    "_shape": "LayoutInfo Requirements Shape Strides",
+    "_shape": "BlockAccess LayoutInfo Requirements Shape Strides",
     "_statistics": "Latencies MethodStatistics Statistics statistics statistics_text",
     "_store": "Store StoreEntry StoreInfo StoreRun",
     "_tensor": "Tensor",

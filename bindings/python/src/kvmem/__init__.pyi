@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The names of the package, for tools that check types.
 from kvmem import cuda as cuda, nixl as nixl, vmm as vmm
-from kvmem._constants import Access as Access, AdoptFlags as AdoptFlags, AgentFlags as AgentFlags, Choice as Choice
+from kvmem._constants import Access as Access, Accessor as Accessor, AdoptFlags as AdoptFlags, AgentFlags as AgentFlags, Choice as Choice
 from kvmem._constants import CompletionKind as CompletionKind, Compute as Compute, CudaCapabilities as CudaCapabilities
 from kvmem._constants import Direction as Direction, DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain
 from kvmem._constants import ElasticFlags as ElasticFlags, FetchFlags as FetchFlags, Granularity as Granularity
@@ -30,7 +30,7 @@ from kvmem._queue import Completion as Completion, Queue as Queue
 from kvmem._region import ElasticInfo as ElasticInfo, Holders as Holders, Region as Region, RegionInfo as RegionInfo
 from kvmem._region import Residency as Residency
 from kvmem._share import Broker as Broker, BrokerInfo as BrokerInfo, Share as Share, ShareInfo as ShareInfo
-from kvmem._shape import LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape, Strides as Strides
+from kvmem._shape import BlockAccess as BlockAccess, LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape, Strides as Strides
 from kvmem._statistics import Latencies as Latencies, MethodStatistics as MethodStatistics, Statistics as Statistics
 from kvmem._statistics import statistics as statistics, statistics_text as statistics_text
 from kvmem._store import Store as Store, StoreEntry as StoreEntry, StoreInfo as StoreInfo, StoreRun as StoreRun

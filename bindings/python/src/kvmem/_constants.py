@@ -237,6 +237,20 @@ class MemoryType(_Open):
     """An object store."""
 
 
+class Accessor(_Open):
+    """Who accesses a block."""
+
+    RUN = 1
+    """A run in flight of a transfer or request of this process."""
+    ENDED_RUN = 2
+    """A run of this process that has ended, as at its deadline, while its memory is still in use. A
+    CompletionKind.MEMORY_RELEASED reports when it no longer is."""
+    LOST_RUN = 3
+    """The same if nothing will detect when the memory is no longer in use."""
+    PEER = 4
+    """A peer, in a session that this process serves (kvmem_layout_serve)."""
+
+
 class Locality(_Open):
     """Processes that can access a layout."""
 

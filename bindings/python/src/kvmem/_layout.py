@@ -15,7 +15,7 @@ from kvmem._handle import Handle, Options, c_string, create, handle_of, read
 from kvmem._library import blob_bytes, ffi, lib, text
 from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
-from kvmem._shape import LayoutInfo, Shape, Strides, config_of
+from kvmem._shape import BlockAccess, LayoutInfo, Shape, Strides, config_of
 from kvmem._tensor import Tensor, unsigned, width_of
 from kvmem._time import nanoseconds, waiting
 
@@ -238,6 +238,23 @@ class Layout(Handle):
         found = ffi.new("uint64_t[]", len(ids))
         _errors.call(function, self._handle, ids, len(ids), found)
         return list(found)
+
+    # ---- accesses ----
+
+    def accesses(self, blocks: Sequence[int] | Any) -> list[BlockAccess]:
+        """Which of some blocks may still be read or written, and by whom: runs of this process, and sessions of peers that it serves."""
+        ids = block_ids(blocks)
+        count, capacity = ffi.new("size_t *"), len(ids)
+        while True:
+            found = ffi.new("kvmem_block_access[]", capacity)
+            _errors.call(lib.kvmem_layout_get_accesses, self._handle, ids, len(ids), found, capacity, count)
+            if count[0] <= capacity:
+                break
+            capacity = count[0]  # other threads may start more runs between two calls
+        return [
+            BlockAccess(c.block, k.Accessor(c.accessor), bool(c.reads), bool(c.writes), c.pid, ffi.string(c.agent).decode(errors="replace"))
+            for c in found[0 : count[0]]
+        ]
 
     # ---- peers ----
 

@@ -84,6 +84,19 @@ class Requirements(NamedTuple):
     """Bytes of one allocation that contains all regions."""
 
 
+class BlockAccess(NamedTuple):
+    """An access to a block that may be in progress."""
+
+    block: int
+    accessor: k.Accessor
+    reads: bool
+    writes: bool
+    pid: int
+    """The process of a peer, as it says; 0 for a run of this process."""
+    agent: str
+    """The agent of a peer; empty for a run of this process."""
+
+
 class LayoutInfo(NamedTuple):
     """Properties of a layout. If it was combined from parts, fields of one shape are 0."""
 

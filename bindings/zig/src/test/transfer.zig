@@ -103,3 +103,33 @@ test "transfers and queues" {
     defer corrupt.deinit();
     try expectError(error.Corrupt, corrupt.wait(patience, null));
 }
+
+test "accesses of a run in flight" {
+    var big = shape;
+    big.num_blocks = 64;
+    big.num_layers = 64;
+    big.inner_dim = 1024;
+    const source = try build(big);
+    defer source.deinit();
+    const destination = try build(big);
+    defer destination.deinit();
+    const transfer = try kvmem.Transfer.init(source, destination, .{}, null);
+    defer transfer.deinit();
+    var pairs: [64]kvmem.BlockPair = undefined;
+    for (&pairs, 0..) |*pair, block| pair.* = .{ .source = @intCast(block), .destination = @intCast(block) };
+    var buffer: [4]kvmem.BlockAccess = undefined;
+    var count: usize = 0;
+    while (count == 0) { // until the run is in flight when that is asked
+        try transfer.submit(.{ .pairs = &pairs, .user_data = 5 }, null);
+        count = try source.accesses(&.{ 9, 3, 9 }, &buffer, null);
+        try transfer.wait(patience, null);
+    }
+    try expectEqual(2, count);
+    for (buffer[0..2], [_]u32{ 3, 9 }) |access, block| {
+        try expectEqual(block, access.block);
+        try expectEqual(constants.Accessor.run, access.accessor);
+        try expect(access.reads == 1 and access.writes == 0 and access.user_data == 5 and access.pid == 0);
+        try expectEqual(0, access.agentName().len);
+    }
+    try expectEqual(0, try source.accesses(&.{ 3, 9 }, &buffer, null));
+}

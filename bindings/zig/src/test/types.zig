@@ -14,6 +14,7 @@ pub const types = .{
     .{ "Origin", "ORIGIN_" },
     .{ "RegionFlags", "REGION_" },
     .{ "MemoryType", "MEMORY_" },
+    .{ "Accessor", "ACCESSOR_" },
     .{ "Locality", "LOCALITY_" },
     .{ "SubmitFlags", "SUBMIT_" },
     .{ "TransferFlags", "TRANSFER_" },

@@ -17,6 +17,7 @@ pub const table = .{
     .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
     .{ "layout_checksum", layoutChecksum },             .{ "layout_create_epochs", createEpochs },
     .{ "layout_raise_epochs", raiseEpochs },            .{ "layout_get_epochs", currentEpochs },
+    .{ "layout_get_accesses", accesses },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -148,4 +149,10 @@ fn currentEpochs(s: *Step) Outcome!void {
     const found = try s.gpa().alloc(u64, blocks.len);
     try (try layout(s)).epochs(blocks, found, &s.diagnostics);
     try calls.putNumbers(s, "epochs", found);
+}
+
+fn accesses(s: *Step) Outcome!void {
+    const blocks = try s.numbers("blocks") orelse &.{};
+    const count = try (try layout(s)).accesses(blocks, &.{}, &s.diagnostics);
+    try s.put("count", count);
 }

@@ -187,7 +187,7 @@ impl ServeTask {
                 // The last copy has dropped the service. A failure is of no interest any more.
                 session.is_over |= session.end_copies().is_err()
                     || session.is_stalled(stall_timeout)
-                    || session.process.is_gone();
+                    || session.requester.process.is_gone();
             }
             self.admission.expire(stall_timeout);
         }
@@ -263,7 +263,7 @@ impl ServeTask {
     }
 
     fn session(&mut self, key: SessionKey, sender: &str) -> Option<&mut Session> {
-        self.sessions.iter_mut().find(|session| session.key == key && session.sender == sender)
+        self.sessions.iter_mut().find(|session| session.key == key && session.requester.agent == sender)
     }
 
     fn refuse(&mut self, service: &Service, key: SessionKey, sender: &str, error: &Error) {
@@ -356,12 +356,12 @@ impl ServeTask {
             let is_silent = session.heard.max(self.attentive).elapsed() >= silence;
             if session.is_over {
                 None
-            } else if session.is_stalled(stall_timeout) || session.process.is_gone() {
+            } else if session.is_stalled(stall_timeout) || session.requester.process.is_gone() {
                 Some(stalled(stall_timeout))
             } else if session.is_held(stall_timeout) {
                 Some(held(stall_timeout, service.copier.is_some()))
             } else {
-                (is_silent && self.admission.are_wanted(&session.sender)).then(|| silent(silence))
+                (is_silent && self.admission.are_wanted(&session.requester.agent)).then(|| silent(silence))
             }
         };
         let lost: Vec<_> =

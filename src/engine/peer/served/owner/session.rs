@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::base::{Milliseconds, Pool, ProcessIdentity, Result, Status, ensure, fail};
+use crate::base::{Milliseconds, Pool, Result, Status, ensure, fail};
 use crate::copy::gpu::RowCopier;
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{
@@ -18,6 +18,7 @@ use crate::engine::peer::staged::{Check, LinearCopy, SlotCopy};
 use crate::layout::{Layout, Served};
 use crate::plan::{LinearPlan, Matrix, Move};
 use crate::region::{Contexts, RegistrationHold};
+use crate::run::{PeerAccess, UsedBytes};
 
 /// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
 const MAX_COPIED_ALONE: u64 = 4 << 20;
@@ -26,9 +27,7 @@ pub(super) const MIN_CHUNK: u64 = 4096;
 
 pub(super) struct Session {
     pub key: SessionKey,
-    /// The name of the requester, as it says.
-    pub sender: String,
-    pub process: ProcessIdentity,
+    pub requester: Arc<PeerAccess>,
     pub writes: bool,
     pub slots: GrantedSlots,
     /// The entry of the control block.
@@ -80,14 +79,15 @@ impl Session {
             "the request has chunks of {} bytes; {MIN_CHUNK} to {most} are possible",
             open.chunk_size
         );
+        let (plan, places) = (Arc::new(terms.placed()?), layout.places().clone());
+        let used = UsedBytes::Rows { plan: plan.clone(), places, are_written: open.writes };
         Ok(Self {
             key,
-            sender,
-            process: open.process.clone(),
+            requester: PeerAccess::list(sender, open.process.clone(), used),
             writes: open.writes,
             slots,
             entry,
-            plan: Arc::new(terms.placed()?),
+            plan,
             chunk_size: open.chunk_size,
             is_checked: open.verifies || service.served.device.is_none(),
             verifies: open.verifies,
@@ -116,9 +116,7 @@ impl Session {
             true => (self.ended + self.slots.len() as u64).min(self.chunks()),
             false => self.ended,
         };
-        if chunks > most {
-            fail!(InvalidArgument, "chunk {chunks} was reported, and {most} are possible");
-        }
+        ensure!(chunks <= most, InvalidArgument, "chunk {chunks} was reported, and {most} are possible");
         if chunks > self.reported {
             if self.writes {
                 self.checksums = checksums;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may still read or write blocks.
+
+use std::ffi::c_char;
+
+use crate::ffi::common::{OutItems, borrow, call_out, items, kvmem_error, kvmem_status, text};
+use crate::ffi::layout::kvmem_layout;
+use crate::run::accesses::{Accessor, BlockAccess, of_blocks};
+
+/// A run in flight of a transfer or request of this process.
+pub const KVMEM_ACCESSOR_RUN: u32 = 1;
+/// A run of this process that has ended, as at its deadline, while its memory is still in use. A
+/// KVMEM_COMPLETION_MEMORY_RELEASED reports when it no longer is.
+pub const KVMEM_ACCESSOR_ENDED_RUN: u32 = 2;
+/// The same if nothing will detect when the memory is no longer in use.
+pub const KVMEM_ACCESSOR_LOST_RUN: u32 = 3;
+/// A peer, in a session that this process serves (kvmem_layout_serve).
+pub const KVMEM_ACCESSOR_PEER: u32 = 4;
+
+/// An access to a block that may be in progress.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_block_access {
+    /// Block id.
+    pub block: u32,
+    /// KVMEM_ACCESSOR_* value.
+    pub accessor: u32,
+    /// 1 if the block may be read, otherwise 0.
+    pub reads: u32,
+    /// 1 if the block may be written, otherwise 0.
+    pub writes: u32,
+    /// For a run: the value of its options. 0 for a peer.
+    pub user_data: u64,
+    /// For a peer: its process id, as the peer says and as its own namespace numbers it. 0 for a run.
+    pub pid: u32,
+    /// 0.
+    pub reserved: u32,
+    /// For a peer: the name of its agent, NUL-terminated; what does not fit is cut. Empty for a run.
+    pub agent: [c_char; 64],
+}
+
+/// Returns which of some blocks may still be read or written, and by whom, so that an owner need not wait
+/// blindly after a timeout, an abort or the loss of a peer. Never waits.
+///
+///     kvmem_block_access accesses[64];
+///     size_t count = 0;
+///     status = kvmem_layout_get_accesses(layout, blocks, num_blocks, accesses, 64, &count, &error);
+///     // count is 0: no access that has begun goes on, and the blocks can be filled again
+///
+/// Bytes are compared: runs between other layouts, views or mappings of the same memory in this process
+/// count. Each block has one access per run or session, in ascending order of the ids; accesses to one block
+/// are in no order. A run counts from its start, before the call that submits it returns, until its memory is
+/// no longer in use. A session counts as a whole until it has ended and its last copy, too.
+///
+/// This process does not know of, and the call does not return:
+/// - what a peer accesses by NIXL without a session, and what another process accesses in memory that it has
+///   mapped: epochs detect such reads (kvmem_layout_create_epochs);
+/// - requests of peers that have not begun, because they wait for slots of the owner;
+/// - replays of a graph that a transfer was captured into;
+/// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
+///
+/// @param blocks block ids; one that occurs twice counts once
+/// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
+/// @param capacity elements of accesses
+/// @param count receives the number of accesses, which may be more than `capacity`
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_get_accesses(
+    layout: *const kvmem_layout,
+    blocks: *const u32,
+    num_blocks: usize,
+    accesses: *mut kvmem_block_access,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    call_out(error, (count, "count"), |scope| {
+        let accesses = OutItems::new(accesses, capacity, "accesses")?;
+        let found = of_blocks(borrow(scope, layout)?, items(blocks, num_blocks, "blocks")?)?;
+        Ok(accesses.fill(found.iter().map(to_c)))
+    })
+}
+
+fn to_c(access: &BlockAccess) -> kvmem_block_access {
+    let (accessor, user_data, pid, agent) = match &*access.by {
+        Accessor::Run { user_data, .. } => (KVMEM_ACCESSOR_RUN, *user_data, 0, ""),
+        Accessor::EndedRun { user_data, is_lost: false, .. } => (KVMEM_ACCESSOR_ENDED_RUN, *user_data, 0, ""),
+        Accessor::EndedRun { user_data, is_lost: true, .. } => (KVMEM_ACCESSOR_LOST_RUN, *user_data, 0, ""),
+        Accessor::Peer { agent, process } => (KVMEM_ACCESSOR_PEER, 0, process.pid, agent.as_str()),
+    };
+    kvmem_block_access {
+        block: access.block,
+        accessor,
+        reads: access.reads.into(),
+        writes: access.writes.into(),
+        user_data,
+        pid,
+        reserved: 0,
+        agent: text::fixed(agent),
+    }
+}
