@@ -140,3 +140,21 @@ TEST(an_owner_in_another_time_namespace_lives) {
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
     }
 }
+
+/* ---- no /proc ---- */
+
+static void share_without_proc(void) {
+    CHECK_EQ(unshare(CLONE_NEWNS), 0);
+    CHECK_EQ(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+    CHECK_EQ(umount2("/proc", MNT_DETACH), 0);
+    static unsigned char memory[4096];
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "/proc is not mounted", kvmem_region_create_system,
+           REF(OPTIONS(kvmem_system_options, it.size = 65536, it.flags = KVMEM_SYSTEM_SHAREABLE)));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "/proc is not mounted", kvmem_region_adopt_host,
+           REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory))));
+}
+
+TEST(a_missing_proc_is_not_reported_as_a_missing_file) {
+    if (geteuid() != 0) SKIP("root: a mount namespace");
+    in_a_forked_child(share_without_proc);
+}

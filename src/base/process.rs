@@ -17,6 +17,7 @@ use crate::base::retried::madvise;
 use crate::base::sync::{Mutex, MutexGuard};
 
 pub use free_descriptors::ensure_free_descriptors;
+pub(crate) use identity::explain_proc;
 pub use identity::{ProcessIdentity, pid_has_ended};
 pub use local_fd::LocalFd;
 

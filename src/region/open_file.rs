@@ -7,6 +7,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 use crate::base::file_systems::FileSystemId;
+use crate::base::process::explain_proc;
 use crate::base::{Error, Result, Status, retried};
 
 /// Opens the file of `file` again. The result has its own rights, locks and flags.
@@ -22,6 +23,7 @@ pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
             Error::errno(format!("open {path} again: a process holds a lease on the file"), errno)
                 .with_status(Status::Busy)
         }
+        Errno::NOENT => explain_proc(Error::errno(format!("open {path} again"), errno)),
         _ => Error::errno(format!("open {path} again"), errno),
     })?;
     // I/O on the file may wait: io_uring would otherwise return EAGAIN.

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 
+use crate::base::process::explain_proc;
 use crate::base::{Error, Result, error, retried};
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
@@ -49,8 +50,10 @@ pub struct Residency {
 
 /// How much of the mappings of a range is resident now. The kernel walks the pages of all earlier mappings too.
 pub fn residency(address: usize, size: usize) -> Result<Residency> {
-    let unreadable =
-        |error| Error::io(format!("find out from {STATISTICS} how much of a region is in memory"), &error);
+    let unreadable = |error| {
+        let what = format!("find out from {STATISTICS} how much of a region is in memory");
+        explain_proc(Error::io(what, &error))
+    };
     let file = std::fs::File::open(STATISTICS).map_err(unreadable)?;
     let mut inside = false;
     let mut found = Residency::default();

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
+use crate::base::process::explain_proc;
 use crate::base::{Error, Result, retried};
 
 /// The list of the calling thread, because that of the process is empty after the main thread has ended.
@@ -37,7 +38,7 @@ pub struct SharedPages {
 
 /// The mappings that each of some ranges of addresses overlaps, in order. The list is read once for all.
 pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
-    let unreadable = |error| Error::io(format!("find out from {LIST} what is mapped"), &error);
+    let unreadable = |error| explain_proc(Error::io(format!("find out from {LIST} what is mapped"), &error));
     let list = BufReader::with_capacity(1 << 16, std::fs::File::open(LIST).map_err(unreadable)?);
     let last = ranges.iter().map(|range| range.end).max().unwrap_or(0);
     let mut found = vec![Vec::new(); ranges.len()];

@@ -125,7 +125,11 @@ fn read(path: &str) -> Result<String> {
 }
 
 fn unreadable(path: &str, error: &std::io::Error) -> Error {
-    let error = Error::io(format!("read the identity of this process from {path}"), error);
+    explain_proc(Error::io(format!("read the identity of this process from {path}"), error))
+}
+
+/// The error of a call with a path in /proc: what it means if /proc is not mounted.
+pub(crate) fn explain_proc(error: Error) -> Error {
     if is_proc_mounted() {
         return error;
     }
