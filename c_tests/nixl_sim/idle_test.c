@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An idle agent without a progress thread, with the stand-in for NIXL: it is polled, and a repeated failure
-// is logged once.
+// An idle agent, with the stand-in for NIXL: messages are taken from NIXL, and a repeated failure is logged once.
 #include "stand_in.h"
 
 static atomic_int warnings;
@@ -33,4 +32,12 @@ TEST(a_repeated_failure_is_logged_once) {
     /* waits until no callback is running */
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK_EQ(warnings, 2);
+}
+
+/* NIXL's progress thread receives messages without a limit. */
+TEST(messages_are_taken_from_nixl_though_no_call_waits_for_them) {
+    nixl_find_stand_in();
+    OWN(kvmem_agent, agent, kvmem_agent_create, "idle", NULL);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    await_polls(3);
 }

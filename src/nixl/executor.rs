@@ -118,7 +118,6 @@ impl Executor {
                         }
                     }
                 }
-                WaitPolicy::Forever => drop(queue.wait(None)),
             }
         }
         self.lock().take()

@@ -22,6 +22,11 @@ pub const AWAKE: Duration = Duration::from_micros(100);
 const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
+/// How often the thread looks for messages that no task waits for. NIXL's own thread receives them without a limit, and only a look
+/// takes them from it: to the inbox, which has limits.
+const DRAIN: Duration = Duration::from_millis(100);
+/// The same after a look that has found some.
+const DRAIN_SOON: Duration = Duration::from_millis(1);
 
 /// How the agent's thread waits for the next round.
 pub enum WaitPolicy {
@@ -34,8 +39,6 @@ pub enum WaitPolicy {
     /// Until a command arrives, with a look for messages at this interval, or at growing ones. There is no task, or all wait for
     /// messages.
     Watch(Option<Duration>),
-    /// Until a command arrives.
-    Forever,
 }
 
 /// The tasks of an agent, and its pending commands.
@@ -46,6 +49,8 @@ pub struct TaskQueue {
     left: VecDeque<Command>,
     stopping: bool,
     last_look: Option<Instant>,
+    /// Whether it has found messages.
+    has_found: bool,
 }
 
 impl TaskQueue {
@@ -150,14 +155,18 @@ impl TaskQueue {
         self.only_listen() && self.step_all(state)
     }
 
-    /// Looks for messages, if a task needs that now.
+    /// Looks for messages, if a task needs that now, or if none has for a while.
     fn look(&mut self, state: &mut AgentState) {
         let intervals = self.work.iter().filter_map(|(work, _)| work.look_interval());
-        let Some(interval) = intervals.min() else { return };
+        let interval = intervals.min().unwrap_or_else(|| self.drain_interval());
         if self.last_look.is_none_or(|last| last.elapsed() >= interval) {
-            logged(|| state.look());
+            self.has_found = logged(|| state.look()).unwrap_or_default();
             self.last_look = Some(Instant::now());
         }
+    }
+
+    fn drain_interval(&self) -> Duration {
+        if self.has_found { DRAIN_SOON } else { DRAIN }
     }
 
     /// Whether all tasks only wait for messages.
@@ -175,7 +184,7 @@ impl TaskQueue {
             return match idle_poll {
                 Some(_) => WaitPolicy::Watch(idle_poll),
                 None if has_retired => WaitPolicy::Sleep(sleep_after(quiet)),
-                None => WaitPolicy::Forever,
+                None => WaitPolicy::Sleep(self.drain_interval()),
             };
         }
         if self.only_listen() {
@@ -282,7 +291,7 @@ mod tests {
     fn an_idle_thread_looks_again_as_long_as_nixl_has_an_invalidated_peer() {
         let (idle, long) = (TaskQueue::default(), 2 * AWAKE);
         assert!(matches!(idle.wait_policy(long, None, true), WaitPolicy::Sleep(_)));
-        assert!(matches!(idle.wait_policy(long, None, false), WaitPolicy::Forever));
+        assert!(matches!(idle.wait_policy(long, None, false), WaitPolicy::Sleep(DRAIN)));
         assert!(matches!(idle.wait_policy(long, Some(SPIN), true), WaitPolicy::Watch(Some(SPIN))));
     }
 
@@ -327,7 +336,8 @@ mod tests {
             tasks.last_look != before
         };
         let recent = Some(Instant::now());
-        assert!(!looks(&[None], None), "no task handles messages");
+        assert!(!looks(&[None], recent), "no task handles messages");
+        assert!(looks(&[None], None), "messages that no task waits for are taken, too");
         assert!(looks(&[None, Some(hour)], None));
         assert!(!looks(&[Some(seldom), Some(hour)], recent), "the last look is recent");
         let shortest = &[Some(hour), Some(Duration::ZERO)];

@@ -46,9 +46,10 @@ impl AgentState {
         Ok(())
     }
 
-    /// Looks for messages once, for all tasks of a round. A failure that repeats is logged once.
-    pub(in crate::nixl) fn look(&mut self) {
-        let failure = self.receive().err();
+    /// Looks for messages once, for all tasks of a round. Returns whether there were any. A failure that repeats is logged once.
+    pub(in crate::nixl) fn look(&mut self) -> bool {
+        let mut has_found = false;
+        let failure = self.receive(&mut has_found).err();
         let is_known = |error: &Error| {
             self.look_failure.as_ref().is_some_and(|known| known.message() == error.message())
         };
@@ -56,6 +57,7 @@ impl AgentState {
             log!(Warn, "{error}");
         }
         self.look_failure = failure;
+        has_found
     }
 
     /// Why the last look has failed.
@@ -64,8 +66,8 @@ impl AgentState {
     }
 
     /// Moves received notifications to the inbox. Does nothing if no backend supports notifications. Without a progress thread this
-    /// is also what drives the agent as a target.
-    pub fn receive(&mut self) -> Result<()> {
+    /// is also what drives the agent as a target. Notes whether there were any, also after a failure.
+    pub fn receive(&mut self, has_found: &mut bool) -> Result<()> {
         if self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
             return Ok(());
         }
@@ -81,8 +83,12 @@ impl AgentState {
         self.carrier = NotificationSupport::Present;
         // Also after a failure: NIXL asks one backend after the other, and the map has what the others have received.
         let mut known = std::mem::take(&mut self.known_names);
-        let left = map.for_each(&mut known, |message| self.accept(message));
+        let left = map.for_each(&mut known, |message| {
+            *has_found = true;
+            self.accept(message);
+        });
         self.known_names = known;
+        *has_found |= left > 0;
         if left > 0 && self.inbox.lose(left as u64) {
             self.log_loss();
         }

@@ -86,7 +86,7 @@ impl Owner {
             }
             let id = self.id;
             let messages = self.agent.run(move |state| {
-                state.receive()?;
+                state.receive(&mut false)?;
                 Ok(state.services.take(&id).messages)
             });
             let read = messages.unwrap().into_iter().map(|message| Message::read(&message.data).unwrap());
