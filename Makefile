@@ -17,7 +17,7 @@ STARTED := $(shell date +%s)
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama \
-    gpu-bundle engine-bundle wheel python-versions docs docs-pages header kernels clean
+    gpu-bundle engine-bundle wheel python-versions docs docs-pages soak soak-faults header kernels clean
 
 all: build
 
@@ -68,6 +68,9 @@ help:
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
 	@echo "make hostile-test"
 	@echo "              each behaviour of a peer that speaks a wire form correctly and behaves badly; LOAD_SECONDS=30 per behaviour"
+	@echo "make soak     processes that use all of kvmem, and are killed, stopped and restarted meanwhile; MINUTES=10, SEED=n"
+	@echo "make soak-faults"
+	@echo "              each fault that is seeded into the soak is found"
 	@echo "make wheel    make the Python wheel in build/wheels"
 	@echo "make python-versions"
 	@echo "              run its tests in each Python that it supports, fetched once; writes c_tests/bindings/python/versions.txt"
@@ -232,12 +235,23 @@ hostile-test: setup build
 	LOAD_PROGRAMS="$${LOAD_PROGRAMS:-$(HOSTILE_PROGRAMS)}" KVMEM_RECORD="$${KVMEM_RECORD:-c_tests/hostile/records.md}" \
 	    scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
+# Processes that use all of kvmem for MINUTES; c_tests/soak/README.md. A run that finds nothing adds a row to c_tests/soak/records.md.
+MINUTES ?= 10
+SOAK = $(call SITE_OF,build/python-tools/bin/python,soak) && cmake --build $(TREE) --target kvmem_cuda_sim && \
+    scripts/soak-test.sh $(TREE) "$(NIXL_LIBRARY)" build/python-tools/bin/python build/soak/site
+soak: wheel
+	@$(SOAK) $(MINUTES) $(SEED)
+
+export FAULTS
+soak-faults: wheel
+	@$(SOAK) faults $(SEED)
+
 # Each system call of each operation fails. make test runs a part of the ways of each call.
 faults-test: setup build
 	scripts/faults-test.sh $(TREE)
 
 # What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
-hardening: faults-test fuzz-calls load-test hostile-test race-test
+hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test
 	scripts/supply_chain.py check $(ADVISORIES)
 	scripts/reproduced.sh $(TREE)
 	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"

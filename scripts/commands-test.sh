@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # commands-test.sh [TARGET [VARIABLE=VALUE]...]: runs the commands that the README and the pages name and that no other test runs, in a
-# small form: the part of make check that make test has not run, the demo, the pages of the site, the benches, the wheel, the bundles, the fuzzer of calls and
-# the load test. Their records do not change. make package is what the test consumer.packages does. A target of make runs beside them.
+# small form: the part of make check that make test has not run, the demo, the pages of the site, the benches, the wheel, the bundles, the fuzzer of calls, the load
+# test and the soak. Their records do not change. make package is what the test consumer.packages does. A target of make runs beside them.
 # `make commands-test` has set up, configured and built before.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -43,6 +43,8 @@ lanes+=($!)
     run engine-bundle
     run fuzz-calls FUZZ_SECONDS=8
     run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
+    run soak-faults FAULTS=byte
+    run soak MINUTES=0.1
     run hostile-test LOAD_SECONDS=0 LOAD_PROGRAMS=hostile/hostile_epochs
 } &
 lanes+=($!)
