@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// Store has blocks under keys in a folder, open for writing or for reading. They survive the process and a loss of power. Runs of
-// puts and gets keep the store open, also after Close.
+// Store has blocks under keys in a folder, open for writing or for reading, or in a namespace of a store. They survive the process
+// and a loss of power. Runs of puts and gets keep the store open, also after Close.
 type Store struct{ object }
 
 // StoreInfo are properties of a store, and what happened since it was opened.
@@ -66,13 +66,51 @@ func OpenStore(ctx context.Context, options StoreOptions) (*Store, error) {
 		err := try(func(failure **C.kvmem_error) C.kvmem_status {
 			return C.kvmem_store_open(o, timeout, &store, failure)
 		})
-		if err != nil {
+		return ownStore(store, err)
+	}, func(late *Store) { late.Close() })
+}
+
+func ownStore(store *C.kvmem_store, err error) (*Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{}
+	s.own("store", unsafe.Pointer(store), func(p unsafe.Pointer) { C.kvmem_store_destroy((*C.kvmem_store)(p)) })
+	return s, nil
+}
+
+// OpenNamespace opens a namespace, or creates it: a store whose calls find its own blocks only. It keeps this store open.
+func (s *Store) OpenNamespace(ctx context.Context, options StoreNamespaceOptions) (*Store, error) {
+	return outlived(ctx, func(timeout C.uint64_t) (*Store, error) {
+		var a arena
+		defer a.free()
+		o := options.c(&a)
+		if err := a.check(); err != nil {
 			return nil, err
 		}
-		s := &Store{}
-		s.own("store", unsafe.Pointer(store), func(p unsafe.Pointer) { C.kvmem_store_destroy((*C.kvmem_store)(p)) })
-		return s, nil
+		var opened *C.kvmem_store
+		err := s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_store_open_namespace((*C.kvmem_store)(p), o, timeout, &opened, failure)
+		})
+		return ownStore(opened, err)
 	}, func(late *Store) { late.Close() })
+}
+
+// RemoveNamespace removes a namespace, and returns the number of its blocks. If the context is done first, it is removed later.
+func (s *Store) RemoveNamespace(ctx context.Context, name string) (uint64, error) {
+	return outlived(ctx, func(timeout C.uint64_t) (uint64, error) {
+		var a arena
+		defer a.free()
+		text := a.text(name)
+		if err := a.check(); err != nil {
+			return 0, err
+		}
+		var removed C.uint64_t
+		err := s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_store_remove_namespace((*C.kvmem_store)(p), text, timeout, &removed, failure)
+		})
+		return uint64(removed), err
+	}, func(uint64) {})
 }
 
 // DescribeStore returns what a store is and contains, as text for people. It may be open in a process.

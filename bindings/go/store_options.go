@@ -59,6 +59,25 @@ func (s *StoreOptions) c(a *arena) *C.kvmem_store_options {
 	return o
 }
 
+// StoreNamespaceOptions are options of Store.OpenNamespace.
+type StoreNamespaceOptions struct {
+	// Name of 1 to 128 bytes, such as the id of a tenant. It is in the files of the store, in clear.
+	Name string
+	// Quota in bytes of slots; 0 for that of an existing namespace.
+	Quota uint64
+	// Key of 32 random bytes, by which blocks and keys are encrypted; nil for a namespace that is not encrypted.
+	Key []byte
+}
+
+func (s *StoreNamespaceOptions) c(a *arena) *C.kvmem_store_namespace_options {
+	o := newOptions[C.kvmem_store_namespace_options](a)
+	o.name = a.text(s.Name)
+	o.quota = C.uint64_t(s.Quota)
+	o.key = a.bytes(s.Key)
+	o.key_size = C.size_t(len(s.Key))
+	return o
+}
+
 // StoreBlocks are blocks of a layout, and their keys in a store.
 type StoreBlocks struct {
 	// Keys of one size, 16 to 64 bytes, in the order of the sequence. Each has the tokens of a slot.

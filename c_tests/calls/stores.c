@@ -64,6 +64,35 @@ static void use_keys(fuzz *fuzz, kvmem_store *store, const unsigned char *keys) 
     if (random_one_in(fuzz, 4)) TRY(fuzz, kvmem_store_verify, store, SECONDS(20), or_null(fuzz, &number));
 }
 
+/* Opens a namespace, uses it, and sometimes removes it. Two of three are encrypted, not always by the same key. */
+static void use_namespace(fuzz *fuzz, kvmem_store *store, const kvmem_layout *layout, const unsigned char *keys) {
+    static const char *const names[] = {"a", "b", "c", ""};
+    const char *name = names[random_below(fuzz, random_one_in(fuzz, 20) ? 4 : 3)];
+    unsigned char key[32] = {(unsigned char)random_below(fuzz, random_one_in(fuzz, 8) ? 2 : 1)};
+    FUZZ_OPTIONS(kvmem_store_namespace_options, options);
+    options.name = or_null(fuzz, name);
+    options.quota = random_one_in(fuzz, 8) ? random_below(fuzz, 1 << 20) : 4096 * random_below(fuzz, 3);
+    options.key = name[0] == 'a' ? NULL : key;
+    options.key_size = options.key && !random_one_in(fuzz, 20) ? sizeof key : 0;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    kvmem_store *space = POISON;
+    const kvmem_status status =
+        TRY(fuzz, kvmem_store_open_namespace, store, or_null(fuzz, &options), KVMEM_TIMEOUT_FOREVER, &space);
+    CHECK((status == KVMEM_STATUS_OK) == (space != NULL));
+    if (space != NULL) {
+        move(fuzz, space, layout, keys, true);
+        use_keys(fuzz, space, keys);
+        move(fuzz, space, layout, keys, false);
+    }
+    if (random_one_in(fuzz, 2)) {
+        DO(fuzz, kvmem_store_destroy, space);
+        space = NULL;
+    }
+    uint64_t removed = 0;
+    if (random_one_in(fuzz, 3)) TRY(fuzz, kvmem_store_remove_namespace, store, or_null(fuzz, name), SECONDS(20), &removed);
+    DO(fuzz, kvmem_store_destroy, space);
+}
+
 /* Opens the store for reading, too: what changes it is refused. */
 static void use_reader(fuzz *fuzz, const char *path, const kvmem_layout_config *config, const kvmem_layout *layout,
                        const unsigned char *keys) {
@@ -100,6 +129,7 @@ static void use_store(fuzz *fuzz) {
     for (int i = 0; i < 3 && store != NULL && layout != NULL; i++) {
         move(fuzz, store, layout, keys, i < 2);
         use_keys(fuzz, store, keys);
+        if (random_one_in(fuzz, 2)) use_namespace(fuzz, store, layout, keys);
         if (random_one_in(fuzz, 3)) use_reader(fuzz, path, &config, layout, keys);
     }
     kvmem_blob *text = NULL;

@@ -79,6 +79,17 @@ TEST(null_keys_and_outputs_are_refused) {
     INVALID_KEEPS(info, kvmem_store_get_info, NULL, &info);
     INVALID(kvmem_store_get_info, store, NULL);
     INVALID(kvmem_store_flush, NULL, 0);
+    kvmem_store *made = NULL;
+    const kvmem_store_namespace_options space = OPTIONS(kvmem_store_namespace_options, it.name = "a", it.quota = 24576);
+    INVALID_NULLS(made, kvmem_store_open_namespace, NULL, &space, PATIENCE, &made);
+    INVALID_NULLS(made, kvmem_store_open_namespace, store, NULL, PATIENCE, &made);
+    INVALID_NULLS(made, kvmem_store_open_namespace, store, REF(WITH(space, it.name = NULL)), PATIENCE, &made);
+    INVALID_NULLS(made, kvmem_store_open_namespace, store, REF(WITH(space, it.key_size = 32)), PATIENCE, &made);
+    INVALID_NULLS(made, kvmem_store_open_namespace, store, REF(WITH(space, it.key = key)), PATIENCE, &made);
+    INVALID(kvmem_store_open_namespace, store, &space, PATIENCE, NULL);
+    INVALID_KEEPS(number, kvmem_store_remove_namespace, NULL, "a", PATIENCE, &number);
+    INVALID_KEEPS(number, kvmem_store_remove_namespace, store, NULL, PATIENCE, &number);
+    INVALID(kvmem_store_remove_namespace, store, "a", PATIENCE, NULL);
     kvmem_blob *text = NULL;
     INVALID_NULLS(text, kvmem_store_describe, NULL, &text);
     INVALID(kvmem_store_describe, "/", NULL);
@@ -103,6 +114,10 @@ static void use_in_a_child(void) {
     REFUSED_KEEPS(info, KVMEM_STATUS_INVALID_STATE, kvmem_store_get_info, store, &info);
     REFUSED_KEEPS(number, KVMEM_STATUS_INVALID_STATE, kvmem_store_verify, store, 0, &number);
     FORKED(kvmem_store_flush, store, 0);
+    kvmem_store *made = NULL;
+    const kvmem_store_namespace_options space = OPTIONS(kvmem_store_namespace_options, it.name = "a", it.quota = 24576);
+    REFUSED_NULLS(made, KVMEM_STATUS_INVALID_STATE, kvmem_store_open_namespace, store, &space, 0, &made);
+    REFUSED_KEEPS(number, KVMEM_STATUS_INVALID_STATE, kvmem_store_remove_namespace, store, "a", 0, &number);
     kvmem_store_destroy(store);
 }
 

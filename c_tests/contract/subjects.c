@@ -175,6 +175,15 @@ static kvmem_status call_store_blocks(const void *options) {
     return status;
 }
 
+FILL(store_namespace, kvmem_store_namespace_options, it->name = "tenant", it->quota = 24576)
+
+static kvmem_status call_store_namespace(const void *options) {
+    store_setup setup;
+    store_setup_init(&setup, store_path(), REF(kv_aligned_config(&kv_kinds[0])));
+    OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE);
+    return TRIED(kvmem_store, kvmem_store_open_namespace, store, options, PATIENCE);
+}
+
 /* The size of a struct, and where its flags are. */
 #define OPTIONS_OF(type) sizeof(type), offsetof(type, flags)
 
@@ -200,6 +209,8 @@ const subject subjects[] = {
     {"agent", OPTIONS_OF(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
     {"store", OPTIONS_OF(kvmem_store_options), fill_store, call_store, 0x17, KVMEM_STATUS_OK, false},
     {"store blocks", OPTIONS_OF(kvmem_store_blocks), fill_store_blocks, call_store_blocks, 1, KVMEM_STATUS_OK, false},
+    {"store namespace", sizeof(kvmem_store_namespace_options), 0, fill_store_namespace, call_store_namespace, UINT64_MAX,
+     KVMEM_STATUS_OK, false},
     {"config", sizeof(kvmem_layout_config), 0, fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
     {"nested config", sizeof(kvmem_layout_config), 0, fill_config, call_nested_config, UINT64_MAX,
      KVMEM_STATUS_OK, false},

@@ -8,6 +8,7 @@ const bool operations_have_peer = false;
 
 static kv_side host;
 static const uint32_t ids[] = {0, 1, 2};
+#define SLOT_SIZE 24576 /* 3 layers, keys and values, 16 tokens of 256 bytes */
 
 void operations_open(void) { kv_side_open(&host, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1); }
 
@@ -67,6 +68,24 @@ OPERATION(get) {
     THEN(status, store_put(store, host.layout, 0, ids, NUM(ids), &moved));
     THEN(status, store_get(store, host.layout, 0, ids, NUM(ids), &moved)); /* the bytes that are there */
     return status;
+}
+
+/* A tenant whose blocks are encrypted, opened again, and removed. */
+OPERATION(put_in_an_encrypted_namespace_and_remove_it) {
+    static const unsigned char key[32] = {1};
+    const kvmem_store_namespace_options options =
+        OPTIONS(kvmem_store_namespace_options, it.name = "tenant", it.quota = NUM(ids) * SLOT_SIZE, it.key = key, it.key_size = sizeof key);
+    OWNED(kvmem_store) store = NULL;
+    OWNED(kvmem_store) tenant = NULL;
+    size_t moved = 0;
+    uint64_t removed = 0;
+    kvmem_status status = open_store(KVMEM_DURABILITY_STRICT, &store);
+    THEN(status, kvmem_store_open_namespace(store, &options, SECONDS(10), &tenant, ERR));
+    THEN(status, store_put(tenant, host.layout, 0, ids, NUM(ids), &moved));
+    THEN(status, store_get(tenant, host.layout, 0, ids, NUM(ids), &moved)); /* the bytes that are there */
+    if (status != KVMEM_STATUS_OK) return status;
+    DESTROYED(kvmem_store, tenant);
+    return kvmem_store_remove_namespace(store, "tenant", SECONDS(10), &removed, ERR);
 }
 
 OPERATION(describe) {

@@ -9,7 +9,8 @@ static const uint32_t ids[BLOCKS] = {0, 1, 2, 3, 4, 5, 6};
 
 static kv_side host, target;
 static store_setup setup;
-static kvmem_store *store, *full, *doomed, *other, *reader, *made;
+static kvmem_store *store, *full, *doomed, *other, *reader, *made, *shared;
+static const kvmem_store_namespace_options space = {.struct_size = sizeof space, .name = "tenant", .quota = 24576};
 
 static kvmem_store *open_with(const char *name, uint32_t durability, uint64_t flags) {
     store_setup of_one;
@@ -34,6 +35,7 @@ void held_open(void) {
     snprintf(path, sizeof(path), "%s/new", held_folder());
     store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
     store = open_store("store", KVMEM_DURABILITY_RELAXED, 2);
+    shared = open_with("shared", KVMEM_DURABILITY_RELAXED, 0);
     full = open_store("full", KVMEM_DURABILITY_STRICT, BLOCKS);
     doomed = open_store("doomed", KVMEM_DURABILITY_RELAXED, 1);
     kvmem_store_destroy(open_store("left", KVMEM_DURABILITY_RELAXED, 1));
@@ -43,6 +45,7 @@ void held_open(void) {
 }
 
 void held_close(void) {
+    kvmem_store_destroy(shared);
     kvmem_store_destroy(made);
     kvmem_store_destroy(store);
     kvmem_store_destroy(full);
@@ -116,6 +119,20 @@ static kvmem_status remove_one(void) {
 static kvmem_status flush(void) { return kvmem_store_flush(store, held_limit(), ERR); }
 static kvmem_status flush_reader(void) { return kvmem_store_flush(reader, held_limit(), ERR); }
 
+static kvmem_status open_namespace(void) {
+    OWNED(kvmem_store) opened = NULL;
+    return kvmem_store_open_namespace(shared, &space, held_limit(), &opened, ERR);
+}
+
+static void create_namespace(void) {
+    kvmem_store_destroy(MADE(kvmem_store, kvmem_store_open_namespace, shared, &space, PATIENCE));
+}
+
+static kvmem_status remove_namespace(void) {
+    uint64_t removed = 0;
+    return kvmem_store_remove_namespace(shared, space.name, held_limit(), &removed, ERR);
+}
+
 static kvmem_status verify(void) {
     uint64_t damaged = 0;
     return kvmem_store_verify(store, held_limit(), &damaged, ERR);
@@ -140,6 +157,8 @@ const held_row held_rows[] = {
     {.functions = "kvmem_store_remove", .run = remove_one},
     {.functions = "kvmem_store_flush", .run = flush},
     {.functions = "kvmem_store_flush", .run = flush_reader},
+    {.functions = "kvmem_store_open_namespace", .run = open_namespace},
+    {.functions = "kvmem_store_remove_namespace", .prepare = create_namespace, .run = remove_namespace},
     {.functions = "kvmem_store_verify", .run = verify},
     {.functions = "kvmem_store_describe", .run = describe, .unbounded = HELD_BY_FILES},
     {.functions = "kvmem_store_destroy", .run = destroy, .unbounded = HELD_BY_FILES},

@@ -12,7 +12,7 @@ namespace doctor {
 std::string describe_store(int argc, char **argv) {
     if (argc > 1 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
         return R"(Usage: kvmem-doctor store FOLDER
-Prints what a store is and contains: its writer, identity, shape, occupancy, age and damage. Changes nothing; the
+Prints what a store is and contains: its writer, identity, shape, occupancy, namespaces, age and damage. Changes nothing; the
 store may be open in a process.
 
 Exit status:

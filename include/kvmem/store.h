@@ -12,7 +12,8 @@
  *     kvmem_store_get(store, cache, NULL, &blocks, &transfer, &num_moved, &error);
  *
  * Puts and gets are transfers between a layout of the caller and the file of the store: wait for them by
- * kvmem_transfer_wait or a queue, and destroy them by kvmem_transfer_destroy.
+ * kvmem_transfer_wait or a queue, and destroy them by kvmem_transfer_destroy. kvmem_store_open_namespace
+ * makes a part of the store for one tenant, with a quota, and encrypted if it has a key.
  */
 
 #ifndef KVMEM_STORE_H
@@ -29,7 +30,8 @@ extern "C" {
 /// Blocks under keys in a folder, open for writing or for reading. They survive the process and a loss of
 /// power.
 ///
-/// Runs of puts and gets keep the store open, also after its handle was destroyed.
+/// Runs of puts and gets, and handles of namespaces, keep the store open, also after its handle was
+/// destroyed.
 ///
 /// Threads: all functions may be called concurrently, except kvmem_store_destroy.
 typedef struct kvmem_store kvmem_store;
@@ -236,7 +238,8 @@ typedef struct kvmem_store_entry {
     uint8_t parent[64];  ///< Key of the block before it, followed by zeros.
     uint32_t key_size;  ///< Bytes of the key.
     uint32_t parent_size;  ///< Bytes of the parent's key; 0 if it has none.
-    uint32_t checksum;  ///< CRC32C, as kvmem_layout_checksum computes it.
+    /// CRC32C, as kvmem_layout_checksum computes it; in an encrypted namespace that of the encrypted bytes.
+    uint32_t checksum;
     uint32_t is_pinned;  ///< 1 if it is pinned, otherwise 0.
     uint64_t slot;  ///< Its block id in the file of the store.
 } kvmem_store_entry;
@@ -257,13 +260,83 @@ typedef struct kvmem_store_entry {
 kvmem_status kvmem_store_list(const kvmem_store *store, uint64_t first_slot, kvmem_store_entry *entries,
     size_t capacity, size_t *count, kvmem_error **error);
 
+/* ---- Namespaces: tenants of one store ---- */
+
+/// Options of kvmem_store_open_namespace.
+typedef struct kvmem_store_namespace_options {
+    size_t struct_size;
+    /// Name of 1 to 128 bytes, such as the id of a tenant; copied. It is in the files of the store, in clear.
+    const char *name;
+    /// Bytes of slots that its blocks may have, rounded down to whole slots. 0 for that of an existing
+    /// namespace. Another value than before changes the quota.
+    uint64_t quota;
+    /// 32 random bytes, by which its blocks and keys are encrypted; copied. NULL for a namespace that is not
+    /// encrypted. A namespace keeps its key: without that, its blocks cannot be read.
+    const void *key;
+    size_t key_size;  ///< Bytes of the key: 32, or 0 without one.
+} kvmem_store_namespace_options;
+
+/// Opens a namespace of a store, or creates it: a handle of the same store, whose calls put, find, evict,
+/// list and count the blocks of this namespace only.
+///
+///     const kvmem_store_namespace_options options = {
+///         .struct_size = sizeof options, .name = "tenant-7", .quota = 64ull << 30, .key = key,
+///         .key_size = 32,
+///     };
+///     kvmem_store_open_namespace(store, &options, timeout_ns, &tenant, &error);
+///
+/// A block of another namespace is not found, also under the same key. A namespace that has used its quota
+/// evicts its own blocks. The handle of the store itself has the slots that no quota has, and blocks that are
+/// in no namespace.
+///
+/// With a key, the bytes of blocks and the keys of the caller are encrypted and authenticated by
+/// XChaCha20-Poly1305 before they are written. A block that was changed in the files ends its get with
+/// KVMEM_STATUS_CORRUPT, as a damaged one. Such puts and gets pass through host memory of kvmem, and need a
+/// method and flags of 0, except KVMEM_TRANSFER_REPORT_RELEASE. docs/store.md has what is protected.
+/// @param store handle that kvmem_store_open has returned; it may be destroyed before the namespace
+/// @param timeout_ns if the file system has not responded by then, the namespace is closed when it is open.
+///        While an earlier call that writes the index still waits for it, nothing is done
+/// @param opened receives the namespace; the caller destroys it by kvmem_store_destroy
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a new namespace has no quota; the quota is less than a slot; the
+///           key does not have 32 bytes, or is given for a namespace that is not encrypted; or `store` is a
+///           namespace
+///         KVMEM_STATUS_PERMISSION_DENIED: the key is not that of the namespace, or is missing
+///         KVMEM_STATUS_OUT_OF_RANGE: the quotas of all namespaces have more slots than the store; or it has
+///           4096 namespaces
+///         KVMEM_STATUS_NOT_FOUND: the store is open for reading, and has no such namespace
+///         KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_CORRUPT, KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the list of namespaces cannot
+///           be read or written; it is that before or the new one
+kvmem_status kvmem_store_open_namespace(kvmem_store *store, const kvmem_store_namespace_options *options,
+    uint64_t timeout_ns, kvmem_store **opened, kvmem_error **error);
+
+/// Removes a namespace, its blocks and its quota. It needs no key: use it also if that is lost.
+///
+/// The encrypted bytes of its blocks stay in their slots until other blocks are written there.
+/// @param store handle that kvmem_store_open has returned
+/// @param name name of the namespace
+/// @param timeout_ns if the file system has not responded by then, it is removed later, unless an earlier
+///        call still waits for it
+/// @param num_removed receives the number of blocks that were stored
+/// @return KVMEM_STATUS_NOT_FOUND: the store has no such namespace
+///         KVMEM_STATUS_BUSY: it is open; or kvmem_store_verify reads one of its blocks, and the others are
+///           removed
+///         KVMEM_STATUS_INVALID_ARGUMENT: `store` is a namespace
+///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
+///         KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the files cannot be
+///           written
+kvmem_status kvmem_store_remove_namespace(kvmem_store *store, const char *name, uint64_t timeout_ns,
+    uint64_t *num_removed, kvmem_error **error);
+
 /* ---- Information, durability, checks ---- */
 
-/// Properties of a store, and what happened since it was opened.
+/// Properties of a store with all its namespaces, or of one namespace, and what happened since it was opened.
 typedef struct kvmem_store_info {
-    uint64_t num_slots;  ///< Slots, each for a block.
+    uint64_t num_slots;  ///< Slots, each for a block; of a namespace those of its quota.
     uint64_t num_stored;  ///< Blocks that are stored.
-    uint64_t num_retired;  ///< Slots that are not used again, because their bytes were damaged.
+    /// Slots that are not used again, because their bytes were damaged; 0 for a namespace.
+    uint64_t num_retired;
     uint64_t slot_size;  ///< Bytes of a slot.
     uint64_t num_hits;  ///< Keys that gets have found.
     uint64_t num_misses;  ///< Keys of gets from the first on that was not stored.
@@ -287,7 +360,8 @@ kvmem_status kvmem_store_get_info(const kvmem_store *store, kvmem_store_info *in
 kvmem_status kvmem_store_flush(kvmem_store *store, uint64_t timeout_ns, kvmem_error **error);
 
 /// Reads all blocks and compares them with their checksums. Removes those that are damaged, and does not use
-/// their slots again.
+/// their slots again. The handle of a store reads those of all namespaces, that of a namespace its own, of
+/// which it also compares the tags if they are encrypted.
 /// @param timeout_ns a later call continues where this one has ended
 /// @param num_damaged receives the number of blocks that this call has removed
 /// @return KVMEM_STATUS_TIMED_OUT: not all blocks were read
@@ -305,8 +379,8 @@ kvmem_status kvmem_store_verify(kvmem_store *store, uint64_t timeout_ns, uint64_
 kvmem_status kvmem_store_describe(const char *path, kvmem_blob **text, kvmem_error **error);
 
 /// Destroys a store handle. The store is closed when no run of a put or get uses it; until then it cannot be
-/// opened again. With KVMEM_DURABILITY_RELAXED, call kvmem_store_flush before: blocks that are not durable
-/// are lost.
+/// opened again. A handle of a namespace uses the store, too. With KVMEM_DURABILITY_RELAXED, call
+/// kvmem_store_flush before: blocks that are not durable are lost.
 void kvmem_store_destroy(kvmem_store *store);
 
 #ifdef __cplusplus

@@ -40,6 +40,15 @@ struct StoreOptions {
     }
 };
 
+/// kvmem_store_namespace_options. The key is read during the call.
+struct StoreNamespaceOptions {
+    std::string name{};
+    /// Bytes; 0 for that of an existing namespace.
+    std::uint64_t quota = 0;
+    /// 32 bytes; empty for a namespace that is not encrypted.
+    span<const unsigned char> key{};
+};
+
 /// Keys of one size, one after the other.
 struct StoreKeys {
     span<const unsigned char> bytes{};
@@ -95,7 +104,7 @@ struct StoreRun {
     std::size_t num_moved = 0;
 };
 
-/// Blocks under keys in a folder, open for writing.
+/// Blocks under keys in a folder, or in a namespace of a store.
 class Store : public detail::Handle<kvmem_store, kvmem_store_destroy> {
 public:
     using Handle::Handle;
@@ -117,6 +126,25 @@ public:
         c.flags = options.flags.bits();
         c.interval_ns = detail::limit_ns(options.interval);
         return detail::give(detail::make<Store>(kvmem_store_open, &c, timeout.ns()));
+    }
+
+    /// Opens a namespace, or creates it: a store whose calls find its own blocks only. It keeps this store
+    /// open.
+    Return<Store> open_namespace(const StoreNamespaceOptions &options, Timeout timeout = forever) {
+        if (auto checked = detail::check_text(options.name, "name"); !checked)
+            return detail::give(Result<Store>(checked.error()));
+        auto c = detail::defaults<kvmem_store_namespace_options>();
+        c.name = options.name.c_str();
+        c.quota = options.quota;
+        c.key = options.key.empty() ? nullptr : options.key.data();
+        c.key_size = options.key.size();
+        return detail::give(detail::make<Store>(kvmem_store_open_namespace, get(), &c, timeout.ns()));
+    }
+    /// Removes a namespace. Returns the number of its blocks.
+    Return<std::uint64_t> remove_namespace(const std::string &name, Timeout timeout = forever) {
+        return detail::give(detail::with_text(name, "name", [&](const char *text) {
+            return detail::get<std::uint64_t>(kvmem_store_remove_namespace, get(), text, timeout.ns());
+        }));
     }
 
     /// Returns what a store is and contains, as text for people.

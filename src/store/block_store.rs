@@ -3,12 +3,16 @@
 
 use std::ops::Range;
 
-use super::blocks::{Counts, Entry, Located, NewBlock, Reserved};
+use super::blocks::{Counts, Entry, Located, NewBlock, Reserved, Written};
 use super::commits::Commits;
 use super::files::{Files, StoreFile};
-use super::index::{Index, ListedRecords};
+use super::index::Index;
 use super::journal::{Journal, Recovered};
-use super::key::{Key, Keys};
+use super::key::Key;
+use super::listing::ListedRecords;
+use super::namespace::Opened;
+use super::namespace_list::NamespaceList;
+use super::pools::Missing;
 use super::record::Record;
 use super::statistics::{EVICTED, HITS, MISSES};
 use super::store_header::{Header, Identity};
@@ -53,10 +57,20 @@ pub struct Store<F> {
     pub(super) index: InTurns<Index>,
 }
 
+/// What the journal of a store is, and what it will have.
+pub(super) struct Recovery {
+    pub(super) header: Header,
+    pub(super) journal: Journal,
+    pub(super) index: Index,
+    pub(super) namespaces: NamespaceList,
+}
+
 pub(super) struct Pending {
     pub(super) journal: Journal,
     /// Records that are not in the journal yet.
     pub(super) records: Vec<Record>,
+    pub(super) namespaces: NamespaceList,
+    pub(super) opened: Opened,
     /// They could not be written when this was tried last.
     is_behind: bool,
     /// The journal is replaced when it has this many.
@@ -84,7 +98,8 @@ impl<F: Files> Store<F> {
         files.write(StoreFile::Blocks, 0, &[])?;
         let journal = Journal::create(&files, header.id)?;
         header.write(&files)?;
-        Ok(Self::new(files, header, policy, journal, index))
+        let namespaces = NamespaceList::new(header.id);
+        Ok(Self::new(files, policy, Recovery { header, journal, index, namespaces }))
     }
 
     /// What the header of the store says; `None` if there is no store.
@@ -96,9 +111,13 @@ impl<F: Files> Store<F> {
         header.ensure_same(identity)?;
         // Opened before blocks are written, because the kernel reports a failed write to files that were open then.
         files.size(StoreFile::Blocks)?;
-        let mut index = Index::to_replay(header.slots)?;
-        let Recovered { mut journal, damaged } =
-            Journal::recover(&files, header.id, |record| index.replay(record))?;
+        let (mut index, namespaces) =
+            (Index::to_replay(header.slots)?, NamespaceList::read(&files, &header)?);
+        namespaces.iter().for_each(|each| index.set_quota(each.number, each.slots));
+        let Recovered { mut journal, damaged } = Journal::recover(&files, header.id, |record| {
+            namespaces.ensure_known(&record)?;
+            index.replay(record)
+        })?;
         index.end_replay();
         if damaged > 0 {
             log!(Warn, "damaged records of the store's index: {damaged}; blocks may be missing");
@@ -109,12 +128,13 @@ impl<F: Files> Store<F> {
                 log!(Warn, "the index of the store is not replaced: {error}");
             }
         }
-        Ok(Self::new(files, header, policy, journal, index))
+        Ok(Self::new(files, policy, Recovery { header, journal, index, namespaces }))
     }
 
-    pub(super) fn new(files: F, header: Header, policy: Policy, journal: Journal, index: Index) -> Self {
-        let long = 2 * header.slots + LONG;
-        let journal = Mutex::new(Pending { journal, records: Vec::new(), is_behind: false, long });
+    pub(super) fn new(files: F, policy: Policy, recovery: Recovery) -> Self {
+        let Recovery { header, journal, index, namespaces } = recovery;
+        let (long, records, opened) = (2 * header.slots + LONG, Vec::new(), Vec::new());
+        let journal = Mutex::new(Pending { journal, records, namespaces, opened, is_behind: false, long });
         Self { files, header, policy, commits: Commits::default(), journal, index: InTurns::new(index) }
     }
 
@@ -132,12 +152,8 @@ impl<F: Files> Store<F> {
     }
 
     /// Notes for each key whether it is stored. Changes nothing, also not what is evicted next.
-    pub fn contains(&self, keys: Keys<'_>, mut found: impl FnMut(bool)) {
-        self.for_each(keys, |index, key| found(index.contains(key)));
-    }
-
-    fn for_each(&self, keys: Keys<'_>, mut act: impl FnMut(&mut Index, &Key)) {
-        self.in_steps(keys.iter(), |index, key| act(index, &key));
+    pub fn contains(&self, keys: impl Iterator<Item = Key>, mut found: impl FnMut(bool)) {
+        self.in_steps(keys, |index, key| found(index.contains(&key)));
     }
 
     /// Does something for each item. Others get the index between some of them.
@@ -149,21 +165,27 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// Reserves a slot for each block; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
+    /// Reserves a slot for each block of a namespace; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
     /// enough free slots. Fails with BUSY, and reserves none, if that does not suffice.
     pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
         self.ensure_writable()?;
+        let limit = self.index.lock().limit(NewBlock::namespace_of(blocks));
         ensure!(
-            blocks.len() as u64 <= self.slots(),
+            blocks.len() as u64 <= limit,
             OutOfRange,
-            "{} blocks do not fit the {} of the store; give fewer keys, or create a store with more slots in another folder",
+            "{} blocks do not fit the {} of {}",
             blocks.len(),
-            Count(self.slots(), "slot")
+            Count(limit, "slot"),
+            match NewBlock::namespace_of(blocks) {
+                0 =>
+                    "the store; give fewer keys, lower quotas, or create a store with more slots in another folder",
+                _ => "the namespace; give fewer keys, or set a higher quota",
+            }
         );
         loop {
             let mut can_free = true;
             // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
-            while can_free && self.missing(blocks) > 0 {
+            while can_free && self.missing(blocks).count() > 0 {
                 can_free = self.make_free(blocks)?;
             }
             match self.reserve_now(blocks) {
@@ -179,13 +201,13 @@ impl<F: Files> Store<F> {
         if self.policy.access == Access::Read {
             return None;
         }
-        if self.missing(blocks) == 0 { self.reserve_now(blocks).ok() } else { None }
+        if self.missing(blocks).count() == 0 { self.reserve_now(blocks).ok() } else { None }
     }
 
-    /// How many slots must be freed before all of these blocks have one.
-    fn missing(&self, blocks: &[NewBlock]) -> usize {
-        let new: usize = blocks.chunks(LOOK_UPS).map(|part| self.index.lock().new_blocks(part)).sum();
-        new.saturating_sub(self.index.lock().free_slots())
+    /// The slots that must be freed before all of these blocks have one.
+    fn missing(&self, blocks: &[NewBlock]) -> Missing {
+        let new = blocks.chunks(LOOK_UPS).map(|part| self.index.lock().new_blocks(part)).sum();
+        self.index.lock().missing(NewBlock::namespace_of(blocks), new)
     }
 
     fn reserve_now(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
@@ -221,36 +243,41 @@ impl<F: Files> Store<F> {
             // Puts that fail, as on a full disk, do not empty the store.
             return self.write_pending(&mut pending).map(|()| true);
         }
-        let missing = self.missing(blocks);
-        let fraction = if missing > 0 { (self.header.slots / EVICTED_FRACTION) as usize } else { 0 };
-        let count = if self.policy.evicts { missing.max(fraction) } else { 0 };
+        let (namespace, missing) = (NewBlock::namespace_of(blocks), self.missing(blocks));
+        let fraction = self.index.lock().limit(namespace) / EVICTED_FRACTION;
+        let mut wanted = match self.policy.evicts {
+            true => missing.at_least(fraction as usize),
+            false => Missing::default(),
+        };
+        let count = wanted.count();
         // Each block that is removed has a record.
         lists::reserve(&mut pending.records, count)?;
         let mut evicted = Vec::new();
         lists::reserve(&mut evicted, count)?;
         while evicted.len() < count {
-            let part = self.index.lock().evict(LOOK_UPS.min(count - evicted.len()));
+            let most = LOOK_UPS.min(count - evicted.len());
+            let part = self.index.lock().evict(namespace, &mut wanted, most);
             if part.is_empty() {
                 break;
             }
             evicted.extend(part);
         }
         EVICTED.add(evicted.len() as u64);
-        let is_freed = missing == 0 || !evicted.is_empty() || !pending.records.is_empty();
+        let is_freed = missing.count() == 0 || !evicted.is_empty() || !pending.records.is_empty();
         lists::extend(&mut pending.records, evicted)?;
         self.write_pending(&mut pending)?;
         Ok(is_freed)
     }
 
-    /// Makes blocks visible whose bytes were written to reserved slots, each with its CRC32C. The blocks are as durable as the mode says when
+    /// Makes blocks visible whose bytes were written to reserved slots. The blocks are as durable as the mode says when
     /// it returns. If it fails, no block is visible, and the slots are free again, unless it is unknown whether their records survive.
     ///
     /// Commits that wait while another one is written are written together, with one sync of each file.
-    pub fn commit(&self, written: Vec<(Reserved, u32)>) -> Result<()> {
+    pub fn commit(&self, written: Vec<Written>) -> Result<()> {
         let commit = match self.commits.add(written) {
             Ok(commit) => commit,
             Err((written, error)) => {
-                self.abandon(written.into_iter().map(|(slot, _)| slot));
+                self.abandon(written.into_iter().map(|written| written.slot));
                 return Err(error);
             }
         };
@@ -258,9 +285,9 @@ impl<F: Files> Store<F> {
         self.commits.write_waiting(|written| {
             let outcome = self.write_stored(&mut pending, written.iter().flatten());
             let is_usable = pending.journal.is_usable();
-            self.in_steps(written.into_iter().flatten(), |index, (reserved, checksum)| match outcome {
-                Ok(()) => index.publish(reserved, checksum),
-                Err(_) if is_usable => index.abandon(reserved),
+            self.in_steps(written.into_iter().flatten(), |index, written| match outcome {
+                Ok(()) => index.publish(written),
+                Err(_) if is_usable => index.abandon(written.slot),
                 Err(_) => {}
             });
             outcome
@@ -278,11 +305,11 @@ impl<F: Files> Store<F> {
     fn write_stored<'a>(
         &self,
         pending: &mut Pending,
-        written: impl Iterator<Item = &'a (Reserved, u32)>,
+        written: impl Iterator<Item = &'a Written>,
     ) -> Result<()> {
         let (mut records, mut outcome) = (Vec::new(), Ok(()));
-        self.in_steps(written, |index, (reserved, checksum)| {
-            if let Some(record) = index.record(reserved, *checksum)
+        self.in_steps(written, |index, written| {
+            if let Some(record) = index.record(written)
                 && outcome.is_ok()
             {
                 outcome = lists::push(&mut records, record);
@@ -312,18 +339,18 @@ impl<F: Files> Store<F> {
     }
 
     /// Counts the keys of a get that has begun.
-    pub fn count_get(&self, hits: usize, misses: usize) {
-        self.index.lock().count_get(hits, misses);
+    pub fn count_get(&self, namespace: u32, hits: usize, misses: usize) {
+        self.index.lock().count_get(namespace, hits, misses);
         HITS.add(hits as u64);
         MISSES.add(misses as u64);
     }
 
-    /// Holds some of the stored blocks from a slot on, until [`Self::release`].
-    pub fn hold_from(&self, first: u64, count: usize) -> Result<Vec<Located>> {
+    /// Holds some of the stored blocks of a namespace, or of all, from a slot on, until [`Self::release`].
+    pub fn hold_from(&self, namespace: Option<u32>, first: u64, count: usize) -> Result<Vec<Located>> {
         let mut held = Vec::new();
         lists::reserve(&mut held, count)?;
         for slots in self.parts_from(first) {
-            self.index.lock().hold_in(slots, count, &mut held);
+            self.index.lock().hold_in(namespace, slots, count, &mut held);
             if held.len() == count {
                 break;
             }
@@ -337,19 +364,19 @@ impl<F: Files> Store<F> {
     }
 
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
-    pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> Result<u64> {
+    pub fn pin(&self, keys: impl Iterator<Item = Key>, is_pinned: bool) -> Result<u64> {
         self.ensure_writable()?;
         let mut found = 0;
-        self.for_each(keys, |index, key| found += u64::from(index.pin(key, is_pinned)));
+        self.in_steps(keys, |index, key| found += u64::from(index.pin(&key, is_pinned)));
         Ok(found)
     }
 
-    /// Passes the stored blocks from a slot on to `take`, in the order of their slots, at most so many.
-    pub fn list(&self, first: u64, count: usize, mut take: impl FnMut(Entry)) {
+    /// Passes the stored blocks of a namespace from a slot on to `take`, in the order of their slots, at most so many.
+    pub fn list(&self, namespace: u32, first: u64, count: usize, mut take: impl FnMut(Entry)) {
         let mut left = count;
         for slots in self.parts_from(first) {
             let index = self.index.lock();
-            index.entries(slots).take(left).for_each(|entry| {
+            index.entries(namespace, slots).take(left).for_each(|entry| {
                 take(entry);
                 left -= 1;
             });
@@ -360,7 +387,7 @@ impl<F: Files> Store<F> {
     }
 
     /// All slots from one on, in parts for each of which the index is locked once.
-    fn parts_from(&self, first: u64) -> impl Iterator<Item = Range<usize>> {
+    pub(super) fn parts_from(&self, first: u64) -> impl Iterator<Item = Range<usize>> {
         let end = self.slots() as usize;
         let first = usize::try_from(first).unwrap_or(end);
         (first..end).step_by(LISTED).map(move |from| from..end.min(from + LISTED))
@@ -368,6 +395,10 @@ impl<F: Files> Store<F> {
 
     pub fn counts(&self) -> Counts {
         self.index.lock().counts()
+    }
+
+    pub fn counts_of(&self, namespace: u32) -> Counts {
+        self.index.lock().counts_of(namespace)
     }
 
     /// Makes all that was committed durable, whatever the mode. A reader reads what the writer has published.

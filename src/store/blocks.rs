@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the index passes to others: blocks, and their slots.
 
+use std::sync::Arc;
+
 use super::key::Key;
+use super::seal::Seal;
 
 /// A block to store.
 #[derive(Clone, Copy, Debug)]
 pub struct NewBlock {
     pub key: Key,
     pub parent: Option<Key>,
+}
+
+impl NewBlock {
+    /// The namespace of the blocks of one put.
+    pub fn namespace_of(blocks: &[Self]) -> u32 {
+        blocks.first().map_or(0, |block| block.key.namespace())
+    }
 }
 
 /// A slot that only the holder of this writes, until it is committed or abandoned.
@@ -29,6 +39,17 @@ pub struct Located {
     pub(super) checksum: u32,
     /// The clock of the index when it was stored.
     pub(super) since: u64,
+    pub(super) seal: Option<Arc<Seal>>,
+}
+
+/// A slot that was written.
+#[derive(Debug)]
+pub struct Written {
+    pub slot: Reserved,
+    /// The CRC32C of its bytes.
+    pub checksum: u32,
+    /// If its bytes are encrypted.
+    pub seal: Option<Arc<Seal>>,
 }
 
 impl Located {
@@ -39,6 +60,11 @@ impl Located {
     /// The CRC32C that its bytes must have.
     pub fn checksum(&self) -> u32 {
         self.checksum
+    }
+
+    /// If its bytes are encrypted.
+    pub fn seal(&self) -> Option<&Seal> {
+        self.seal.as_deref()
     }
 }
 
@@ -55,10 +81,11 @@ pub struct Counts {
 }
 
 /// A stored block, for a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     pub slot: u32,
     pub block: NewBlock,
     pub checksum: u32,
+    pub seal: Option<Arc<Seal>>,
     pub is_pinned: bool,
 }

@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use super::blocks::Reserved;
+use super::blocks::Written;
 use crate::base::{Error, Mutex, Result, Status, lists};
-
-/// Slots that were written, each with the CRC32C of its bytes.
-type Written = Vec<(Reserved, u32)>;
 
 #[derive(Default)]
 pub struct Commits(Mutex<Vec<Arc<Commit>>>);
@@ -16,13 +13,13 @@ pub struct Commits(Mutex<Vec<Arc<Commit>>>);
 pub struct Commit(Mutex<State>);
 
 enum State {
-    Waiting(Written),
+    Waiting(Vec<Written>),
     Done(Result<()>),
 }
 
 impl Commits {
     /// Without memory, gives back what was written.
-    pub fn add(&self, written: Written) -> std::result::Result<Arc<Commit>, (Written, Error)> {
+    pub fn add(&self, written: Vec<Written>) -> std::result::Result<Arc<Commit>, (Vec<Written>, Error)> {
         let mut waiting = self.0.lock();
         if let Err(error) = lists::reserve(&mut waiting, 1) {
             return Err((written, error));
@@ -34,7 +31,7 @@ impl Commits {
 
     /// Writes all that wait by one call of `write`, if there are any. All of them have its outcome. The caller has the lock of the journal:
     /// a commit that another thread has taken is done when this thread gets that lock.
-    pub fn write_waiting(&self, write: impl FnOnce(Vec<Written>) -> Result<()>) {
+    pub fn write_waiting(&self, write: impl FnOnce(Vec<Vec<Written>>) -> Result<()>) {
         let waiting = std::mem::take(&mut *self.0.lock());
         if waiting.is_empty() {
             return;
@@ -52,10 +49,10 @@ impl Commits {
 }
 
 impl Commit {
-    fn take(&self) -> Written {
+    fn take(&self) -> Vec<Written> {
         match &mut *self.0.lock() {
             State::Waiting(written) => std::mem::take(written),
-            State::Done(_) => Written::new(),
+            State::Done(_) => Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::files::{Files, StoreFile, StoreFolder};
 use super::index::Index;
 use super::journal::{EMPTY_JOURNAL, Journal};
+use super::namespace_list::NamespaceList;
 use super::store_header::Header;
 use crate::base::{Count, Error, Result, error};
 use crate::layout::fingerprint;
@@ -35,17 +36,24 @@ pub fn describe(path: &Path) -> Result<String> {
 }
 
 /// What the index says of the slots.
-fn content(files: &StoreFolder, header: &Header) -> Result<[(&'static str, String); 3]> {
-    let mut index = Index::to_replay(header.slots)?;
+fn content(files: &StoreFolder, header: &Header) -> Result<Vec<(&'static str, String)>> {
+    let (mut index, namespaces) = (Index::to_replay(header.slots)?, NamespaceList::read(files, header)?);
     let read = Journal::read(files, header.id, |record| index.replay(record))?;
     let counts = index.counts();
     let percent = counts.stored * 100 / counts.slots.max(1);
     let (slots, records) = (Count(counts.retired, "slot"), Count(read.damaged, "record"));
-    Ok([
-        ("occupancy", format!("{} of {}, {percent} %", counts.stored, Count(counts.slots, "slot"))),
+    let mut lines =
+        vec![("occupancy", format!("{} of {}, {percent} %", counts.stored, Count(counts.slots, "slot")))];
+    lines.extend(namespaces.iter().map(|each| {
+        let (stored, slots) = (index.counts_of(each.number).stored, Count(each.slots, "slot"));
+        let encrypted = if each.encryption.is_some() { ", encrypted" } else { "" };
+        ("namespace", format!("{}: {stored} of {slots}{encrypted}", each.name))
+    }));
+    lines.extend([
         ("index", Count(read.journal.records(), "record").to_string()),
         ("damage", format!("{slots}, {records} of the index")),
-    ])
+    ]);
+    Ok(lines)
 }
 
 /// How the file of blocks differs from what the store has created. Allocates nothing for its slots.

@@ -21,6 +21,10 @@ pub enum StoreFile {
     Journal,
     /// The next journal while its checkpoint is written.
     NewJournal,
+    /// Names and quotas of namespaces; absent if there is none.
+    Namespaces,
+    /// The next list of them while it is written.
+    NewNamespaces,
     /// The layout, whose blocks are the slots.
     Blocks,
     /// The process of the writer, and how far readers may read the journal.
@@ -34,6 +38,8 @@ impl StoreFile {
             Self::NewHeader => "store.new",
             Self::Journal => "index.0",
             Self::NewJournal => "index.0.new",
+            Self::Namespaces => "namespaces",
+            Self::NewNamespaces => "namespaces.new",
             Self::Blocks => "blocks.0",
             Self::Writer => "writer",
         }

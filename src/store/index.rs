@@ -4,15 +4,17 @@
 //! The least recently used blocks are evicted first, and leaves before their parents: a prefix keeps its head as long as it has
 //! another block. A block is a parent by its key, whichever of the two is stored first.
 
-use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::blocks::{Counts, Entry, Located, NewBlock, Reserved};
+use super::blocks::{Counts, Located, NewBlock, Reserved, Written};
 use super::key::{Key, KeyHashing};
+use super::pools::{Missing, Pools};
 use super::record::Record;
+use super::seal::Seal;
 use crate::base::{Result, ensure, fail, lists};
 
-enum Slot {
+pub(super) enum Slot {
     /// Also while it is in quarantine.
     Free,
     Reserved(NewBlock),
@@ -20,25 +22,26 @@ enum Slot {
     Retired,
 }
 
-struct Stored {
-    block: NewBlock,
-    checksum: u32,
+pub(super) struct Stored {
+    pub(super) block: NewBlock,
+    pub(super) checksum: u32,
+    pub(super) seal: Option<Arc<Seal>>,
     /// The clock when it was stored.
     since: u64,
     /// The clock at its last use.
-    used: u64,
+    pub(super) used: u64,
     children: u32,
     /// Reads in progress.
     holds: u32,
-    is_pinned: bool,
+    pub(super) is_pinned: bool,
     /// It will be removed: no read begins.
-    is_hidden: bool,
+    pub(super) is_hidden: bool,
 }
 
 impl Stored {
-    fn hold(&mut self, slot: u32) -> Located {
+    pub(super) fn hold(&mut self, slot: u32) -> Located {
         self.holds += 1;
-        Located { slot, checksum: self.checksum, since: self.since }
+        Located { slot, checksum: self.checksum, since: self.since, seal: self.seal.clone() }
     }
 
     fn is_evictable(&self) -> bool {
@@ -47,33 +50,18 @@ impl Stored {
 }
 
 pub struct Index {
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     stored: HashMap<Key, u32, KeyHashing>,
     reserved: HashMap<Key, u32, KeyHashing>,
     /// Parents that are not stored, with the number of their children that are.
     absent_parents: HashMap<Key, u32, KeyHashing>,
-    /// By last use; `None` while the journal is replayed, and in the index of a reader, which evicts nothing.
-    evictable: Option<BTreeSet<(u64, u32)>>,
+    pools: Pools,
+    /// Not while the journal is replayed, and in the index of a reader, which evicts nothing.
+    lists_evictable: bool,
     pub(super) free: Vec<u32>,
     quarantine: Vec<u32>,
     clock: u64,
     counts: Counts,
-}
-
-/// Records of slots, of which the blocks have the time of their last use.
-#[derive(Default)]
-pub struct ListedRecords {
-    retired: Vec<Record>,
-    stored: Vec<(u64, Record)>,
-}
-
-impl ListedRecords {
-    /// The least recently used block first.
-    pub fn in_order(mut self) -> Result<Vec<Record>> {
-        self.stored.sort_unstable_by_key(|(used, _)| *used);
-        lists::extend(&mut self.retired, self.stored.into_iter().map(|(_, record)| record))?;
-        Ok(self.retired)
-    }
 }
 
 impl Index {
@@ -88,7 +76,8 @@ impl Index {
             stored,
             reserved: map(),
             absent_parents: map(),
-            evictable: Some(BTreeSet::new()),
+            pools: Pools::default(),
+            lists_evictable: true,
             free: lists::collect((0..count as u32).rev())?,
             quarantine: Vec::new(),
             clock: 0,
@@ -98,7 +87,7 @@ impl Index {
 
     /// For the records of a journal.
     pub fn to_replay(count: u64) -> Result<Self> {
-        Ok(Self { evictable: None, ..Self::new(count)? })
+        Ok(Self { lists_evictable: false, ..Self::new(count)? })
     }
 
     /// Applies a record of the journal. [`Self::end_replay`] follows the last one, unless it is the index of a reader.
@@ -108,12 +97,12 @@ impl Index {
         ensure!(slot < count as u64, Corrupt, "the index names slot {slot} of a store with {count} slots");
         self.take(slot as u32);
         match record {
-            Record::Stored { slot, key, parent, checksum } => {
+            Record::Stored { slot, key, parent, checksum, seal } => {
                 // If the record of its removal was damaged.
                 if let Some(before) = self.stored.get(&key).copied() {
                     self.take(before);
                 }
-                self.store(slot as u32, NewBlock { key, parent }, checksum);
+                self.store(slot as u32, NewBlock { key, parent }, checksum, seal);
             }
             Record::Removed { .. } => {}
             Record::Retired { slot } => self.set_retired(slot as u32),
@@ -133,6 +122,22 @@ impl Index {
     /// Goes on counting as the index of a reader whose journal was replaced.
     pub fn follow(&mut self, before: &Self) {
         self.counts = Counts { retired: self.counts.retired, ..before.counts };
+        self.pools.follow(&before.pools);
+    }
+
+    /// Sets the quota of a namespace.
+    pub fn set_quota(&mut self, namespace: u32, slots: u64) {
+        self.pools.set_quota(namespace, slots);
+    }
+
+    /// Slots that are not retired.
+    fn usable(&self) -> u64 {
+        self.counts.slots - self.counts.retired
+    }
+
+    /// The number of slots that a namespace may use.
+    pub fn limit(&self, namespace: u32) -> u64 {
+        self.pools.limit(namespace, self.usable())
     }
 
     /// Whether a slot still has the block that was located there.
@@ -146,10 +151,13 @@ impl Index {
         let slots = &self.slots;
         self.free.retain(|slot| matches!(slots[*slot as usize], Slot::Free));
         let evictable = slots.iter().zip(0..).filter_map(|(state, slot)| match state {
-            Slot::Stored(stored) if stored.is_evictable() => Some((stored.used, slot)),
+            Slot::Stored(stored) if stored.is_evictable() => {
+                Some((stored.block.key.namespace(), stored.used, slot))
+            }
             _ => None,
         });
-        self.evictable = Some(evictable.collect());
+        self.pools.list(evictable);
+        self.lists_evictable = true;
     }
 
     pub fn contains(&self, key: &Key) -> bool {
@@ -171,8 +179,9 @@ impl Index {
         new
     }
 
-    pub fn free_slots(&self) -> usize {
-        self.free.len()
+    /// What must be freed before so many new blocks have a slot.
+    pub fn missing(&self, namespace: u32, new: usize) -> Missing {
+        self.pools.missing(namespace, new, self.free.len(), self.usable())
     }
 
     /// Reserves a slot for a block. `None` if its key is stored, or a slot is reserved for it.
@@ -191,24 +200,28 @@ impl Index {
         let entries = self.reserved.len() + 1;
         lists::reserved(self.reserved.try_reserve(1), entries, size_of::<(Key, u32)>())?;
         lists::reserved(self.absent_parents.try_reserve(entries), entries, size_of::<(Key, u32)>())?;
-        let Some(slot) = self.free.pop() else {
-            fail!(Busy, "all slots of the store are written, read or pinned now")
+        let (namespace, usable) = (block.key.namespace(), self.usable());
+        let has_space = self.pools.has_space(namespace, usable);
+        let Some(slot) = has_space.then(|| self.free.pop()).flatten() else {
+            fail!(Busy, "all slots of the store, or of the quota, are written, read or pinned now")
         };
+        self.pools.of_mut(namespace).used += 1;
         self.reserved.insert(block.key, slot);
         self.slots[slot as usize] = Slot::Reserved(block);
         Ok(Some(Reserved(slot)))
     }
 
     /// The record that makes the block of a reserved slot a stored one.
-    pub fn record(&self, reserved: &Reserved, checksum: u32) -> Option<Record> {
-        let Slot::Reserved(NewBlock { key, parent }) = self.slots[reserved.0 as usize] else { return None };
-        Some(Record::Stored { slot: reserved.0.into(), key, parent, checksum })
+    pub fn record(&self, Written { slot, checksum, seal }: &Written) -> Option<Record> {
+        let Slot::Reserved(NewBlock { key, parent }) = self.slots[slot.0 as usize] else { return None };
+        let (slot, checksum, seal) = (slot.0.into(), *checksum, seal.clone());
+        Some(Record::Stored { slot, key, parent, checksum, seal })
     }
 
     /// Makes the block of a reserved slot visible.
-    pub fn publish(&mut self, reserved: Reserved, checksum: u32) {
-        if let Some((slot, block)) = self.unreserve(reserved) {
-            self.store(slot, block, checksum);
+    pub fn publish(&mut self, Written { slot, checksum, seal }: Written) {
+        if let Some((slot, block)) = self.unreserve(slot) {
+            self.store(slot, block, checksum, seal);
         }
     }
 
@@ -222,6 +235,7 @@ impl Index {
     fn unreserve(&mut self, Reserved(slot): Reserved) -> Option<(u32, NewBlock)> {
         let Slot::Reserved(block) = self.slots[slot as usize] else { return None };
         self.reserved.remove(&block.key);
+        self.pools.of_mut(block.key.namespace()).used -= 1;
         self.slots[slot as usize] = Slot::Free;
         Some((slot, block))
     }
@@ -240,9 +254,17 @@ impl Index {
     }
 
     /// Counts the blocks of a get.
-    pub fn count_get(&mut self, hits: usize, misses: usize) {
-        self.counts.hits += hits as u64;
-        self.counts.misses += misses as u64;
+    pub fn count_get(&mut self, namespace: u32, hits: usize, misses: usize) {
+        self.count(namespace, |counts| {
+            counts.hits += hits as u64;
+            counts.misses += misses as u64;
+        });
+    }
+
+    /// Counts for the store and for a namespace.
+    fn count(&mut self, namespace: u32, count: impl Fn(&mut Counts)) {
+        count(&mut self.counts);
+        count(&mut self.pools.of_mut(namespace).counts);
     }
 
     pub fn release(&mut self, block: &Located) {
@@ -283,27 +305,38 @@ impl Index {
         Record::Removed { slot: slot.into() }
     }
 
-    /// Removes up to so many blocks. Returns the records of them.
-    pub fn evict(&mut self, count: usize) -> Vec<Record> {
+    /// Removes up to so many of the blocks whose slots a namespace needs. Returns the records of them, and lowers what is missing.
+    pub fn evict(&mut self, namespace: u32, missing: &mut Missing, count: usize) -> Vec<Record> {
         let mut records = Vec::new();
         while records.len() < count
-            && let Some((_, slot)) = self.evictable.as_ref().and_then(|slots| slots.first().copied())
+            && let Some(slot) = self.pools.victim(namespace, missing, self.usable())
         {
+            if let Slot::Stored(stored) = &self.slots[slot as usize] {
+                self.count(stored.block.key.namespace(), |counts| counts.evicted += 1);
+            }
             records.push(self.remove_slot(slot));
-            self.counts.evicted += 1;
         }
         records
+    }
+
+    /// Removes the block of a slot, if it is of that namespace, and returns the record of it. Fails if it is read now.
+    pub fn remove_of(&mut self, namespace: u32, slot: u32) -> Option<std::result::Result<Record, ()>> {
+        match &self.slots[slot as usize] {
+            Slot::Stored(stored) if stored.block.key.namespace() == namespace => {
+                Some(if stored.holds > 0 { Err(()) } else { Ok(self.remove_slot(slot)) })
+            }
+            _ => None,
+        }
     }
 
     /// Removes the block of a slot whose bytes are damaged; the slot is not used again. Returns the record of it, unless another reader
     /// was first.
     pub fn retire(&mut self, &Located { slot, .. }: &Located) -> Option<Record> {
-        matches!(self.slots.get(slot as usize), Some(Slot::Stored(_))).then(|| {
-            self.take(slot);
-            self.set_retired(slot);
-            self.counts.damaged += 1;
-            Record::Retired { slot: slot.into() }
-        })
+        let Some(Slot::Stored(stored)) = self.slots.get(slot as usize) else { return None };
+        self.count(stored.block.key.namespace(), |counts| counts.damaged += 1);
+        self.take(slot);
+        self.set_retired(slot);
+        Some(Record::Retired { slot: slot.into() })
     }
 
     /// Frees the slots in quarantine: the records of their removal are in the journal.
@@ -311,46 +344,17 @@ impl Index {
         self.free.append(&mut self.quarantine);
     }
 
-    /// Adds the records of some slots.
-    pub fn list_records(&self, slots: Range<usize>, listed: &mut ListedRecords) -> Result<()> {
-        for (slot, state) in (slots.start as u64..).zip(&self.slots[slots]) {
-            match state {
-                Slot::Retired => lists::push(&mut listed.retired, Record::Retired { slot })?,
-                Slot::Stored(Stored { block: NewBlock { key, parent }, checksum, used, .. }) => {
-                    let record = Record::Stored { slot, key: *key, parent: *parent, checksum: *checksum };
-                    lists::push(&mut listed.stored, (*used, record))?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The stored blocks in some slots, in the order of these. Not those that are hidden.
-    pub fn entries(&self, slots: Range<usize>) -> impl Iterator<Item = Entry> {
-        (slots.start as u32..).zip(&self.slots[slots]).filter_map(|(slot, state)| {
-            let Slot::Stored(Stored { block, checksum, is_pinned, is_hidden: false, .. }) = state else {
-                return None;
-            };
-            Some(Entry { slot, block: *block, checksum: *checksum, is_pinned: *is_pinned })
-        })
-    }
-
-    /// Holds stored blocks in some slots, until so many are held. This is no use of them: nothing changes in the order of eviction.
-    pub fn hold_in(&mut self, slots: Range<usize>, count: usize, held: &mut Vec<Located>) {
-        for slot in slots.start as u32..slots.end as u32 {
-            if held.len() == count {
-                return;
-            }
-            held.extend(self.change(slot, |stored| (!stored.is_hidden).then(|| stored.hold(slot))).flatten());
-        }
-    }
-
     pub fn counts(&self) -> Counts {
         Counts { stored: self.stored.len() as u64, ..self.counts }
     }
 
-    fn store(&mut self, slot: u32, mut block: NewBlock, checksum: u32) {
+    /// Those of a namespace, whose slots are those of its quota.
+    pub fn counts_of(&self, namespace: u32) -> Counts {
+        let (slots, pool) = (self.limit(namespace), self.pools.get(namespace));
+        pool.map_or(Counts { slots, ..Counts::default() }, |pool| Counts { slots, ..pool.counts })
+    }
+
+    fn store(&mut self, slot: u32, mut block: NewBlock, checksum: u32, seal: Option<Arc<Seal>>) {
         let children = self.absent_parents.remove(&block.key).unwrap_or(0);
         if children > 0 && self.is_descendant(block) {
             // The blocks of a cycle would never be leaves.
@@ -358,9 +362,12 @@ impl Index {
         }
         self.clock += 1;
         let (since, used) = (self.clock, self.clock);
-        let stored =
-            Stored { block, checksum, since, used, children, holds: 0, is_pinned: false, is_hidden: false };
+        let (holds, is_pinned, is_hidden) = (0, false, false);
+        let stored = Stored { block, checksum, seal, since, used, children, holds, is_pinned, is_hidden };
         self.slots[slot as usize] = Slot::Stored(stored);
+        let pool = self.pools.of_mut(block.key.namespace());
+        pool.used += 1;
+        pool.counts.stored += 1;
         self.stored.insert(block.key, slot);
         self.change(slot, |_| ());
         if let Some(parent) = block.parent {
@@ -391,8 +398,11 @@ impl Index {
         let before = std::mem::replace(&mut self.slots[slot as usize], Slot::Free);
         self.counts.retired -= u64::from(matches!(before, Slot::Retired));
         let Slot::Stored(stored) = before else { return };
-        if let Some(evictable) = &mut self.evictable {
-            evictable.remove(&(stored.used, slot));
+        let pool = self.pools.of_mut(stored.block.key.namespace());
+        pool.used -= 1;
+        pool.counts.stored -= 1;
+        if self.lists_evictable {
+            pool.evictable.remove(&(stored.used, slot));
         }
         self.stored.remove(&stored.block.key);
         if stored.children > 0 {
@@ -418,12 +428,13 @@ impl Index {
     }
 
     /// Changes a stored block, and its place among those that can be evicted. `None` if the slot has no block.
-    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Stored) -> T) -> Option<T> {
+    pub(super) fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Stored) -> T) -> Option<T> {
         let Some(Slot::Stored(stored)) = self.slots.get_mut(slot as usize) else { return None };
         let before = (stored.used, slot);
         let result = change(stored);
         let (after, is_evictable) = ((stored.used, slot), stored.is_evictable());
-        if let Some(evictable) = &mut self.evictable {
+        if self.lists_evictable {
+            let evictable = &mut self.pools.of_mut(stored.block.key.namespace()).evictable;
             if before != after || !is_evictable {
                 evictable.remove(&before);
             }

@@ -10,11 +10,13 @@ use crate::base::{Result, ensure, random};
 const MIN: usize = 16;
 pub const MAX: usize = 64;
 
-/// 16 to 64 bytes of the caller, usually a hash of the tokens.
+/// 16 to 64 bytes of the caller, usually a hash of the tokens, in a namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     /// Followed by zeros.
     bytes: [u8; MAX],
+    /// 0 for the one without a name.
+    namespace: u32,
     size: u8,
 }
 
@@ -34,10 +36,18 @@ impl Key {
     }
 
     /// From bytes whose number was checked.
-    fn padded(bytes: &[u8]) -> Self {
+    pub(super) fn padded(bytes: &[u8]) -> Self {
         let mut padded = [0; MAX];
         padded[..bytes.len()].copy_from_slice(bytes);
-        Self { bytes: padded, size: bytes.len() as u8 }
+        Self { bytes: padded, namespace: 0, size: bytes.len() as u8 }
+    }
+
+    pub fn in_namespace(self, namespace: u32) -> Self {
+        Self { namespace, ..self }
+    }
+
+    pub fn namespace(&self) -> u32 {
+        self.namespace
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -77,6 +87,9 @@ impl fmt::Debug for Key {
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.bytes[..usize::from(self.size).next_multiple_of(8)]);
+        if self.namespace > 0 {
+            state.write(&u64::from(self.namespace).to_le_bytes());
+        }
     }
 }
 
@@ -137,6 +150,7 @@ mod tests {
         }
         assert_ne!(Key::new(&[0; 16]).unwrap(), Key::new(&[0; 17]).unwrap());
         assert_eq!(Key::new(&[7; 64]).unwrap().bytes(), [7; 64]);
+        assert_ne!(Key::new(&[7; 64]).unwrap(), Key::new(&[7; 64]).unwrap().in_namespace(1));
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! The writer publishes the removal of a block before the slot has other bytes. So a block was read with its own bytes if the index has
 //! it after that, too.
 
-use super::block_store::{Access, Policy, Store};
+use super::block_store::{Access, Policy, Recovery, Store};
 use super::blocks::Located;
 use super::files::{Files, StoreFile, StoreFolder};
 use super::index::Index;
 use super::journal::{Journal, Recovered};
+use super::namespace_list::NamespaceList;
 use super::published::Published;
 use super::store_header::{Header, Identity};
 use crate::base::{Result, ensure, error, fail, lists};
@@ -38,12 +39,18 @@ impl<F: Files> Store<F> {
             let mut index = Index::to_replay(header.slots)?;
             let Recovered { journal, .. } = Journal::read(&files, header.id, |record| index.replay(record))?;
             if !has_writer(&files) {
-                return Ok(Self::new(files, header, policy, journal, index));
+                return Ok(Self::reader(files, policy, header, journal, index));
             }
             files.reopen(StoreFile::Journal);
         }
         let (journal, index) = published_journal(&files, &header, 0)?;
-        Ok(Self::new(files, header, policy, journal, index))
+        Ok(Self::reader(files, policy, header, journal, index))
+    }
+
+    /// Its namespaces are read when one is opened.
+    fn reader(files: F, policy: Policy, header: Header, journal: Journal, index: Index) -> Self {
+        let namespaces = NamespaceList::new(header.id);
+        Self::new(files, policy, Recovery { header, journal, index, namespaces })
     }
 
     /// Reads what the writer has published since.

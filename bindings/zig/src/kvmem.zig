@@ -61,6 +61,7 @@ pub const methodName = transfer.methodName;
 const store = @import("store.zig");
 pub const Store = store.Store;
 pub const StoreOptions = store.StoreOptions;
+pub const StoreNamespaceOptions = store.StoreNamespaceOptions;
 pub const StoreValue = store.StoreValue;
 pub const StoreKeys = store.StoreKeys;
 pub const StoreBlocks = store.StoreBlocks;

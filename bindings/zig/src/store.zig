@@ -41,6 +41,15 @@ pub const StoreOptions = struct {
     interval_ns: u64 = 0,
 };
 
+pub const StoreNamespaceOptions = struct {
+    /// 1 to 128 bytes, such as the id of a tenant. It is in the files of the store, in clear.
+    name: [:0]const u8,
+    /// Bytes of slots; 0 for that of an existing namespace.
+    quota: u64 = 0,
+    /// 32 random bytes, by which blocks and keys are encrypted; null for a namespace that is not encrypted.
+    key: ?[]const u8 = null,
+};
+
 /// Keys of one size, one after the other.
 pub const StoreKeys = struct {
     bytes: []const u8,
@@ -180,6 +189,29 @@ pub const Store = struct {
 
     pub fn deinit(self: Store) void {
         c.kvmem_store_destroy(self.handle);
+    }
+
+    /// Opens a namespace, or creates it: a store whose calls find its own blocks only. It keeps this store open.
+    pub fn openNamespace(self: Store, options: StoreNamespaceOptions, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!Store {
+        var o: c.kvmem_store_namespace_options = .{
+            .struct_size = @sizeOf(c.kvmem_store_namespace_options),
+            .name = options.name.ptr,
+            .quota = options.quota,
+        };
+        if (options.key) |key| {
+            o.key = key.ptr;
+            o.key_size = key.len;
+        }
+        var handle: ?*c.kvmem_store = null;
+        try call(diagnostics, c.kvmem_store_open_namespace, .{ self.handle, &o, timeout_ns, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Removes a namespace. Returns the number of its blocks.
+    pub fn removeNamespace(self: Store, name: [:0]const u8, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!u64 {
+        var removed: u64 = 0;
+        try call(diagnostics, c.kvmem_store_remove_namespace, .{ self.handle, name.ptr, timeout_ns, &removed });
+        return removed;
     }
 
     /// What a store is and contains, as text for people. It may be open in a process.

@@ -39,6 +39,21 @@ static kvmem_status store_open(struct step *step, union handle *made, kvmem_erro
     return kvmem_store_open(&options, KVMEM_TIMEOUT_FOREVER, &made->store, error);
 }
 
+static const void *one_key(uint64_t number);
+
+static kvmem_status store_open_namespace(struct step *step, union handle *made, kvmem_error **error)
+{
+    kvmem_store_namespace_options options = {.struct_size = sizeof(options)};
+    options.name = text_of(step, "name");
+    SET(options, quota);
+    if (has(step, "key")) {
+        options.key = one_key(number_of(step, "key"));
+        options.key_size = KEY_SIZE;
+    }
+    kvmem_store *store = object(text_of(step, "store"), STORE);
+    return kvmem_store_open_namespace(store, &options, KVMEM_TIMEOUT_FOREVER, &made->store, error);
+}
+
 static const void *one_key(uint64_t number)
 {
     return memset(keep(malloc(KEY_SIZE)), (int)number, KEY_SIZE);
@@ -115,6 +130,14 @@ static kvmem_status store_remove(struct step *step, kvmem_error **error)
     return counted(step, status, removed);
 }
 
+static kvmem_status store_remove_namespace(struct step *step, kvmem_error **error)
+{
+    uint64_t removed = 0;
+    const kvmem_status status = kvmem_store_remove_namespace(store_of(step), text_of(step, "name"),
+                                                             KVMEM_TIMEOUT_FOREVER, &removed, error);
+    return counted(step, status, removed);
+}
+
 static kvmem_status store_pin(struct step *step, kvmem_error **error)
 {
     const void *keys;
@@ -179,6 +202,8 @@ static kvmem_status store_verify(struct step *step, kvmem_error **error)
 
 const struct call store_calls[] = {
     {"store_open", .create = store_open, .type = STORE},
+    {"store_open_namespace", .create = store_open_namespace, .type = STORE},
+    {"store_remove_namespace", .run = store_remove_namespace},
     {"store_put", .run = store_put},
     {"store_get", .run = store_get},
     {"store_contains", .run = store_contains},

@@ -31,6 +31,22 @@ std::vector<unsigned char> key_bytes(const std::vector<std::uint64_t> &numbers) 
 
 kvmem::StoreKeys keys_of(const std::vector<unsigned char> &bytes) { return {{bytes.data(), bytes.size()}, key_size}; }
 
+Results store_open_namespace(const Step &step, World &world) {
+    const auto &name = new_name(step, world);
+    std::vector<unsigned char> key;
+    if (step.has("key")) key = key_bytes({step.number("key")});
+    kvmem::StoreNamespaceOptions options;
+    options.name = step.text("name");
+    SET(options, quota);
+    options.key = {key.data(), key.size()};
+    world.add(name, world.get<kvmem::Store>(step.text("store")).open_namespace(options));
+    return {};
+}
+
+Results store_remove_namespace(const Step &step, World &world) {
+    return {{"count", number(world.get<kvmem::Store>(step.name()).remove_namespace(step.text("name")))}};
+}
+
 template <typename Start>
 Results move(const Step &step, World &world, Start start) {
     kvmem::TransferOptions options;
@@ -104,6 +120,8 @@ Results store_get_info(const Step &step, World &world) {
 Calls store_calls() {
     return {
         {"store_open", store_open},
+        {"store_open_namespace", store_open_namespace},
+        {"store_remove_namespace", store_remove_namespace},
         {"store_put", store_put},
         {"store_get", store_get},
         {"store_contains", store_contains},

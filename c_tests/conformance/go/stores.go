@@ -14,10 +14,10 @@ import (
 var storeCalls = map[string]call{
 	"store_put": storePut, "store_get": storeGet, "store_contains": storeContains, "store_remove": storeRemove,
 	"store_pin": storePin, "store_unpin": storeUnpin, "store_list": storeList, "store_get_info": storeInfo,
-	"store_flush": storeFlush, "store_verify": storeVerify,
+	"store_flush": storeFlush, "store_verify": storeVerify, "store_remove_namespace": storeRemoveNamespace,
 }
 
-var storeCreators = map[string]call{"store_open": openStore}
+var storeCreators = map[string]call{"store_open": openStore, "store_open_namespace": openNamespace}
 
 func store(s *step) *kvmem.Store { return object[*kvmem.Store](s.state, s.name) }
 
@@ -34,6 +34,21 @@ func openStore(s *step) error {
 	}
 	opened, err := kvmem.OpenStore(context.Background(), options)
 	return create(s, opened, err)
+}
+
+func openNamespace(s *step) error {
+	options := kvmem.StoreNamespaceOptions{Name: s.in.text("name"), Quota: s.in.number("quota")}
+	if _, ok := s.in.get("key"); ok {
+		options.Key = keyOf(uint32(s.in.number("key")))
+	}
+	opened, err := object[*kvmem.Store](s.state, s.in.text("store")).OpenNamespace(context.Background(), options)
+	return create(s, opened, err)
+}
+
+func storeRemoveNamespace(s *step) error {
+	count, err := store(s).RemoveNamespace(context.Background(), s.in.text("name"))
+	s.put("count", count)
+	return err
 }
 
 func keyOf(number uint32) []byte { return bytes.Repeat([]byte{byte(number)}, 32) }

@@ -366,6 +366,7 @@ CREATE = {
     "broker_create": lambda s, state: kvmem.Broker(state.path(s.given.text("path"))),
     "agent_create": lambda s, _: kvmem.Agent(s.given.text("name"), backends=(), flags=s.given.flags("flags", kvmem.AgentFlags)),
     "store_open": lambda s, state: stores.opened(s, state, shape(s.given)),
+    "store_open_namespace": stores.opened_namespace,
     "region_register": lambda s, state: named(s, state, "agent", kvmem.Agent).register(named(s, state, "region", kvmem.Region)),
 }
 

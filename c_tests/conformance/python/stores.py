@@ -26,6 +26,16 @@ def opened(step, state, shape):
     )  # fmt: skip
 
 
+def opened_namespace(step, state):
+    given = step.given
+    key = key_of(given.number("key")) if "key" in given else None
+    return state.find(given.text("store"), kvmem.Store).open_namespace(given.text("name"), quota=given.number("quota"), key=key)
+
+
+def removed_namespace(step, state):
+    step.result["count"] = str(store(step, state).remove_namespace(step.given.text("name")))
+
+
 def store(step, state):
     return state.find(step.name, kvmem.Store)
 
@@ -74,6 +84,7 @@ def listed(step, state):
 
 
 CALLS = {
+    "store_remove_namespace": removed_namespace,
     "store_put": put,
     "store_get": get,
     "store_contains": contains,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks are stored under keys. A later run of the program finds them, and computes only what is missing: `store FOLDER`.
+// Blocks are stored under keys. A later run of the program finds them, and computes only what is missing: `store FOLDER`. Those of a
+// tenant are encrypted by a key of 32 bytes, and only found with it: `store FOLDER TENANT KEYFILE`.
 #include <kvmem.h>
 #include <kvmem/store.h>
 #include <stdio.h>
@@ -28,6 +29,24 @@ static kvmem_store *open_store(const char *folder, const kvmem_layout_config *sh
     kvmem_store *store;
     check(kvmem_store_open(&options, KVMEM_TIMEOUT_FOREVER, &store, error), error);
     return store;
+}
+
+/* A handle of the same store, for the blocks of one tenant. They are encrypted by its key. */
+static kvmem_store *open_tenant(kvmem_store *store, const char *name, const void *key, kvmem_error **error)
+{
+    const kvmem_store_namespace_options options = {.struct_size = sizeof options, .name = name,
+        .quota = 2 << 20, .key = key, .key_size = 32};
+    kvmem_store *tenant;
+    check(kvmem_store_open_namespace(store, &options, KVMEM_TIMEOUT_FOREVER, &tenant, error), error);
+    return tenant;
+}
+
+static void read_key(const char *path, unsigned char key[32])
+{
+    FILE *file = fopen(path, "rb");
+    if (file != NULL && fread(key, 32, 1, file) == 1 && fclose(file) == 0) return;
+    fprintf(stderr, "%s has no key of 32 bytes\n", path);
+    exit(EXIT_FAILURE);
 }
 
 /* Returns how many of the first blocks were stored, and loads them. */
@@ -68,6 +87,13 @@ int main(int argc, char **argv)
     kvmem_layout *cache;
     check(kvmem_layout_build(&options, &cache, &error), &error);
     kvmem_store *store = open_store(folder, &shape, &error);
+    if (argc > 3) {
+        unsigned char key[32];
+        read_key(argv[3], key);
+        kvmem_store *tenant = open_tenant(store, argv[2], key, &error);
+        kvmem_store_destroy(store); /* the tenant keeps it open */
+        store = tenant;
+    }
 
     /* A real key is a hash of all tokens up to the end of its block. */
     unsigned char keys[BLOCKS][KEY] = {{0}};

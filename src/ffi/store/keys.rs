@@ -8,7 +8,7 @@ use crate::ffi::common::{
     OutItems, borrow, call, call_on, call_out, deadline, kvmem_error, kvmem_status, out, text,
 };
 use crate::ffi::store::kvmem_store;
-use crate::store::{Entry, Key, Keys};
+use crate::store::{Entry, Key, Keys, NewBlock};
 
 /// Returns for each of some keys whether it is stored. Waits for no file, and changes nothing, also not what
 /// is evicted next.
@@ -128,7 +128,7 @@ pub struct kvmem_store_entry {
     pub key_size: u32,
     /// Bytes of the parent's key; 0 if it has none.
     pub parent_size: u32,
-    /// CRC32C, as kvmem_layout_checksum computes it.
+    /// CRC32C, as kvmem_layout_checksum computes it; in an encrypted namespace that of the encrypted bytes.
     pub checksum: u32,
     /// 1 if it is pinned, otherwise 0.
     pub is_pinned: u32,
@@ -163,21 +163,21 @@ pub unsafe extern "C" fn kvmem_store_list(
         let count = out(count, "count")?;
         ensure!(capacity > 0, InvalidArgument, "capacity is 0; give an array of at least one element");
         let mut entries = OutItems::new(entries, capacity, "entries")?;
-        borrow(scope, store)?.list(first_slot, capacity, |found| entries.push(entry(&found)));
+        borrow(scope, store)?
+            .list(first_slot, capacity, |found, block| entries.push(entry(found, &block)))?;
         count.write(capacity - entries.left());
         Ok(())
     })
 }
 
-fn entry(found: &Entry) -> kvmem_store_entry {
+fn entry(found: &Entry, block: &NewBlock) -> kvmem_store_entry {
     let padded = |key: Option<&Key>| {
         let mut bytes = [0; 64];
         let key = key.map_or(&[][..], Key::bytes);
         bytes[..key.len()].copy_from_slice(key);
         (bytes, key.len() as u32)
     };
-    let ((key, key_size), (parent, parent_size)) =
-        (padded(Some(&found.block.key)), padded(found.block.parent.as_ref()));
+    let ((key, key_size), (parent, parent_size)) = (padded(Some(&block.key)), padded(block.parent.as_ref()));
     kvmem_store_entry {
         key,
         parent,

@@ -12,15 +12,15 @@ use crate::ffi::store::open::{KVMEM_DURABILITY_NONE, KVMEM_DURABILITY_RELAXED, K
 use crate::store::Durability;
 use crate::transfer::stored::describe;
 
-/// Properties of a store, and what happened since it was opened.
+/// Properties of a store with all its namespaces, or of one namespace, and what happened since it was opened.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_store_info {
-    /// Slots, each for a block.
+    /// Slots, each for a block; of a namespace those of its quota.
     pub num_slots: u64,
     /// Blocks that are stored.
     pub num_stored: u64,
-    /// Slots that are not used again, because their bytes were damaged.
+    /// Slots that are not used again, because their bytes were damaged; 0 for a namespace.
     pub num_retired: u64,
     /// Bytes of a slot.
     pub slot_size: u64,
@@ -86,7 +86,8 @@ pub unsafe extern "C" fn kvmem_store_flush(
 }
 
 /// Reads all blocks and compares them with their checksums. Removes those that are damaged, and does not use
-/// their slots again.
+/// their slots again. The handle of a store reads those of all namespaces, that of a namespace its own, of
+/// which it also compares the tags if they are encrypted.
 ///
 /// @param timeout_ns a later call continues where this one has ended
 /// @param num_damaged receives the number of blocks that this call has removed
@@ -123,8 +124,8 @@ pub unsafe extern "C" fn kvmem_store_describe(
 }
 
 /// Destroys a store handle. The store is closed when no run of a put or get uses it; until then it cannot be
-/// opened again. With KVMEM_DURABILITY_RELAXED, call kvmem_store_flush before: blocks that are not durable
-/// are lost.
+/// opened again. A handle of a namespace uses the store, too. With KVMEM_DURABILITY_RELAXED, call
+/// kvmem_store_flush before: blocks that are not durable are lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_store_destroy(store: *mut kvmem_store) {
     destroy(store);

@@ -84,7 +84,7 @@ fn slots_that_another_put_takes_meanwhile_are_freed_again() {
                 for round in 0..2000 {
                     let block = NewBlock { key: key(1000 * (1 + round) + writer), parent: None };
                     let reserved = store.reserve(&[block]).unwrap().into_iter().flatten();
-                    store.commit(reserved.map(|slot| (slot, 7)).collect()).unwrap();
+                    store.commit(reserved.map(|slot| written(slot, &[])).collect()).unwrap();
                 }
             });
         }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::bytes;
+use super::namespaces::{Tenants, open_tenants};
 use super::recorded::{Image, Omitted, Operation, Random, RecordedFiles};
-use super::*;
 use crate::store::StoreFile;
 
 /// The versions of the blocks that are stored, by number of the key.
@@ -17,10 +18,11 @@ struct Script {
     states: Vec<(usize, Expected)>,
 }
 
-/// Puts, evictions, removals and a damaged block, at random; keys are used again with other bytes.
+/// Puts, evictions, removals and a damaged block in three namespaces, at random; keys are used again with other bytes.
 fn script(image: Image, before: Expected, steps: usize, omitted: Omitted, random: &mut Random) -> Script {
     let files = RecordedFiles::new(image.clone(), omitted);
-    let store = open(&files, Durability::Strict).unwrap();
+    let tenants = open_tenants(&files).unwrap();
+    let Tenants { store, .. } = &tenants;
     let mut versions = before.values().copied().max().unwrap_or(0);
     let (mut now, mut states) = (before, vec![(files.count(), Expected::new())]);
     states[0].1 = now.clone();
@@ -28,27 +30,24 @@ fn script(image: Image, before: Expected, steps: usize, omitted: Omitted, random
         let number = random.below(16) as u64;
         versions += 1;
         match random.below(8) {
-            0 => drop(store.remove(&[key(number)]).unwrap()),
+            0 => drop(store.remove(&[tenants.key(number)]).unwrap()),
             1 if store.counts().retired < 2 => {
-                let run = store.hold_run(&[key(number)]).unwrap();
+                let run = store.hold_run(&[tenants.key(number)]).unwrap();
                 let damaged: &[u64] = if run.is_empty() { &[] } else { &[0] };
                 store.release_damaged(run, damaged).unwrap();
             }
             _ => {
-                let parent = number.checked_sub(1);
-                let more = (number + 1, Some(number), versions);
-                let new = [(number, parent, versions), more];
-                // One that was stored may be evicted for the other, and be written again.
-                let written = put(&store, &files, &new).unwrap();
-                for (number, _, version) in new {
-                    assert!(has(&store, number));
-                    if written.contains(&number) {
-                        now.insert(number, version);
+                for number in [number, number + 1] {
+                    if tenants.put(number, number.checked_sub(1), versions).unwrap() {
+                        now.insert(number, versions);
                     }
+                    assert!(tenants.has(number));
+                    now.retain(|number, _| tenants.has(*number));
+                    states.push((files.count(), now.clone()));
                 }
             }
         }
-        now.retain(|number, _| has(&store, *number));
+        now.retain(|number, _| tenants.has(*number));
         states.push((files.count(), now.clone()));
     }
     Script { image, operations: files.operations(), states }
@@ -68,17 +67,17 @@ fn check(
     let after = last.map_or(Some(&script.states[0]), |last| script.states.get(last + 1));
     let after = after.map_or(before, |(_, state)| state);
     let files = RecordedFiles::new(image, Omitted::Nothing);
-    let store = open(&files, Durability::Strict).map_err(|error| format!("not opened: {error}"))?;
+    let tenants = open_tenants(&files).map_err(|error| format!("not opened: {error}"))?;
     let mut found = Expected::new();
     for number in 0..20 {
         let (old, new) = (before.get(&number), after.get(&number));
-        match get(&store, &files, number) {
+        match tenants.get(number) {
             None if old.is_some() && old == new => return Err(format!("block {number} is lost")),
             None => {}
-            Some((bytes, is_whole)) => {
-                let is_stored = |version: &&u64| bytes == super::bytes(number, **version);
+            Some((block, is_whole)) => {
+                let is_stored = |version: &&u64| block == bytes(number, **version);
                 let Some(version) = old.iter().chain(&new).find(|version| is_stored(version)) else {
-                    let is = |version: &u64| bytes == super::bytes(number, *version);
+                    let is = |version: &u64| block == bytes(number, *version);
                     let version = (0..2000).find(is);
                     return Err(format!(
                         "block {number} has version {version:?}, not {old:?} or {new:?}; its checksum is right: {is_whole}"
@@ -153,6 +152,7 @@ fn each_omitted_call_is_found() {
         Omitted::Sync(StoreFile::Journal),
         Omitted::Sync(StoreFile::NewJournal),
         Omitted::Sync(StoreFile::NewHeader),
+        Omitted::Sync(StoreFile::NewNamespaces),
         Omitted::SyncFolder,
     ];
     for (number, omitted) in omitted.into_iter().enumerate() {

@@ -6,11 +6,16 @@ use crate::store::Key;
 use crate::store::NewBlock;
 use crate::store::blocks::*;
 use crate::store::index::*;
+use crate::store::pools::Missing;
 
 fn put(index: &mut Index, number: u64, parent: Option<u64>) {
     let block = NewBlock { key: key(number), parent: parent.map(key) };
     let reserved = index.reserve(block).unwrap().unwrap();
-    index.publish(reserved, number as u32);
+    publish(index, reserved, number as u32);
+}
+
+fn publish(index: &mut Index, slot: Reserved, checksum: u32) {
+    index.publish(Written { slot, checksum, seal: None });
 }
 
 fn hold(index: &mut Index, keys: &[Key]) -> Vec<Located> {
@@ -22,7 +27,7 @@ fn evicted(index: &mut Index) -> Vec<u64> {
     let mut order = Vec::new();
     loop {
         let before: Vec<u64> = (0..20).filter(|number| index.contains(&key(*number))).collect();
-        if index.evict(1).is_empty() {
+        if index.evict(0, &mut Missing { own: 1, any: 0 }, 1).is_empty() {
             return order;
         }
         order.extend(before.into_iter().find(|number| !index.contains(&key(*number))));
@@ -66,7 +71,7 @@ fn held_and_pinned_blocks_stay() {
     assert!(index.hide(&key(1)) && index.hide(&key(7)));
     assert!(index.hold(&key(1)).is_none() && index.contains(&key(1)));
     let mut shown = Vec::new();
-    index.hold_in(0..4, 4, &mut shown);
+    index.hold_in(None, 0..4, 4, &mut shown);
     assert_eq!(shown.iter().map(Located::checksum).collect::<Vec<_>>(), [0]);
     index.show(&key(1));
     shown.iter().chain(&hold(&mut index, &[key(1)])).for_each(|block| index.release(block));
@@ -80,7 +85,7 @@ fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
     let block = NewBlock { key: key(1), parent: None };
     let reserved = index.reserve(block).unwrap().unwrap();
     assert!(index.reserve(block).unwrap().is_none() && !index.contains(&key(1)));
-    index.publish(reserved, 1);
+    publish(&mut index, reserved, 1);
     assert!(index.reserve(block).unwrap().is_none());
     put(&mut index, 2, None);
     assert!(index.remove(&key(1)).is_some() && index.remove(&key(1)).is_none());
@@ -91,4 +96,60 @@ fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
     let run = hold(&mut index, &[key(2)]);
     assert!(index.retire(&run[0]).is_some() && index.retire(&run[0]).is_none());
     assert_eq!((index.counts().retired, index.free.len()), (1, 1));
+}
+
+/// Keys of a namespace.
+fn put_in(index: &mut Index, namespace: u32, numbers: std::ops::Range<u64>) -> usize {
+    let mut stored = 0;
+    for number in numbers {
+        let block = NewBlock { key: key(number).in_namespace(namespace), parent: None };
+        let Ok(Some(reserved)) = index.reserve(block) else { return stored };
+        publish(index, reserved, 0);
+        stored += 1;
+    }
+    stored
+}
+
+fn stored(index: &Index) -> [u64; 3] {
+    [0, 1, 2].map(|namespace| index.counts_of(namespace).stored)
+}
+
+/// Evicts for some new blocks of a namespace. Returns how many blocks of each namespace are stored then.
+fn evict_for(index: &mut Index, namespace: u32, new: usize) -> [u64; 3] {
+    let mut missing = index.missing(namespace, new);
+    index.evict(namespace, &mut missing, usize::MAX);
+    index.end_quarantine();
+    stored(index)
+}
+
+#[test]
+fn a_namespace_has_the_slots_of_its_quota_and_evicts_its_own_blocks() {
+    let mut index = Index::new(8).unwrap();
+    index.set_quota(1, 3);
+    index.set_quota(2, 2);
+    assert_eq!([0, 1, 2, 3].map(|namespace| index.limit(namespace)), [3, 3, 2, 0]);
+    // The same keys in all three.
+    assert_eq!([0, 1, 2].map(|namespace| put_in(&mut index, namespace, 0..8)), [3, 3, 2]);
+    assert_eq!(index.counts().stored, 8);
+    assert_eq!(evict_for(&mut index, 1, 2), [3, 1, 2]);
+    assert!(!index.contains(&key(0).in_namespace(1)) && index.contains(&key(0)), "the oldest of its own");
+    assert_eq!(put_in(&mut index, 0, 8..9), 0, "what one namespace has freed is not for another one");
+    assert_eq!(evict_for(&mut index, 0, 1), [2, 1, 2]);
+}
+
+#[test]
+fn a_quota_that_is_granted_or_lowered_later_takes_the_slots_above_it() {
+    let mut index = Index::new(8).unwrap();
+    assert_eq!(put_in(&mut index, 0, 0..8), 8);
+    index.set_quota(1, 4);
+    assert_eq!(evict_for(&mut index, 1, 3), [5, 0, 0], "those of the namespace that has more than its limit");
+    assert_eq!(put_in(&mut index, 1, 0..3), 3);
+    index.set_quota(1, 2);
+    index.set_quota(2, 2);
+    assert_eq!(evict_for(&mut index, 1, 1), [5, 1, 0], "its own first");
+    assert_eq!(evict_for(&mut index, 2, 2), [5, 1, 0], "two are free");
+    assert_eq!(index.missing(0, 0), Missing::default());
+    assert_eq!(put_in(&mut index, 2, 0..2), 2);
+    assert_eq!(index.missing(2, 1), Missing { own: 1, any: 0 });
+    assert_eq!(index.missing(0, 1), Missing { own: 2, any: 0 });
 }

@@ -5,11 +5,12 @@ mod commits;
 mod crash;
 mod damage;
 mod index;
+mod namespaces;
 mod reading;
 mod recorded;
 mod turns;
 
-use super::{Access, Durability, Identity, Key, Keys, NewBlock, Policy, Store};
+use super::{Access, Durability, Identity, Key, NewBlock, Policy, Reserved, Store, Written};
 use crate::base::Result;
 use crate::region::Label;
 use recorded::RecordedFiles;
@@ -62,14 +63,18 @@ pub fn put(
         let bytes = bytes(*number, *version);
         files.write_block(reserved.slot(), &bytes);
         numbers.push(*number);
-        written.push((reserved, crc32c::crc32c(&bytes)));
+        written.push(super::tests::written(reserved, &bytes));
     }
     store.commit(written).map(|()| numbers)
 }
 
+pub fn written(slot: Reserved, bytes: &[u8]) -> Written {
+    Written { slot, checksum: crc32c::crc32c(bytes), seal: None }
+}
+
 pub fn has(store: &Store<RecordedFiles>, number: u64) -> bool {
     let mut found = false;
-    store.contains(Keys::new(key(number).bytes(), 32).unwrap(), |is_stored| found = is_stored);
+    store.contains([key(number)].into_iter(), |is_stored| found = is_stored);
     found
 }
 

@@ -74,7 +74,7 @@ fn no_reader_takes_the_bytes_of_another_block() {
                 files.write_block(reserved.slot(), &bytes);
             }
             let commits_first = random.below(2) == 0;
-            let commit = |reserved| store.commit(vec![(reserved, crc32c::crc32c(&bytes))]).unwrap();
+            let commit = |reserved| store.commit(vec![written(reserved, &bytes)]).unwrap();
             let (now, later) = if commits_first { (reserved, None) } else { (None, reserved) };
             let is_new = now.is_some() || later.is_some();
             now.map(commit);

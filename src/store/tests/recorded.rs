@@ -222,6 +222,13 @@ impl RecordedFiles {
         held
     }
 
+    /// The same files without one of them.
+    pub fn without(&self, file: StoreFile) -> Self {
+        let mut image = self.image();
+        image.names.remove(&file);
+        Self::new(image, Omitted::Nothing)
+    }
+
     pub fn change(&self, file: StoreFile, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.0.lock();
         let file = state.now.names[&file];

@@ -7,7 +7,7 @@ use std::thread;
 use super::{Durability, RecordedFiles, identity, key, policy};
 use crate::base::Status;
 use crate::store::block_store::{LISTED, LOOK_UPS};
-use crate::store::{Key, Keys, NewBlock, Store};
+use crate::store::{Key, Keys, NewBlock, Store, Written};
 
 /// Passes on a list in two turns, of which the first has `first` elements. In the first, another thread begins to wait for the index: it
 /// has been there when the second begins.
@@ -17,7 +17,7 @@ fn interrupt(store: &Store<RecordedFiles>, first: usize, pass_on: impl FnOnce(&m
     thread::scope(|scope| {
         pass_on(&mut || {
             if count == 0 {
-                scope.spawn(move || store.contains(own, |_| was_there.store(true, Ordering::Relaxed)));
+                scope.spawn(move || store.contains(own.iter(), |_| was_there.store(true, Ordering::Relaxed)));
                 while !store.index.is_awaited() {
                     thread::yield_now();
                 }
@@ -51,10 +51,16 @@ fn a_thread_that_waits_for_the_index_gets_it_in_the_middle_of_a_long_list() {
     let numbers = 0..LISTED as u64 + 10;
     let blocks: Vec<_> = numbers.map(|number| NewBlock { key: key(number), parent: None }).collect();
     let reserved = store.reserve(&blocks).unwrap();
-    store.commit(reserved.into_iter().flatten().map(|slot| (slot, 7)).collect()).unwrap();
-    interrupt(&store, LISTED, |element| store.list(0, usize::MAX, |_| element()));
+    store
+        .commit(
+            reserved.into_iter().flatten().map(|slot| Written { slot, checksum: 7, seal: None }).collect(),
+        )
+        .unwrap();
+    interrupt(&store, LISTED, |element| store.list(0, 0, usize::MAX, |_| element()));
     let keys: Vec<u8> = blocks[..LOOK_UPS + 10].iter().flat_map(|block| block.key.bytes().to_vec()).collect();
-    interrupt(&store, LOOK_UPS, |element| store.contains(Keys::new(&keys, 32).unwrap(), |_| element()));
-    assert_eq!(store.pin(Keys::new(&keys, 32).unwrap(), true).unwrap(), LOOK_UPS as u64 + 10);
+    interrupt(&store, LOOK_UPS, |element| {
+        store.contains(Keys::new(&keys, 32).unwrap().iter(), |_| element())
+    });
+    assert_eq!(store.pin(Keys::new(&keys, 32).unwrap().iter(), true).unwrap(), LOOK_UPS as u64 + 10);
     remove_all_or_none(&store, &blocks[..LOOK_UPS + 10]);
 }

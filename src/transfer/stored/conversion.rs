@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Blocks of a caller that are no whole slots: of another size, with other heads or layers, or in memory that direct I/O can't access.
+//! Blocks of a caller that are no whole slots: of another size, with other heads or layers, or in memory that direct I/O can't access; and
+//! blocks of a namespace that is encrypted.
 //! Slots are read and written as a whole, through host memory, so that each is compared with its checksum. Between that and the
 //! blocks of the caller, tokens move as in any other transfer.
 
@@ -10,7 +11,7 @@ use crate::base::{Result, Status, lists};
 use crate::engine::single_move::{WaitLimits, move_once};
 use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::plan::{BlockPair, BlockTable, Outline, Plan, Slots, TokenTables, Wanted};
-use crate::store::{Located, Reserved};
+use crate::store::{Located, Namespace, NewBlock, Reserved, Seal};
 use crate::transfer::verify::copied::{buffer_for, capacity_for};
 use crate::transfer::verify::host::HostBlocks;
 
@@ -23,6 +24,9 @@ pub struct Conversion {
     pub page_size: u64,
     /// The file, as [`in_one_piece`].
     pub slots: Arc<Layout>,
+    pub namespace: Arc<Namespace>,
+    /// The blocks of a put, with the keys of the caller.
+    pub new: Vec<NewBlock>,
 }
 
 /// All of some blocks.
@@ -67,23 +71,49 @@ impl<'a> Buffer<'a> {
         fill()?;
         blocks.checksums()
     }
+
+    /// Whether each of the first blocks has the bytes that were stored. Decrypts them if the namespace has a cipher.
+    fn are_sound(&self, found: &[u32], blocks: &[Located], namespace: &Namespace) -> Result<Vec<bool>> {
+        let bytes = self.bytes();
+        let is_sound = |at: usize| match (namespace.cipher(), blocks[at].seal()) {
+            _ if found[at] != blocks[at].checksum() => Ok(false),
+            (None, _) => Ok(true),
+            // It has not been stored with the cipher.
+            (Some(_), None) => Ok(false),
+            (Some(cipher), Some(seal)) => bytes.change(at as u32, |bytes| cipher.unseal(seal, bytes)),
+        };
+        let (mut sound, count) = (Vec::new(), blocks.len());
+        lists::reserve(&mut sound, count)?;
+        (0..count).try_for_each(|at| is_sound(at).map(|is_sound| sound.push(is_sound)))?;
+        Ok(sound)
+    }
+
+    fn bytes(&self) -> HostBlocks {
+        HostBlocks::new(&self.blocks, Vec::new(), &Slots::all(self.blocks.geometry()))
+    }
 }
 
 impl OpenStore {
-    /// The checksums of what slots contain.
-    pub fn checksums(&self, slots: &[u32], limits: &WaitLimits) -> Result<Vec<u32>> {
-        let buffer = Buffer::new(&self.layout, slots.len(), limits)?;
+    /// Whether each slot has the bytes that were stored.
+    pub fn are_sound(&self, blocks: &[Located], limits: &WaitLimits) -> Result<Vec<bool>> {
+        let buffer = Buffer::new(&self.layout, blocks.len(), limits)?;
         let reading = Arc::new(Outline::new(&self.slots, &buffer.slots, Wanted::default(), false)?);
-        let mut checksums = Vec::new();
-        for part in slots.chunks(buffer.ids.len()) {
-            limits.ensure_in_time(|| format!("{} of {} slots are read", checksums.len(), slots.len()))?;
-            let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
-            let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
+        let mut sound = Vec::new();
+        for part in blocks.chunks(buffer.ids.len()) {
+            limits.ensure_in_time(|| format!("{} of {} slots are read", sound.len(), blocks.len()))?;
+            let pairs = pairs_of(part)?;
             let read = || move_once(&self.slots, &buffer.slots, Plan::new(&reading, &pairs, None)?, limits);
-            lists::extend(&mut checksums, buffer.filled(part.len(), read)?)?;
+            let found = buffer.filled(part.len(), read)?;
+            lists::extend(&mut sound, buffer.are_sound(&found, part, &self.namespace)?)?;
         }
-        Ok(checksums)
+        Ok(sound)
     }
+}
+
+/// Some slots, and the first blocks of a buffer.
+fn pairs_of(blocks: &[Located]) -> Result<Vec<BlockPair>> {
+    let pair = |(block, copy): (&Located, u32)| BlockPair { source: block.slot(), destination: copy };
+    lists::collect(blocks.iter().zip(0..).map(pair))
 }
 
 impl Conversion {
@@ -119,8 +149,7 @@ impl Conversion {
         memory: &Arc<Layout>,
         damaged: &mut Vec<u64>,
     ) -> Result<()> {
-        let pair = |(block, copy): (&Located, u32)| BlockPair { source: block.slot(), destination: copy };
-        let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
+        let pairs = pairs_of(part)?;
         let read = || move_once(&self.slots, &buffer.slots, Plan::new(reading, &pairs, None)?, buffer.limits);
         let found = match buffer.filled(part.len(), read) {
             Err(error) if matches!(error.status(), Status::Io | Status::Corrupt) => match part {
@@ -134,15 +163,15 @@ impl Conversion {
             },
             found => found?,
         };
-        let is_sound = |at: usize| found[at] == part[at].checksum();
+        let sound = buffer.are_sound(&found, part, &self.namespace)?;
         let mut at = 0;
         while at < part.len() {
-            if !is_sound(at) {
+            if !sound[at] {
                 lists::push(damaged, (first + at) as u64)?;
                 at += 1;
                 continue;
             }
-            let end = (at..part.len()).find(|next| !is_sound(*next)).unwrap_or(part.len());
+            let end = (at..part.len()).find(|next| !sound[*next]).unwrap_or(part.len());
             let sides = [whole_table(&buffer.ids[at..end]), self.table(first + at)];
             let tables = TokenTables { sides, tokens: (end - at) as u64 * self.page_size };
             move_once(&buffer.blocks, memory, Plan::from_tokens(moving, &tables, None)?, buffer.limits)?;
@@ -151,17 +180,18 @@ impl Conversion {
         Ok(())
     }
 
-    /// Writes blocks of the caller to the slots that are reserved for them. Returns the checksums of these slots, in their order.
+    /// Writes blocks of the caller to the slots that are reserved for them. Returns the checksums of these slots, in their order, and the
+    /// seals of blocks that are encrypted.
     pub fn put(
         &self,
         slots: &[Option<Reserved>],
         [memory, file]: &[Arc<Layout>; 2],
         limits: &WaitLimits,
-    ) -> Result<Vec<u32>> {
+    ) -> Result<(Vec<u32>, Vec<Arc<Seal>>)> {
         let buffer = Buffer::new(file, slots.len(), limits)?;
         let moving = Arc::new(Outline::new(memory, &buffer.blocks, self.wanted, false)?);
         let writing = Arc::new(Outline::new(&buffer.slots, &self.slots, Wanted::default(), false)?);
-        let (mut checksums, capacity) = (Vec::new(), buffer.ids.len());
+        let (mut checksums, mut seals, capacity) = (Vec::new(), Vec::new(), buffer.ids.len());
         for (part, first) in slots.chunks(capacity).zip((0..).step_by(capacity)) {
             let reserved =
                 part.iter().zip(0..).filter_map(|(slot, at)| slot.as_ref().map(|slot| (at, slot.slot())));
@@ -171,12 +201,31 @@ impl Conversion {
             let Some(count) = pairs.last().map(|last| last.source as usize + 1) else { continue };
             let sides = [self.table(first), whole_table(&buffer.ids)];
             let tables = TokenTables { sides, tokens: count as u64 * self.page_size };
-            let gather =
-                || move_once(memory, &buffer.blocks, Plan::from_tokens(&moving, &tables, None)?, limits);
+            let gather = || {
+                move_once(memory, &buffer.blocks, Plan::from_tokens(&moving, &tables, None)?, limits)?;
+                self.seal(&buffer, &pairs, first, &mut seals)
+            };
             let found = buffer.filled(count, gather)?;
             lists::extend(&mut checksums, pairs.iter().map(|pair| found[pair.source as usize]))?;
             move_once(&buffer.slots, &self.slots, Plan::new(&writing, &pairs, None)?, limits)?;
         }
-        Ok(checksums)
+        Ok((checksums, seals))
+    }
+
+    /// Encrypts blocks of the buffer that are to be written, if the namespace has a cipher. The first one has the key with index `first`.
+    fn seal(
+        &self,
+        buffer: &Buffer<'_>,
+        pairs: &[BlockPair],
+        first: usize,
+        seals: &mut Vec<Arc<Seal>>,
+    ) -> Result<()> {
+        let Some(cipher) = self.namespace.cipher() else { return Ok(()) };
+        let bytes = buffer.bytes();
+        pairs.iter().try_for_each(|pair| {
+            let block = &self.new[first + pair.source as usize];
+            let seal = bytes.change(pair.source, |bytes| cipher.seal(block, bytes))??;
+            lists::push(seals, Arc::new(seal))
+        })
     }
 }

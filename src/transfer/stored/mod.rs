@@ -5,6 +5,7 @@
 mod checkpoints;
 mod conversion;
 mod moves;
+mod namespaces;
 mod opening;
 mod run_ends;
 mod scrub;
@@ -16,41 +17,51 @@ use std::time::Instant;
 
 use crate::base::{Mutex, Result, WorkInTurn, by_deadline, lists};
 use crate::layout::Layout;
-use crate::store::{Counts, Durability, Entry, Key, Keys, Store, StoreFolder};
+use crate::store::{Counts, Durability, Entry, Key, Keys, Namespace, NewBlock, Store, StoreFolder};
 use checkpoints::Checkpoints;
 
 pub use crate::store::{Access, Policy, describe};
 pub use moves::{Moved, StoredBlocks};
 pub use opening::OpenConfig;
 
-/// A store that this process has open. Runs of puts and gets keep it open.
+/// Entries that are listed, and then decrypted, at a time.
+const DECRYPTED: usize = 1024;
+
+/// A store that this process has open, or a namespace of it. Runs of puts and gets keep it open.
 pub struct OpenStore {
-    store: Store<StoreFolder>,
+    store: Arc<Store<StoreFolder>>,
     layout: Arc<Layout>,
     /// The same file, in which a slot is one piece.
     slots: Arc<Layout>,
+    /// Where the keys of the caller are.
+    namespace: Arc<Namespace>,
     /// The slot from which the next check goes on. Locked by the thread that checks.
     checked: Mutex<u64>,
     /// Of calls that write the index.
     writes: Arc<WorkInTurn>,
-    _checkpoints: Option<Checkpoints>,
+    _checkpoints: Option<Arc<Checkpoints>>,
 }
 
 impl OpenStore {
     /// Notes for each key whether it is stored.
     pub fn contains(&self, keys: Keys<'_>, found: impl FnMut(bool)) {
-        self.store.contains(keys, found);
+        self.store.contains(self.keys(keys), found);
+    }
+
+    /// What the index has for keys of the caller.
+    fn keys<'a>(&'a self, keys: Keys<'a>) -> impl ExactSizeIterator<Item = Key> + 'a {
+        keys.iter().map(|key| self.namespace.key(key))
     }
 
     /// Removes blocks. Returns how many were stored. If it is late, they are removed later.
     pub fn remove(self: &Arc<Self>, keys: Keys<'_>, deadline: Option<Instant>) -> Result<u64> {
-        let (keys, store): (Vec<Key>, _) = (lists::collect(keys.iter())?, self.clone());
+        let (keys, store): (Vec<Key>, _) = (lists::collect(self.keys(keys))?, self.clone());
         by_deadline(&self.writes, deadline, "remove blocks of a store", move || store.store.remove(&keys))
     }
 
     /// Protects blocks from eviction, or no longer. Returns how many are stored.
     pub fn pin(&self, keys: Keys<'_>, is_pinned: bool) -> Result<u64> {
-        self.store.pin(keys, is_pinned)
+        self.store.pin(self.keys(keys), is_pinned)
     }
 
     /// Makes all that was stored durable. A reader reads what was stored since. If it is late, it goes on.
@@ -59,13 +70,37 @@ impl OpenStore {
         by_deadline(&self.writes, deadline, "flush a store", move || store.store.flush())
     }
 
-    /// Passes the stored blocks from a slot on to `take`, at most so many.
-    pub fn list(&self, first: u64, count: usize, take: impl FnMut(Entry)) {
-        self.store.list(first, count, take);
+    /// Passes the stored blocks from a slot on to `take`, with the keys of the caller, at most so many.
+    pub fn list(&self, first: u64, count: usize, mut take: impl FnMut(&Entry, NewBlock)) -> Result<()> {
+        let number = self.namespace.number();
+        let Some(cipher) = self.namespace.cipher() else {
+            self.store.list(number, first, count, |entry| take(&entry, entry.block));
+            return Ok(());
+        };
+        let (mut next, mut left) = (first, count);
+        while left > 0 {
+            let mut entries = Vec::new();
+            lists::reserve(&mut entries, left.min(DECRYPTED))?;
+            self.store.list(number, next, left.min(DECRYPTED), |entry| entries.push(entry));
+            let Some(last) = entries.last() else { break };
+            next = u64::from(last.slot) + 1;
+            for entry in &entries {
+                // One whose key was damaged is not found by any key.
+                if let Some(Ok(block)) = entry.seal.as_ref().map(|seal| cipher.block(seal)) {
+                    take(entry, block);
+                    left -= 1;
+                }
+            }
+        }
+        Ok(())
     }
 
+    /// Those of a namespace, or of all.
     pub fn counts(&self) -> Counts {
-        self.store.counts()
+        match self.namespace.is_unnamed() {
+            true => self.store.counts(),
+            false => self.store.counts_of(self.namespace.number()),
+        }
     }
 
     pub fn durability(&self) -> Durability {

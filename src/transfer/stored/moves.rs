@@ -48,12 +48,14 @@ impl OpenStore {
         let transfer = Transfer::create(source, &self.layout, request)
             .map_err(|error| error.context("put, whose destination is the store"))?;
         self.ensure_filled(&transfer)?;
-        let is_direct = is_direct(&transfer)?;
+        let is_direct = self.is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(source))?;
         // Before others are evicted for them.
         what.ensure_in(source, what.blocks.len())?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let reserved = self.reserve(what.new_blocks()?, deadline)?;
+        let new = what.new_blocks()?;
+        let reserved =
+            self.reserve(lists::collect(new.iter().map(|block| self.namespace.block(*block)))?, deadline)?;
         let count = reserved.list().iter().flatten().count();
         if count == 0 {
             return Ok(Moved { transfer: None, count });
@@ -70,7 +72,7 @@ impl OpenStore {
         } else {
             // The slots are reserved, so only the tokens of the source are looked at.
             let slots: Vec<u32> = lists::collect(0..what.keys.count() as u32)?;
-            let conversion = self.conversion(wanted, what)?;
+            let conversion = self.conversion(wanted, what, new)?;
             let sides = [whole_table(what.blocks), whole_table(&slots)];
             let tables = TokenTables { sides, tokens: slots.len() as u64 * self.page_size() };
             let step = what.step(&[], deadline);
@@ -103,9 +105,9 @@ impl OpenStore {
         let wanted = request.wanted;
         let transfer = Transfer::create(&self.layout, destination, request)
             .map_err(|error| error.context("get, whose source is the store"))?;
-        let is_direct = is_direct(&transfer)?;
+        let is_direct = self.is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(destination))?;
-        let keys: Vec<Key> = lists::collect(what.keys.iter())?;
+        let keys: Vec<Key> = lists::collect(self.keys(what.keys))?;
         let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if self.store.policy().access == Access::Read {
             self.flush(deadline)?;
@@ -113,7 +115,7 @@ impl OpenStore {
         let held = Held::new(self, self.store.hold_run(&keys)?);
         let count = held.blocks().len();
         if count == 0 {
-            self.store.count_get(0, keys.len());
+            self.store.count_get(self.namespace.number(), 0, keys.len());
             return Ok(Moved { transfer: None, count });
         }
         let used = (count as u64 * self.page_size()).div_ceil(page_size(destination));
@@ -128,7 +130,7 @@ impl OpenStore {
                 .started_once(step, |checks| RunEnd::new(Uses::Get(held), Work::Checks(checks), deadline))?
         } else {
             let slots: Vec<u32> = lists::collect(held.blocks().iter().map(Located::slot))?;
-            let conversion = self.conversion(wanted, what)?;
+            let conversion = self.conversion(wanted, what, Vec::new())?;
             let sides = [whole_table(&slots), whole_table(what.blocks)];
             let tables = TokenTables { sides, tokens: count as u64 * self.page_size() };
             let step = what.step(&[], deadline);
@@ -136,13 +138,35 @@ impl OpenStore {
             transfer
                 .started_before(blocks, RunEnd::new(Uses::Get(held), Work::Moves(conversion), deadline))?
         };
-        self.store.count_get(count, keys.len() - count);
+        self.store.count_get(self.namespace.number(), count, keys.len() - count);
         Ok(Moved { transfer: Some(transfer), count })
     }
 
-    pub(super) fn conversion(&self, wanted: Wanted, what: &StoredBlocks<'_>) -> Result<Conversion> {
+    /// `new` are the blocks of a put.
+    pub(super) fn conversion(
+        &self,
+        wanted: Wanted,
+        what: &StoredBlocks<'_>,
+        new: Vec<NewBlock>,
+    ) -> Result<Conversion> {
         let (blocks, slots) = (lists::copied(what.blocks)?, self.slots.clone());
-        Ok(Conversion { wanted, blocks, page_size: self.page_size(), slots })
+        let namespace = self.namespace.clone();
+        Ok(Conversion { wanted, blocks, page_size: self.page_size(), slots, namespace, new })
+    }
+
+    /// Whether blocks move between a slot and the memory of the caller without a copy between.
+    fn is_direct(&self, transfer: &Transfer) -> Result<bool> {
+        let is_direct = self.namespace.cipher().is_none() && transfer.moves_whole_blocks()?;
+        let limits = &transfer.route.preferences;
+        let is_limited =
+            limits.method.is_some() || limits.by_layer || limits.zero_copy || limits.no_host_bounce;
+        ensure!(
+            is_direct || !is_limited,
+            Unsupported,
+            "the blocks are encrypted, are no whole slots, or direct I/O cannot access them, so they pass through host memory of \
+             kvmem, by the fastest methods; leave method 0, and set of the flags only KVMEM_TRANSFER_REPORT_RELEASE"
+        );
+        Ok(is_direct)
     }
 
     /// Tokens of a slot.
@@ -168,20 +192,6 @@ impl OpenStore {
 
 fn page_size(layout: &Layout) -> u64 {
     layout.geometry().count(Axis::Token)
-}
-
-/// Whether blocks move between a slot and the memory of the caller without a copy between.
-fn is_direct(transfer: &Transfer) -> Result<bool> {
-    let is_direct = transfer.moves_whole_blocks()?;
-    let limits = &transfer.route.preferences;
-    let is_limited = limits.method.is_some() || limits.by_layer || limits.zero_copy || limits.no_host_bounce;
-    ensure!(
-        is_direct || !is_limited,
-        Unsupported,
-        "the blocks are no whole slots, or direct I/O cannot access them, so they pass through host memory of kvmem, by the \
-         fastest methods; leave method 0, and set of the flags only KVMEM_TRANSFER_REPORT_RELEASE"
-    );
-    Ok(is_direct)
 }
 
 impl StoredBlocks<'_> {
@@ -222,6 +232,7 @@ impl StoredBlocks<'_> {
         Ok(())
     }
 
+    /// With the keys of the caller.
     fn new_blocks(&self) -> Result<Vec<NewBlock>> {
         let mut parent = self.parent;
         lists::collect(self.keys.iter().map(|key| {

@@ -2,7 +2,7 @@
 //! Opening and creating stores.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::OpenStore;
@@ -98,28 +98,21 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     let layout = layout(config, geometry, store.id(), has_blocks).map_err(named)?;
     let slots = in_one_piece(&layout)?;
     let is_relaxed = is_reader || config.policy.durability == Durability::Relaxed;
-    let mut failure = None;
-    let opened = Arc::new_cyclic(|opened: &Weak<OpenStore>| {
-        let opened = opened.clone();
-        // If this thread is the last holder, the store ends on it.
-        let doing = if is_reader { "read the index of a store" } else { "make a store durable" };
-        let flush =
-            move || opened.upgrade().map(|store| store.store.flush().map_err(|error| error.context(doing)));
-        let checkpoints = is_relaxed.then(|| Checkpoints::start(config.interval, flush));
-        let checkpoints = checkpoints.transpose().unwrap_or_else(|error| {
-            failure = Some(error);
-            None
-        });
-        OpenStore {
-            store,
-            layout,
-            slots,
-            checked: Mutex::default(),
-            writes: Arc::default(),
-            _checkpoints: checkpoints,
-        }
-    });
-    failure.map_or(Ok(opened), |error| Err(named(error)))
+    let store = Arc::new(store);
+    let open = Arc::downgrade(&store);
+    // If this thread is the last holder, the store ends on it.
+    let doing = if is_reader { "read the index of a store" } else { "make a store durable" };
+    let flush = move || open.upgrade().map(|store| store.flush().map_err(|error| error.context(doing)));
+    let checkpoints = is_relaxed.then(|| Checkpoints::start(config.interval, flush));
+    Ok(Arc::new(OpenStore {
+        store,
+        layout,
+        slots,
+        namespace: Arc::default(),
+        checked: Mutex::default(),
+        writes: Arc::default(),
+        _checkpoints: checkpoints.transpose().map_err(named)?.map(Arc::new),
+    }))
 }
 
 /// The blocks to open, of a store with so many slots or of a new one.

@@ -11,7 +11,7 @@ use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
-use crate::store::{Located, Reserved};
+use crate::store::{Located, Reserved, Seal, Written};
 use crate::transfer::verify::Verification;
 
 /// Slots that are reserved until they are taken. The others become free when it is dropped.
@@ -33,17 +33,20 @@ impl Slots {
         std::mem::take(&mut self.slots)
     }
 
-    /// Makes their blocks visible, each with its checksum. All slots become free if there are not as many checksums.
-    pub fn commit(mut self, checksums: &[u32]) -> Outcome {
+    /// Makes their blocks visible, each with its checksum, and its seal if there are some. All slots become free if there are not as many.
+    pub fn commit(mut self, checksums: &[u32], seals: Vec<Arc<Seal>>) -> Outcome {
         let (slots, count) = (self.slots.iter().flatten().count(), checksums.len());
         ensure!(
-            slots == count,
+            slots == count && (seals.is_empty() || seals.len() == count),
             Panic,
-            "a put into {slots} slots has {count} checksums; none of its blocks is stored"
+            "a put into {slots} slots has {count} checksums and {} seals; none of its blocks is stored",
+            seals.len()
         );
         let mut written = Vec::new();
         lists::reserve(&mut written, count)?;
-        written.extend(self.take().into_iter().flatten().zip(checksums.iter().copied()));
+        let seals = seals.into_iter().map(Some).chain(std::iter::repeat(None));
+        let slots = self.take().into_iter().flatten().zip(checksums).zip(seals);
+        written.extend(slots.map(|((slot, checksum), seal)| Written { slot, checksum: *checksum, seal }));
         self.store.store.commit(written)
     }
 }
@@ -180,22 +183,24 @@ impl RunEnd {
 }
 
 impl Work {
-    /// Notes the checksums of the blocks of a put.
+    /// Notes the checksums of the blocks of a put. Returns the seals of those that are encrypted.
     fn put(
         &self,
         slots: &Slots,
         layouts: &[Arc<Layout>; 2],
         limits: &WaitLimits,
         findings: &mut Findings,
-    ) -> Outcome {
+    ) -> Result<Vec<Arc<Seal>>> {
         match self {
             Self::Checks(None) => {}
             Self::Checks(Some(checks)) => checks.outcome(Ok(()), layouts, limits.stop.clone(), findings)?,
             Self::Moves(conversion) => {
-                findings.checksums = Some(conversion.put(slots.list(), layouts, limits)?);
+                let (checksums, seals) = conversion.put(slots.list(), layouts, limits)?;
+                findings.checksums = Some(checksums);
+                return Ok(seals);
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Notes the blocks of a get that are not those that were stored.
@@ -240,12 +245,12 @@ impl Verify for RunEnd {
         match uses {
             Some(Uses::Put(slots)) => {
                 moved?;
-                self.work.put(&slots, layouts, &limits, findings)?;
+                let seals = self.work.put(&slots, layouts, &limits, findings)?;
                 // What the caller has cancelled, or waits for no longer, does not become visible.
                 if limits.stop.is_asked() {
                     return Err(cancelled());
                 }
-                slots.commit(findings.checksums.as_deref().unwrap_or_default())
+                slots.commit(findings.checksums.as_deref().unwrap_or_default(), seals)
             }
             Some(Uses::Get(held)) => {
                 let is_readable = moved.as_ref().err().is_none_or(|error| error.status() == Status::Io);
@@ -270,8 +275,8 @@ impl Verify for RunEnd {
 impl OpenStore {
     /// Whether the bytes of a slot can't be read, or are not those that were stored. Fails if this can't be found out now.
     pub(super) fn is_damaged(&self, block: &Located, limits: &WaitLimits) -> Result<bool> {
-        match self.checksums(&[block.slot()], limits) {
-            Ok(found) => Ok(found != [block.checksum()]),
+        match self.are_sound(std::slice::from_ref(block), limits) {
+            Ok(sound) => Ok(sound != [true]),
             Err(error) if matches!(error.status(), Status::Io | Status::Corrupt) => Ok(true),
             Err(error) => Err(error),
         }

@@ -28,7 +28,9 @@ impl OpenStore {
             .ok_or_else(|| error!(Busy, "the store is being verified; wait for the end of that call"))?;
         let mut damaged = 0;
         loop {
-            let batch = Held::new(self, self.store.hold_from(*next, BATCH)?);
+            // The handle of the store checks all namespaces: this needs no key.
+            let namespace = (!self.namespace.is_unnamed()).then_some(self.namespace.number());
+            let batch = Held::new(self, self.store.hold_from(namespace, *next, BATCH)?);
             let Some(last) = batch.blocks().last().map(|block| u64::from(block.slot())) else {
                 *next = 0;
                 return Ok(damaged);
@@ -44,14 +46,10 @@ impl OpenStore {
 
     /// The indices of the blocks that are damaged.
     fn damaged(&self, blocks: &[Located], deadline: Option<Instant>) -> Result<Vec<u64>> {
-        let slots: Vec<u32> = lists::collect(blocks.iter().map(Located::slot))?;
         let is_unreadable = |error: &Error| matches!(error.status(), Status::Io | Status::Corrupt);
         let limits = WaitLimits { deadline, ..WaitLimits::default() };
-        match self.checksums(&slots, &limits) {
-            Ok(found) => {
-                let all = (0..).zip(blocks.iter().zip(found));
-                Ok(all.filter(|(_, (block, found))| block.checksum() != *found).map(|(at, _)| at).collect())
-            }
+        match self.are_sound(blocks, &limits) {
+            Ok(sound) => Ok((0..).zip(sound).filter(|(_, is_sound)| !is_sound).map(|(at, _)| at).collect()),
             Err(error) if is_unreadable(&error) => {
                 let mut damaged = Vec::new();
                 for (at, block) in (0..).zip(blocks) {

@@ -17,6 +17,8 @@ use crate::store::{Header, NewBlock, StoreFile};
 use crate::transfer::TransferRequest;
 use crate::transfer::verify::host::HostBlocks;
 
+mod tenants;
+
 /// A folder that is removed with it.
 struct Scratch(PathBuf);
 
@@ -130,7 +132,7 @@ fn damaged_blocks_are_misses_and_their_slots_retired() {
     let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
     assert_eq!(put(&store, &source, 0..4), 4);
     let mut slots = Vec::new();
-    store.list(0, 10, |entry| slots.push((entry.block.key.bytes()[0], entry.slot)));
+    store.list(0, 10, |entry, block| slots.push((block.key.bytes()[0], entry.slot))).unwrap();
     let path = scratch.0.join(StoreFile::Blocks.name());
     let damage = |number: u8| {
         use std::os::unix::fs::FileExt;
@@ -249,7 +251,7 @@ fn blocks_that_pass_through_memory_of_the_store_do_so_until_the_deadline_of_thei
     for (deadline, expected) in [(Some(Instant::now()), Some(Status::TimedOut)), (None, None)] {
         let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
         let bytes = keys(0..4);
-        let conversion = store.conversion(Wanted::default(), &stored(&bytes, &blocks)).unwrap();
+        let conversion = store.conversion(Wanted::default(), &stored(&bytes, &blocks), Vec::new()).unwrap();
         let (uses, work) = (run_ends::Uses::Get(held), run_ends::Work::Moves(conversion));
         let end = run_ends::RunEnd::new(uses, work, deadline);
         let layouts = [store.layout.clone(), destination.clone()];
@@ -304,7 +306,7 @@ fn a_put_without_all_checksums_stores_nothing_and_loses_no_slot() {
         Keys::new(&all, 32).unwrap().iter().map(|key| NewBlock { key, parent: None }).collect();
     for checksums in 0..8 {
         let slots = run_ends::Slots::new(&store, store.store.reserve_free(&blocks).unwrap());
-        let error = slots.commit(&vec![0; checksums]).unwrap_err();
+        let error = slots.commit(&vec![0; checksums], Vec::new()).unwrap_err();
         assert_eq!(error.status(), Status::Panic, "{error}");
         assert_eq!(store.counts().stored, 0);
     }

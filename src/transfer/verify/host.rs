@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use once_cell::sync::OnceCell;
 
-use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, lists};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, ensure, guarded, lists};
 use crate::copy::host::poison::Poison;
 use crate::copy::host::{LINE, prefetch_into_first_level};
 use crate::copy::pieces::Pieces;
@@ -44,6 +44,18 @@ impl HostBlocks {
             unsafe { poison.fill(address, self.pieces.size) };
         }
         Ok(())
+    }
+
+    /// Passes the bytes of a block to `change`: those of a tight order are one range. The caller holds the layout, and nothing else
+    /// accesses the block.
+    pub fn change<T>(&self, block: u32, change: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        let (addresses, size) = (self.pieces.addresses(block), self.pieces.block_size());
+        let [start, end] = addresses.fold([u64::MAX, 0], |[start, end], address| {
+            [start.min(address), end.max(address + self.pieces.size)]
+        });
+        ensure!(end.checked_sub(start) == Some(size), Unsupported, "a block has gaps between its pieces");
+        // SAFETY: a block of the layout, which is host memory that the caller holds and nothing else accesses.
+        Ok(change(unsafe { std::slice::from_raw_parts_mut(start as *mut u8, size as usize) }))
     }
 
     /// The checksum of each block. The caller holds the layout, and this returns only after all blocks were read. Threads that

@@ -71,7 +71,8 @@ class StoreRun(NamedTuple):
 
 
 class Store(Handle):
-    """Blocks under keys in a folder, open for writing or for reading. Runs of puts and gets keep the store open.
+    """Blocks under keys in a folder, open for writing or for reading, or in a namespace of a store. Runs of puts and gets keep the
+    store open.
 
     `keys` are a list of bytes of one size, 16 to 64, or an array of NumPy of the shape (n, size) and the type uint8."""
 
@@ -118,6 +119,33 @@ class Store(Handle):
         options.kept.append(kept)
         opening = waiting(lib.kvmem_store_open, options, destroy=lib.kvmem_store_destroy)
         self._own(create(opening, "store", options.c, nanoseconds(timeout)))
+
+    def open_namespace(
+        self, name: str, *, quota: int = 0, key: bytes | None = None, timeout: float | None = None
+    ) -> Store:
+        """Opens a namespace, or creates it: a store whose calls find its own blocks only. It keeps this store open.
+
+        name        1 to 128 bytes, such as the id of a tenant. It is in the files of the store, in clear
+        quota       bytes of slots; 0 for that of an existing namespace
+        key         32 random bytes, by which blocks and keys are encrypted; None for a namespace that is not encrypted
+        timeout     seconds that the call may take"""
+        if not isinstance(key, (bytes, bytearray, memoryview, type(None))):
+            raise TypeError(f"key is a {type(key).__name__}; give 32 random bytes")
+        secret = None if key is None else ffi.from_buffer(key)
+        size = 0 if secret is None else len(secret)
+        options = Options("store_namespace_options", name=name, quota=quota, key=secret, key_size=size)
+        opening = waiting(lib.kvmem_store_open_namespace, options, self, destroy=lib.kvmem_store_destroy)
+        opened = Store.__new__(Store)
+        opened._c, opened._path = None, f"{self._path}, namespace {name}"
+        opened._own(create(opening, "store", self._handle, options.c, nanoseconds(timeout)))
+        return opened
+
+    def remove_namespace(self, name: str, timeout: float | None = None) -> int:
+        """Removes a namespace. Returns the number of its blocks."""
+        removed = ffi.new("uint64_t *")
+        text = c_string(name)
+        _errors.call(waiting(lib.kvmem_store_remove_namespace, text), self._handle, text, nanoseconds(timeout), removed)
+        return int(removed[0])
 
     @staticmethod
     def describe(path: str | os.PathLike[str]) -> str:

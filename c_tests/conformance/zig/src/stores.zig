@@ -11,10 +11,11 @@ const transfers = @import("transfers.zig");
 const Outcome = calls.Outcome;
 
 pub const table = .{
-    .{ "store_open", open },         .{ "store_put", put },       .{ "store_get", get },
-    .{ "store_contains", contains }, .{ "store_remove", remove }, .{ "store_pin", pin },
-    .{ "store_unpin", unpin },       .{ "store_list", list },     .{ "store_get_info", info },
-    .{ "store_flush", flush },       .{ "store_verify", verify },
+    .{ "store_open", open },                        .{ "store_put", put },       .{ "store_get", get },
+    .{ "store_contains", contains },                .{ "store_remove", remove }, .{ "store_pin", pin },
+    .{ "store_unpin", unpin },                      .{ "store_list", list },     .{ "store_get_info", info },
+    .{ "store_flush", flush },                      .{ "store_verify", verify }, .{ "store_open_namespace", openNamespace },
+    .{ "store_remove_namespace", removeNamespace },
 };
 
 const key_size = 32;
@@ -37,6 +38,25 @@ fn open(s: *Step) Outcome!void {
         .flags = try s.flags(constants.DiskFlags, "flags"),
     }, kvmem.forever, &s.diagnostics);
     try s.state.add(s.name, .{ .store = made });
+}
+
+fn nameOf(s: *Step) Fault![:0]const u8 {
+    return s.gpa().dupeSentinel(u8, s.in.get("name") orelse "", 0);
+}
+
+fn openNamespace(s: *Step) Outcome!void {
+    try calls.free(s);
+    const of: kvmem.Store = try s.object(.store, s.in.get("store") orelse "");
+    const opened = try of.openNamespace(.{
+        .name = try nameOf(s),
+        .quota = try s.number("quota"),
+        .key = if (s.in.get("key") != null) try keyOf(s, try s.number("key")) else null,
+    }, kvmem.forever, &s.diagnostics);
+    try s.state.add(s.name, .{ .store = opened });
+}
+
+fn removeNamespace(s: *Step) Outcome!void {
+    try s.put("count", try (try store(s)).removeNamespace(try nameOf(s), kvmem.forever, &s.diagnostics));
 }
 
 fn store(s: *Step) Fault!kvmem.Store {

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file of namespaces: their names and quotas, and how their keys are recognised.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::cipher::Recognition;
+use super::files::{Files, StoreFile};
+use super::record::Record;
+use super::store_header::Header;
+use crate::base::wire::Form;
+use crate::base::{Count, Result, ensure, error};
+
+const VERSION: u16 = 1;
+const FORM: Form =
+    Form { magic: b"KVMEMNSP", versions: VERSION..=VERSION, name: "list of a store's namespaces" };
+/// Bytes of the longest name.
+const MAX_NAME: usize = 128;
+/// Namespaces of a store.
+const MAX_COUNT: usize = 4096;
+/// Bytes of the longest file.
+const MAX: u64 = 2 << 20;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamespaceList {
+    /// The id of the store.
+    store: [u8; 16],
+    /// The number of the next one. No number is used again, so that no namespace gets the blocks of another one.
+    pub(super) next: u32,
+    list: Vec<Described>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Described {
+    /// At least 1: 0 is the namespace without a name.
+    pub number: u32,
+    pub name: String,
+    pub slots: u64,
+    /// If it is encrypted.
+    pub encryption: Option<Recognition>,
+}
+
+impl NamespaceList {
+    pub fn new(store: [u8; 16]) -> Self {
+        Self { store, next: 1, list: Vec::new() }
+    }
+
+    /// Those of a store. It has none without the file.
+    pub fn read(files: &impl Files, header: &Header) -> Result<Self> {
+        let Some(size) = files.size(StoreFile::Namespaces)? else { return Ok(Self::new(header.id)) };
+        ensure!(size <= MAX, Corrupt, "the list of namespaces has {size} bytes; it has at most {MAX}");
+        let mut bytes = vec![0; size as usize];
+        files.read(StoreFile::Namespaces, 0, &mut bytes)?;
+        let (_, read) = FORM.read::<Self>(&bytes)?;
+        let name = StoreFile::Namespaces.name();
+        ensure!(read.store == header.id, Corrupt, "the file {name} belongs to another store");
+        read.ensure_valid(header).map_err(|error| error!(Corrupt, "the file {name}: {error}"))?;
+        Ok(read)
+    }
+
+    /// Makes the list durable. If this fails, the store has the list before or this one.
+    pub fn write(&self, files: &impl Files) -> Result<()> {
+        let bytes = FORM.write(VERSION, self)?;
+        files.write(StoreFile::NewNamespaces, 0, &bytes)?;
+        files.set_size(StoreFile::NewNamespaces, bytes.len() as u64)?;
+        files.sync(StoreFile::NewNamespaces)?;
+        files.rename(StoreFile::NewNamespaces, StoreFile::Namespaces)?;
+        files.sync_folder()
+    }
+
+    pub fn find(&mut self, name: &str) -> Option<&mut Described> {
+        self.list.iter_mut().find(|each| each.name == name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Described> {
+        self.list.iter()
+    }
+
+    pub fn add(&mut self, described: Described) -> Result<()> {
+        self.next = described.number.checked_add(1).ok_or_else(|| {
+            error!(OutOfRange, "the store has had 4294967295 namespaces; create one in another folder")
+        })?;
+        self.list.push(described);
+        Ok(())
+    }
+
+    pub fn remove(&mut self, number: u32) {
+        self.list.retain(|each| each.number != number);
+    }
+
+    /// Fails for a block of a namespace that is newer than the list.
+    pub fn ensure_known(&self, record: &Record) -> Result<()> {
+        if let Record::Stored { key, .. } = record {
+            ensure!(
+                key.namespace() < self.next,
+                Corrupt,
+                "the index has a block of namespace {}, which the file {} does not have; it is missing, or was replaced by an older one",
+                key.namespace(),
+                StoreFile::Namespaces.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails for a list that no store of this header has.
+    pub fn ensure_valid(&self, header: &Header) -> Result<()> {
+        ensure!(
+            self.list.len() <= MAX_COUNT,
+            OutOfRange,
+            "{} are more than the {MAX_COUNT} that a store has",
+            Count(self.list.len() as u64, "namespace")
+        );
+        let (mut names, mut numbers, mut granted) = (HashSet::new(), HashSet::new(), 0u64);
+        for Described { number, name, slots, .. } in &self.list {
+            ensure!(
+                (1..=MAX_NAME).contains(&name.len()),
+                InvalidArgument,
+                "the name of a namespace has {} bytes, it must have 1 to {MAX_NAME}",
+                name.len()
+            );
+            ensure!(
+                (1..self.next).contains(number) && numbers.insert(number) && names.insert(name),
+                InvalidArgument,
+                "the namespace '{name}' has the number or the name of another one"
+            );
+            ensure!(
+                *slots > 0,
+                InvalidArgument,
+                "the quota of the namespace '{name}' is less than a slot; set quota to at least slot_size bytes"
+            );
+            granted = granted.saturating_add(*slots);
+        }
+        ensure!(
+            granted <= header.slots,
+            OutOfRange,
+            "the quotas of all namespaces have {}, and the store has {}; set a lower quota, or create a larger store in another folder",
+            Count(granted, "slot"),
+            header.slots
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which namespace has how many slots, and what it evicts. Pure.
+//!
+//! A namespace with a name has a quota. The one without a name has the rest, less what is retired. Each evicts its own blocks only; those of
+//! one that has more than its quota, because that was lowered, or granted later, go first when another one needs slots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::blocks::Counts;
+
+#[derive(Default)]
+pub struct Pool {
+    /// Slots of a quota.
+    quota: u64,
+    /// Slots that are reserved or stored.
+    pub used: u64,
+    /// Since the store was opened, except the blocks that are stored.
+    pub counts: Counts,
+    /// By last use.
+    pub evictable: BTreeSet<(u64, u32)>,
+}
+
+#[derive(Default)]
+pub struct Pools {
+    unnamed: Pool,
+    named: BTreeMap<u32, Pool>,
+    /// Of all quotas.
+    granted: u64,
+}
+
+/// Slots that must be freed before blocks of a namespace can be stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Those that the namespace itself must free.
+    pub own: usize,
+    /// Those of any namespace that has more than its quota; otherwise its own, too.
+    pub any: usize,
+}
+
+impl Missing {
+    pub fn count(self) -> usize {
+        self.own + self.any
+    }
+
+    /// The same for at least so many slots, unless none is missing.
+    pub fn at_least(self, count: usize) -> Self {
+        match self {
+            Self { own: 0, any: 0 } => self,
+            Self { own: 0, any } => Self { own: 0, any: any.max(count) },
+            Self { own, any } => Self { own: own.max(count.saturating_sub(any)), any },
+        }
+    }
+}
+
+impl Pools {
+    /// That of a namespace.
+    pub fn of_mut(&mut self, namespace: u32) -> &mut Pool {
+        match namespace {
+            0 => &mut self.unnamed,
+            _ => self.named.entry(namespace).or_default(),
+        }
+    }
+
+    pub fn get(&self, namespace: u32) -> Option<&Pool> {
+        if namespace == 0 { Some(&self.unnamed) } else { self.named.get(&namespace) }
+    }
+
+    pub fn set_quota(&mut self, namespace: u32, quota: u64) {
+        let pool = self.named.entry(namespace).or_default();
+        self.granted = self.granted - pool.quota + quota;
+        pool.quota = quota;
+    }
+
+    /// Takes over the quotas and counts of the pools of a reader whose journal was replaced.
+    pub fn follow(&mut self, before: &Self) {
+        let numbers = std::iter::once(0).chain(before.named.keys().copied());
+        for (number, pool) in numbers.filter_map(|number| Some((number, before.get(number)?))) {
+            if number > 0 {
+                self.set_quota(number, pool.quota);
+            }
+            let counts = &mut self.of_mut(number).counts;
+            *counts = Counts { stored: counts.stored, ..pool.counts };
+        }
+    }
+
+    /// The number of slots that a namespace may use, of the usable ones.
+    pub fn limit(&self, namespace: u32, usable: u64) -> u64 {
+        match namespace {
+            0 => usable.saturating_sub(self.granted),
+            _ => self.named.get(&namespace).map_or(0, |pool| pool.quota),
+        }
+    }
+
+    /// What must be freed for so many new blocks.
+    pub fn missing(&self, namespace: u32, new: usize, free: usize, usable: u64) -> Missing {
+        if new == 0 {
+            return Missing::default();
+        }
+        let used = self.get(namespace).map_or(0, |pool| pool.used);
+        let own = (used + new as u64).saturating_sub(self.limit(namespace, usable)) as usize;
+        Missing { own, any: new.saturating_sub(free).saturating_sub(own) }
+    }
+
+    pub fn has_space(&self, namespace: u32, usable: u64) -> bool {
+        self.missing(namespace, 1, 1, usable) == Missing::default()
+    }
+
+    /// The slot to evict next for a namespace.
+    pub fn victim(&self, namespace: u32, missing: &mut Missing, usable: u64) -> Option<u32> {
+        let first = |pool: &Pool| pool.evictable.first().map(|(_, slot)| *slot);
+        let own = self.get(namespace).and_then(first);
+        if missing.own > 0 {
+            missing.own -= 1;
+            return own;
+        }
+        missing.any = missing.any.checked_sub(1)?;
+        let numbers = std::iter::once(0).chain(self.named.keys().copied());
+        let above = numbers.filter(|number| *number != namespace).filter_map(|number| {
+            let pool = self.get(number)?;
+            if pool.used > self.limit(number, usable) { first(pool) } else { None }
+        });
+        { above }.next().or(own)
+    }
+
+    /// Has the lists of what can be evicted begin with these: namespace, last use and slot.
+    pub fn list(&mut self, evictable: impl Iterator<Item = (u32, u64, u32)>) {
+        // To insert them one by one would take as long as all else of a recovery.
+        let mut unnamed = Vec::new();
+        for (namespace, used, slot) in evictable {
+            match namespace {
+                0 => unnamed.push((used, slot)),
+                _ => drop(self.of_mut(namespace).evictable.insert((used, slot))),
+            }
+        }
+        self.unnamed.evictable = unnamed.into_iter().collect();
+    }
+}
