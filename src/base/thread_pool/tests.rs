@@ -42,7 +42,10 @@ fn gated() -> (Arc<dyn Shared>, Receiver<()>, Sender<()>) {
 pub fn occupy(pool: &Arc<Pool>) -> Sender<()> {
     let (go, gate) = channel::<()>();
     let gate = Mutex::new(gate);
-    pool.run(&does(move || drop(gate.lock().recv())), 4 * MAX_THREADS);
+    let wait = move || {
+        let _ = gate.lock().recv();
+    };
+    pool.run(&does(wait), 4 * MAX_THREADS);
     go
 }
 
