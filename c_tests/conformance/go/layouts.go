@@ -13,7 +13,7 @@ var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
 	"layout_create_epochs": createEpochs, "layout_raise_epochs": raiseEpochs, "layout_get_epochs": currentEpochs,
-	"layout_get_accesses": accesses,
+	"layout_get_accesses": layoutAccesses,
 }
 
 var layoutCreators = map[string]call{
@@ -163,7 +163,7 @@ func currentEpochs(s *step) error {
 	return putEpochs(s, epochs, err)
 }
 
-func accesses(s *step) error {
+func layoutAccesses(s *step) error {
 	found, err := layout(s).Accesses(s.in.numbers("blocks"))
 	s.put("count", strconv.Itoa(len(found)))
 	return err
