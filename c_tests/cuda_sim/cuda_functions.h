@@ -124,6 +124,13 @@
     FUNCTION(cuGraphLaunch, LIVE, ACTS, (CUgraphExec executable, CUstream stream))                           \
     FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES, (CUgraphExec executable))                                 \
     FUNCTION(cuGraphDestroy, DRIVER, RELEASES, (CUgraph graph))                                              \
+    FUNCTION(cuLinkCreate_v2, CONTEXT, ACTS,                                                                 \
+             (unsigned count, CUjit_option *options, void **values, CUlinkState *state))                     \
+    FUNCTION(cuLinkAddData_v2, HANDLE, ACTS,                                                                 \
+             (CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,             \
+              unsigned count, CUjit_option *options, void **values))                                         \
+    FUNCTION(cuLinkComplete, HANDLE, ACTS, (CUlinkState state, void **code, size_t *size))                   \
+    FUNCTION(cuLinkDestroy, HANDLE, RELEASES, (CUlinkState state))                                           \
     FUNCTION(cuModuleLoadData, CONTEXT, ACTS, (CUmodule *module, const void *image))                         \
     FUNCTION(cuModuleUnload, HANDLE, RELEASES, (CUmodule module))                                            \
     FUNCTION(cuModuleGetFunction, HANDLE, ACTS, (CUfunction *function, CUmodule module, const char *name))   \

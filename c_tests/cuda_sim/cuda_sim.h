@@ -119,6 +119,7 @@ typedef struct sim_counts {
     uint64_t streams;
     uint64_t events;
     uint64_t modules;
+    uint64_t linkers;           /* compilations that were not destroyed */
     uint64_t graphs;            /* including executable graphs */
     uint64_t open_fds;          /* file descriptors of device memory that the program exported or received */
     /* objects that were alive when their context was destroyed; never decreases */

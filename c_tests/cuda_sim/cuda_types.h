@@ -27,6 +27,9 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUlinkState_st *CUlinkState;
+typedef enum CUjitInputType { CU_JIT_INPUT_CUBIN = 0, CU_JIT_INPUT_PTX = 1 } CUjitInputType;
+typedef unsigned CUjit_option;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 

@@ -39,6 +39,7 @@ static void count_rest(sim_counts *counts) {
     counts->reservations = list_length(sim.reservations);
     counts->events = list_length(sim.events);
     counts->modules = list_length(sim.modules);
+    counts->linkers = list_length(sim.linkers);
     counts->graphs = list_length(sim.graphs);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads modules. Of the PTX only names are read, and the name of a kernel selects its implementation here.
+// Compiles PTX and loads modules. Of the PTX only names are read, and the name of a kernel selects its implementation here.
 #include "modules.h"
 
 #include "contexts.h"
@@ -32,6 +32,50 @@ uint64_t modules_destroy_of(const context *ended) {
         }
     }
     return count;
+}
+
+static linker *find_linker(CUlinkState handle) {
+    linker *found = list_find(sim.linkers, handle);
+    if (found == NULL) sim_crash("%p is not a linker, or a destroyed one", (void *)handle);
+    return found;
+}
+
+CUresult cuLinkCreate_v2(unsigned count, CUjit_option *options, void **values, CUlinkState *state) {
+    DRIVER_CALL(cuLinkCreate_v2);
+    INVALID_IF(count != 0 || options != NULL || values != NULL || state == NULL);
+    *state = list_add(&sim.linkers, sizeof(**state));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
+                          unsigned count, CUjit_option *options, void **values) {
+    DRIVER_CALL(cuLinkAddData_v2);
+    linker *found = find_linker(state);
+    INVALID_IF(type != CU_JIT_INPUT_PTX || data == NULL || size == 0 || name == NULL || found->text != NULL);
+    INVALID_IF(count != 0 || options != NULL || values != NULL);
+    RETURN_IF(memchr(data, 0, size) == NULL || strstr(data, ".version") == NULL || strstr(data, ".target") == NULL,
+              CUDA_ERROR_INVALID_PTX);
+    found->text = strdup(data);
+    if (found->text == NULL) sim_crash("no memory for a text of %zu bytes", size);
+    return CUDA_SUCCESS;
+}
+
+/* Waits for no work, as a real driver. */
+CUresult cuLinkComplete(CUlinkState state, void **code, size_t *size) {
+    DRIVER_CALL(cuLinkComplete);
+    linker *found = find_linker(state);
+    INVALID_IF(found->text == NULL || code == NULL || size == NULL);
+    *code = found->text;
+    *size = strlen(found->text) + 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLinkDestroy(CUlinkState state) {
+    DRIVER_CALL(cuLinkDestroy);
+    linker *ended = find_linker(state);
+    free(ended->text);
+    list_retire(&sim.linkers, &ended->node);
+    return RELEASED(CUDA_SUCCESS);
 }
 
 CUresult cuModuleLoadData(CUmodule *loaded, const void *image) {

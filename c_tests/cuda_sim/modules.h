@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: code that was loaded into contexts.
+// Modules: code that was loaded into contexts, and its compilation.
 #pragma once
 
 #include "state.h"
@@ -16,6 +16,12 @@ typedef struct CUmod_st {
               KERNEL_CHECKSUM } kind;
     } function;
 } module;
+
+/* A compilation. The code is the PTX. */
+typedef struct CUlinkState_st {
+    node node;
+    char *text;
+} linker;
 
 /* Destroys all modules of a context, and returns their number. */
 uint64_t modules_destroy_of(const context *ended);

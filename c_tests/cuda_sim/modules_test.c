@@ -14,6 +14,22 @@ TEST(kernels_of_a_module_are_found_by_name) {
     CU(cuModuleUnload(module));
 }
 
+TEST(compiled_code_is_loaded) {
+    OPEN_DEVICE(0);
+    CU_GET(CUlinkState, linker, cuLinkCreate_v2(0, NULL, NULL, &linker));
+    CU_EXPECT(CUDA_ERROR_INVALID_PTX,
+              cuLinkAddData_v2(linker, CU_JIT_INPUT_PTX, "no code", 8, "test", 0, NULL, NULL));
+    CU(cuLinkAddData_v2(linker, CU_JIT_INPUT_PTX, (void *)(uintptr_t)ptx, sizeof(ptx), "test", 0, NULL, NULL));
+    void *code = NULL;
+    size_t size = 0;
+    CU(cuLinkComplete(linker, &code, &size));
+    CHECK(size > 0);
+    CU_GET(CUmodule, module, cuModuleLoadData(&module, code));
+    CU(cuLinkDestroy(linker)); /* the module has a copy */
+    CU_GET(CUfunction, function, cuModuleGetFunction(&function, module, "nothing"));
+    CU(cuModuleUnload(module));
+}
+
 TEST(loading_a_module_needs_a_context) {
     CUmodule module = NULL;
     CU(cuInit(0));

@@ -130,6 +130,20 @@ static CUresult load_module(void) {
     return result == CUDA_SUCCESS ? cuModuleUnload(module) : result;
 }
 
+TEST(compiling_waits_for_no_work) {
+    HELD_DEVICE(own);
+    static const char ptx[] = ".version 7.0\n.target sm_70\n";
+    CU(cuMemsetD8Async(address, 2, 64, stream));
+    CU_GET(CUlinkState, linker, cuLinkCreate_v2(0, NULL, NULL, &linker));
+    CU(cuLinkAddData_v2(linker, CU_JIT_INPUT_PTX, (void *)(uintptr_t)ptx, sizeof(ptx), "test", 0, NULL, NULL));
+    void *code = NULL;
+    size_t size = 0;
+    CU(cuLinkComplete(linker, &code, &size));
+    CU(cuLinkDestroy(linker));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    sim_go();
+}
+
 TEST(loading_a_module_waits_for_all_work) {
     HELD_DEVICE(own);
     waiter waiter = {.wait = load_module, .context = own};

@@ -132,7 +132,7 @@ typedef struct state {
     bool no_peer_access;
     size_t allocation_offset; /* of device memory in its first page */
     bool ipc_ordinal_of_opener; /* see sim_set_ipc_ordinal_of_opener */
-    node *contexts, *streams, *events, *memories, *spans, *reservations, *modules, *graphs;
+    node *contexts, *streams, *events, *memories, *spans, *reservations, *modules, *linkers, *graphs;
 } state;
 
 extern state sim;

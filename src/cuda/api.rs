@@ -9,8 +9,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemcpyAttributes, CUmodule, CUstream,
-    CUuuid,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUlinkState, CUmemcpyAttributes, CUmodule,
+    CUstream, CUuuid,
 };
 
 use super::codes::Code;
@@ -102,6 +102,12 @@ functions! {
     fn ipc_open_mem_handle = "cuIpcOpenMemHandle_v2"(*mut CUdeviceptr, RawIpcHandle, c_uint);
     fn ipc_close_mem_handle = "cuIpcCloseMemHandle"(CUdeviceptr);
 
+    fn link_create = "cuLinkCreate_v2"(c_uint, *mut c_uint, *mut *mut c_void, *mut CUlinkState);
+    fn link_add_data = "cuLinkAddData_v2"(
+        CUlinkState, c_uint, *mut c_void, usize, *const c_char, c_uint, *mut c_uint, *mut *mut c_void
+    );
+    fn link_complete = "cuLinkComplete"(CUlinkState, *mut *mut c_void, *mut usize);
+    fn link_destroy = "cuLinkDestroy"(CUlinkState);
     fn module_load_data = "cuModuleLoadData"(*mut CUmodule, *const c_void);
     fn module_unload = "cuModuleUnload"(CUmodule);
     fn module_get_function = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);

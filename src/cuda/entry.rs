@@ -75,5 +75,6 @@ callable!(a: A, b: B);
 callable!(a: A, b: B, c: C);
 callable!(a: A, b: B, c: C, d: D);
 callable!(a: A, b: B, c: C, d: D, e: E);
+callable!(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H);
 callable!(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I);
 callable!(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K);

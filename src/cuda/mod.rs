@@ -5,6 +5,7 @@ mod api;
 mod buffer;
 pub mod checksum;
 mod codes;
+mod compile;
 pub mod context;
 pub mod copy;
 pub mod deferred;

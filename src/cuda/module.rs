@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Modules: code in a context, which the driver compiles from PTX.
+//! Modules: code in a context, which was compiled from PTX.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -12,6 +12,7 @@ use once_cell::sync::OnceCell;
 use super::codes::{
     Code, INVALID_PTX, JIT_COMPILATION_DISABLED, NO_BINARY_FOR_GPU, UNSUPPORTED_PTX_VERSION, has_code,
 };
+use super::compile::compile;
 use super::context::Context;
 use super::deferred::Deferred;
 use super::ending::released;
@@ -32,14 +33,14 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Compiles and loads PTX. Waits for all work of the context.
-    fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Self> {
+    /// Loads code. Waits for all work of the context.
+    fn load(context: &Arc<Context>, code: &[u8]) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
         let entered = context.enter()?;
-        // SAFETY: a current context; text that ends with a NUL; the output lives through the call.
+        // SAFETY: a current context; code that the driver has compiled; the output lives through the call.
         let result = entered
-            .call(|| unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) })?;
+            .call(|| unsafe { driver.api.module_load_data.call(&mut raw, code.as_ptr().cast::<c_void>()) })?;
         driver.check(result, "load kernels")?;
         Ok(Self { raw, context: context.clone() })
     }
@@ -79,11 +80,12 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 /// processors the thread that loads needs turns, too.
 const TURNS: u32 = 15;
 const TURN: Duration = Duration::from_millis(1);
-/// How long callers wait for a compilation. It takes 0.1 s, unless the device has got other work in the meantime.
+/// How long callers wait for a compilation, which waits for no work of the device. It takes 0.1 to 0.4 s once on a machine, and
+/// some milliseconds in later processes.
 const COMPILATION: Duration = Duration::from_secs(10);
 
-/// A kernel that is loaded when it is first needed, on a thread of its own: the driver compiles each in about 100 ms, and any of the
-/// calls may wait for the device.
+/// A kernel that is loaded when it is first needed, on a thread of its own: all of the calls but the compilation may wait for the
+/// device.
 pub struct LazyFunction {
     ptx: Ptx,
     name: &'static CStr,
@@ -103,6 +105,8 @@ struct Exchange {
 #[derive(Default)]
 struct Loading {
     attempt: Option<Attempt>,
+    /// The code, if it was compiled while the device got other work.
+    compiled: Option<Vec<u8>>,
     function: Option<Function>,
     failed: Option<(Error, Instant)>,
 }
@@ -120,21 +124,26 @@ enum Phase {
     Starting,
     /// Since then, it waits for the work of the device.
     Asking(Instant),
-    /// Since then, it compiles and loads.
+    /// Since then, it compiles.
     Compiling(Instant),
+    /// Since then, it loads the code. This takes long only if the device got other work after it was asked.
+    Loading(Instant),
 }
 
 impl Attempt {
-    /// How long a caller sleeps who began at a time, with this patience, and has slept so many turns; `None` if it waits no longer.
-    fn pause(&self, begun: Instant, patience: Duration, turns: &mut u32) -> Option<Duration> {
-        let until = match self.phase {
-            Phase::Starting => begun + COMPILATION,
-            Phase::Asking(since) => (begun + patience).max(since + PATIENCE),
-            Phase::Compiling(since) => since + COMPILATION,
+    /// How long a caller sleeps who began at a time, with this patience; `None` if it waits no longer. `turns` are those that it has
+    /// slept since a phase began.
+    fn pause(&self, begun: Instant, patience: Duration, turns: &mut (Instant, u32)) -> Option<Duration> {
+        let (since, until) = match self.phase {
+            Phase::Starting => (begun, begun + COMPILATION),
+            Phase::Asking(since) | Phase::Loading(since) => (since, (begun + patience).max(since + PATIENCE)),
+            Phase::Compiling(since) => (since, since + COMPILATION),
         };
         until.checked_duration_since(Instant::now()).or_else(|| {
-            *turns += 1;
-            (*turns <= TURNS).then_some(TURN)
+            let (counted, count) = *turns;
+            let slept = if counted == since { count } else { 0 };
+            *turns = (since, slept + 1);
+            (slept < TURNS).then_some(TURN)
         })
     }
 }
@@ -160,7 +169,8 @@ impl LazyFunction {
         if self.work.is_captured() || (patience <= PATIENCE && self.work.is_known_to_be_long()) {
             return Err(busy(&self.context));
         }
-        let (begun, mut turns, mut has_waited) = (Instant::now(), 0, false);
+        let begun = Instant::now();
+        let (mut turns, mut has_waited) = ((begun, 0), false);
         let mut state = self.exchange.state.lock();
         loop {
             if let Some(function) = state.function.take() {
@@ -241,17 +251,38 @@ impl Exchange {
         self.changed.notify_all();
     }
 
+    /// The device is asked before the compilation, so that callers of a busy one do not wait for that, and again after it.
     fn load(&self, ptx: Ptx, name: &CStr, context: &Arc<Context>, work: &ContextWork) -> Result<Function> {
-        let ptx = ptx.unpack()?;
+        self.await_idle(context, work)?;
+        let compiled = self.state.lock().compiled.take();
+        let code = match compiled {
+            Some(code) => code,
+            None => self.compile(ptx, context, work)?,
+        };
+        self.enter(Phase::Loading);
+        Module::load(context, &code).map_err(explained)?.function(name)
+    }
+
+    fn compile(&self, ptx: Ptx, context: &Arc<Context>, work: &ContextWork) -> Result<Vec<u8>> {
+        self.enter(Phase::Compiling);
+        let code = compile(context, &*ptx.unpack()?).map_err(explained)?;
+        match self.await_idle(context, work) {
+            Ok(()) => Ok(code),
+            Err(error) => {
+                self.state.lock().compiled = Some(code);
+                Err(error)
+            }
+        }
+    }
+
+    fn await_idle(&self, context: &Arc<Context>, work: &ContextWork) -> Result<()> {
         let asked = self.enter(Phase::Asking);
         // Other callers may have more patience. A thread that began late has its time, too.
         let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
         match work.wait(context, || until().max(asked + PATIENCE))? {
-            Waited::Idle | Waited::Fed | Waited::Unknown => {}
-            Waited::Busy | Waited::Captured => return Err(busy(context)),
+            Waited::Idle | Waited::Fed | Waited::Unknown => Ok(()),
+            Waited::Busy | Waited::Captured => Err(busy(context)),
         }
-        self.enter(Phase::Compiling);
-        Module::load(context, &ptx).map_err(explained)?.function(name)
     }
 
     fn enter(&self, phase: fn(Instant) -> Phase) -> Instant {

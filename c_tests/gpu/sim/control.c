@@ -39,7 +39,7 @@ sim_counts sim_live_now(void) {
 static const char *const names[] = {
     "primary_retains", "contexts", "allocations",  "host_allocations", "registrations", "reservations",
     "handles",         "mappings", "ipc_openings", "streams",          "events",        "modules",
-    "graphs",          "open_fds", "lost_with_context",
+    "linkers",         "graphs",   "open_fds",     "lost_with_context",
 };
 _Static_assert(sizeof(sim_counts) == NUM(names) * sizeof(uint64_t), "a name for each count");
 

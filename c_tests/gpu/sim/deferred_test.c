@@ -6,7 +6,10 @@
 #include "gpu_flight.h"
 #include "patience.h"
 #include "shared_memory.h"
+#include "threads.h"
 #include "caller_context.h"
+
+#include <sched.h>
 
 #include <sys/resource.h>
 
@@ -333,4 +336,45 @@ TEST(of_many_objects_the_first_waits_for_the_work) {
     CHECK(SIM(sim_calls("cuEventQuery")) - asked < MAX_QUERIES);
     SIM(sim_go());
     engine_free(0, work);
+}
+
+typedef struct creation {
+    flight *flight;
+    kvmem_status status;
+} creation;
+
+/* The current context of this thread is not that of the case. */
+static void *create_by_the_kernel(void *argument) {
+    creation *creation = argument;
+    flight *flight = creation->flight;
+    const kv_job options = WITH(flight_options(flight), it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    kvmem_transfer *transfer = NULL;
+    creation->status = kv_prepare(flight->source.model.layout, flight->destination.model.layout, &options,
+                                  &transfer, NULL);
+    kvmem_transfer_destroy(transfer);
+    return NULL;
+}
+
+/* The driver would load the code after that work, and hold up all calls of the context until then. */
+TEST(work_that_begins_while_a_kernel_is_compiled_delays_no_call) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuLinkComplete"));
+    const uint64_t loads = SIM(sim_calls("cuModuleLoadData")), compilations = SIM(sim_calls("cuLinkComplete"));
+    threads thread;
+    creation creation = {&flight, KVMEM_STATUS_OK};
+    threads_start(&thread, 1, create_by_the_kernel, &creation, 0);
+    while (SIM(sim_held_calls()) == 0) sched_yield(); /* only the deadline of the process limits this */
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    SIM(sim_go_calls());
+    threads_join(&thread);
+    CHECK_EQ(creation.status, KVMEM_STATUS_BUSY);
+    CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loads);
+    busy_end(&busy);
+    const uint64_t end = patience_end();
+    while (flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL) == KVMEM_STATUS_BUSY)
+        patience_wait(end, "the copy kernel to be loaded");
+    CHECK_EQ(SIM(sim_calls("cuLinkComplete")), compilations + 1); /* the code is kept */
 }

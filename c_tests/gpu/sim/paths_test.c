@@ -278,17 +278,17 @@ TEST(without_the_kernel_another_path_is_selected) {
 }
 
 /* An older GPU or driver: no attempt succeeds, so none is repeated. */
-TEST(a_kernel_that_the_gpu_does_not_support_is_loaded_once) {
+TEST(a_kernel_that_the_gpu_does_not_support_is_compiled_once) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
-    SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
+    SIM(sim_fail("cuLinkAddData_v2", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
     flight_create(&flight, it.transfer.method = 0);
     flight_explain(&flight, "compute capability 7.5");
     EXPECT(KVMEM_STATUS_UNSUPPORTED, flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
-    const uint64_t loads = SIM(sim_calls("cuModuleLoadData")), begun = patience_now();
+    const uint64_t loads = SIM(sim_calls("cuLinkAddData_v2")), begun = patience_now();
     do flight_create(&flight, it.transfer.method = 0);
     while (patience_now() - begun < SECONDS(1) + MILLISECONDS(200));
-    CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loads);
+    CHECK_EQ(SIM(sim_calls("cuLinkAddData_v2")), loads);
     flight_run(&flight);
     SIM(sim_reset());
 }

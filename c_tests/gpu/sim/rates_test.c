@@ -81,6 +81,8 @@ TEST(a_failure_while_measuring_leaks_nothing) {
         {"cuMemcpyAsync", 1, true},         {"cuMemcpyAsync", 5, false},
         {"cuMemcpyBatchAsync", 2, false},   {"cuMemcpyBatchAsync", 1, true},
         {"cuLaunchKernel", 1, false},       {"cuLaunchKernel", 3, true},
+        {"cuLinkCreate_v2", 1, false},      {"cuLinkAddData_v2", 1, false},
+        {"cuLinkComplete", 1, false},       {"cuLinkDestroy", 1, false},
         {"cuModuleLoadData", 1, false},     {"cuModuleGetFunction", 1, false},
         {"cuCtxPushCurrent_v2", 9, false},  {"cuEventQuery", 4, false},
         {"cuStreamQuery", 1, false},        {"cuMemUnmap", 1, false},
