@@ -5,6 +5,7 @@ package kvmem_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -84,6 +85,10 @@ func TestStatistics(t *testing.T) {
 	}
 	if text := need(kvmem.StatisticsText())(t); !strings.Contains(text, "# TYPE kvmem_runs_total counter\n") {
 		t.Error(text)
+	}
+	var trace struct{ TraceEvents []any }
+	if err := json.Unmarshal(need(kvmem.ExportTrace())(t), &trace); err != nil || len(trace.TraceEvents) == 0 {
+		t.Errorf("%d events, %v", len(trace.TraceEvents), err)
 	}
 }
 

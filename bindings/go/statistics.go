@@ -92,3 +92,12 @@ func StatisticsText() (string, error) {
 	}
 	return string(blob(text)), nil
 }
+
+// ExportTrace returns the last runs with their phases as JSON in the trace format of Chrome.
+func ExportTrace() ([]byte, error) {
+	var json *C.kvmem_blob
+	if err := try(func(failure **C.kvmem_error) C.kvmem_status { return C.kvmem_trace_export(&json, failure) }); err != nil {
+		return nil, err
+	}
+	return blob(json), nil
+}

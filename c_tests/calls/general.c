@@ -66,6 +66,9 @@ static void read_statistics(fuzz *fuzz) {
     kvmem_blob *text = NULL;
     TRY(fuzz, kvmem_statistics_text, &text);
     DO(fuzz, kvmem_blob_destroy, text);
+    kvmem_blob *trace = NULL;
+    TRY(fuzz, kvmem_trace_export, &trace);
+    DO(fuzz, kvmem_blob_destroy, trace);
 }
 
 const operation general_operations[] = {

@@ -36,6 +36,7 @@ TEST(log_and_libraries) {
 
 TEST(statistics) {
     INVALID(kvmem_statistics_text, NULL);
+    INVALID(kvmem_trace_export, NULL);
     INVALID(kvmem_statistics_get, NULL);
     INVALID(kvmem_statistics_get_method, KVMEM_METHOD_MEMCPY, NULL);
 }

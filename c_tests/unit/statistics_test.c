@@ -65,12 +65,33 @@ TEST(a_late_run_is_counted_once_at_its_deadline) {
     const kvmem_method_statistics late = copies();
     CHECK_EQ(process().runs_in_flight, 0);
     CHECK_EQ(runs(&late, KVMEM_STATUS_TIMED_OUT) - runs(&before, KVMEM_STATUS_TIMED_OUT), 1);
+    OWN(kvmem_blob, trace, kvmem_trace_export);
+    CHECK_HAS(kvmem_blob_data(trace), TEXT("\"user_data\":\"0x%llx\",\"bytes\":%llu,\"status\":\"timed_out\"",
+                                           (unsigned long long)FLIGHT_USER_DATA, (unsigned long long)BYTES));
     gate_open();
     const kvmem_submit_options unlimited = WITH(limited, it.run_timeout_ns = KVMEM_TIMEOUT_FOREVER);
     while (kvmem_transfer_submit(flight.transfer, &unlimited, ERR) == KVMEM_STATUS_BUSY) sched_yield();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_TIMED_OUT), runs(&late, KVMEM_STATUS_TIMED_OUT));
     CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_OK) - runs(&before, KVMEM_STATUS_OK), 1);
+}
+
+TEST(the_phases_of_the_last_run_are_explained) {
+    OPENED(flight, flight, &move, 0);
+    const kvmem_submit_options blocks = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = NUM(pairs));
+    EXPECT_OK(kvmem_transfer_prepare(flight.transfer, &blocks, ERR));
+    CHECK(strstr(kv_explained(flight.transfer, NULL), "last run") == NULL);
+    RUN(flight.transfer);
+    const char *text = strstr(kv_explained(flight.transfer, NULL), "\nlast run: ");
+    CHECK(text != NULL);
+    CHECK_HAS(text, " us: queued ");
+    CHECK_HAS(text, " us, moved ");
+    CHECK_HAS(text, " us (estimated ");
+    CHECK_HAS(text, " us), completed ");
+    const kvmem_submit_options others = WITH(blocks, it.num_pairs = 1);
+    EXPECT_OK(kvmem_transfer_prepare(flight.transfer, &others, ERR));
+    text = strstr(kv_explained(flight.transfer, NULL), "\nlast run, of other blocks: ");
+    CHECK(text != NULL && strstr(text, "estimated") == NULL);
 }
 
 TEST(memory_and_handles_are_counted_while_they_exist) {

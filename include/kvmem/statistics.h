@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: statistics: what this process has moved, how long it took, and what exists in it.
+/* kvmem: statistics: what this process has moved, how long it took, what exists; a trace of the last runs.
  * Generated from src/ffi; do not edit.
  *
  *     kvmem_blob *text = NULL;
@@ -66,6 +66,18 @@ kvmem_status kvmem_statistics_get(kvmem_statistics *statistics, kvmem_error **er
 /// Returns the same as text in the format of Prometheus, version 0.0.4, for an HTTP endpoint of the caller.
 /// docs/statistics.md lists the metrics. A method that has no runs has no lines.
 kvmem_status kvmem_statistics_text(kvmem_blob **text, kvmem_error **error);
+
+/* ---- Trace ---- */
+
+/// Returns the last 10,000 runs that have ended, with their phases, as JSON in the trace format of Chrome,
+/// which ui.perfetto.dev shows. docs/statistics.md describes the events. Waits for nothing, and stops
+/// nothing.
+///
+///     kvmem_blob *json = NULL;
+///     status = kvmem_trace_export(&json, &error);
+///     fwrite(kvmem_blob_data(json), 1, kvmem_blob_size(json), file);
+///     kvmem_blob_destroy(json);
+kvmem_status kvmem_trace_export(kvmem_blob **json, kvmem_error **error);
 
 /* ---- Methods ---- */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Statistics: what this process has moved, how long it took, and what exists in it.
+/// Statistics: what this process has moved, how long it took, and what exists; a trace of the last runs.
 #ifndef KVMEM_STATISTICS_HPP
 #define KVMEM_STATISTICS_HPP
 
@@ -40,6 +40,8 @@ inline Return<MethodStatistics> request_statistics() {
 }
 /// Returns all of it as text for Prometheus.
 inline Return<std::string> statistics_text() { return detail::give(detail::text(kvmem_statistics_text)); }
+/// Returns the last runs with their phases as JSON in the trace format of Chrome.
+inline Return<std::string> export_trace() { return detail::give(detail::text(kvmem_trace_export)); }
 
 KVMEM_HPP_END
 

@@ -481,8 +481,9 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_trans
     kvmem_error **error);
 
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
-/// people: the loops over the moved elements, the bytes that are read in excess, the estimate, and a line per
-/// method that was compared, as docs/transfers.md explains. Moves nothing.
+/// people: the loops over the moved elements, the bytes that are read in excess, the estimate, a line per
+/// method that was compared, and after a run what each of its phases has taken. docs/transfers.md explains
+/// them. Moves nothing.
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
 /// the copy rate of the machine, which takes 25 to 70 ms on an idle one.

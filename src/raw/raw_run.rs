@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Holds, Prepared};
 use crate::base::{Error, Result, error, leak, log};
 use crate::nixl::{Agent, AgentState, AgentTask, CallOptions, Released, RequestId, RequestSide, TaskStep};
-use crate::run::{Run, cancelled};
+use crate::run::{Milestone, Run, cancelled};
 
 /// Interval between checks of the process of a peer.
 const LIVENESS: Duration = Duration::from_millis(250);
@@ -38,7 +38,10 @@ impl RequestRun {
     fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
         let Some(resource) = &self.resource else { return Ok(true) };
         match std::mem::replace(&mut self.posting, Posting::Done) {
-            Posting::Due(options) => state.post_raw(resource.id, options.as_ref()),
+            Posting::Due(options) => {
+                self.run.iter().for_each(|run| run.reach(Milestone::Begun));
+                state.post_raw(resource.id, options.as_ref())
+            }
             Posting::Done => state.is_done(resource.id),
             Posting::Failed(error) => Err(error),
         }

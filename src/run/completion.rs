@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use super::deadline::{Deadline, Deadlines, Reservation};
 use super::findings::Findings;
 use super::learned::Record;
+use super::log_lines;
+use super::phases::{Milestone, RunClock, RunTimes};
 use super::queue::{EntryKind, Queue, QueueEntry};
 use super::reports::{Reported, Reports};
 use super::spin::is_met_soon;
@@ -20,7 +22,7 @@ use super::state::{Phase, RunState};
 use super::statistics::{self, CountedAs};
 use super::unreleased::Unreleased;
 use super::used_bytes::UsedBytes;
-use crate::base::{Condvar, Error, LogId, Microseconds, Mutex, MutexGuard, Result, Status, fail, log};
+use crate::base::{Condvar, Error, LogId, Mutex, MutexGuard, Result, Status, fail, log};
 
 pub type Outcome = Result<()>;
 
@@ -37,6 +39,7 @@ pub struct Completion {
     moved_bytes: AtomicU64,
     /// The last run was cancelled, by the caller or at its deadline: parts that have not begun must not begin.
     is_cancelled: AtomicBool,
+    clock: RunClock,
     reports: Reports,
 }
 
@@ -105,6 +108,7 @@ impl Completion {
             moved: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
+            clock: RunClock::default(),
             reports,
         }
     }
@@ -237,7 +241,12 @@ impl Completion {
 
     /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. It ends at its deadline, unless it has
     /// ended before.
-    pub(super) fn begin(self: &Arc<Self>, account: Account, deadline: Option<(Reservation, Instant)>) {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        account: Account,
+        deadline: Option<(Reservation, Instant)>,
+        started: Instant,
+    ) {
         let mut last = self.last();
         self.list(&mut last);
         if self.has_succeeded() {
@@ -249,6 +258,7 @@ impl Completion {
         self.moved.store(0, Ordering::Release);
         self.moved_bytes.store(0, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Release);
+        self.clock.begin(started);
         self.state.enter(Phase::Running, true);
     }
 
@@ -259,7 +269,7 @@ impl Completion {
     pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>, counted: CountedAs) {
         statistics::count_whole(self.log_id, counted, bytes);
         if let Some(duration) = duration {
-            self.log_end(bytes, &Ok(()), duration);
+            log_lines::ended(self.log_id, bytes, &Ok(()), duration);
         }
         self.moved.store(self.layers, Ordering::Release);
         self.conclude(Phase::Succeeded, self.end(user_data, bytes, None, true));
@@ -290,6 +300,25 @@ impl Completion {
     /// Whether the run was cancelled, by the caller or at its deadline.
     pub(super) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// Notes what the run in flight has reached.
+    pub(super) fn reach(&self, milestone: Milestone) {
+        self.clock.reach(milestone);
+    }
+
+    /// Notes that all bytes have moved. Reads no clock if the call that submits the run has moved them, and nothing follows.
+    pub(super) fn reach_moved(&self, is_followed: bool) {
+        if is_followed || self.clock.has_reached(Milestone::Begun) {
+            self.clock.reach(Milestone::Moved);
+        }
+    }
+
+    /// The times of the last run that was in flight; `None` before its end, and if there was none.
+    pub fn times(&self) -> Option<RunTimes> {
+        let last = self.last();
+        let has_ended = self.was_run() && !self.is_running();
+        has_ended.then(|| self.clock.times(last.duration))
     }
 
     /// Adds to the bytes that the last run has moved.
@@ -362,9 +391,10 @@ impl Completion {
         if let Some(used) = used.filter(|_| memory != MemoryUse::Over) {
             Unreleased::get().add(self.log_id, user_data, used);
         }
-        self.log_end(bytes, &outcome, duration);
+        log_lines::ended(self.log_id, bytes, &outcome, duration);
         if let Some(counted) = counted {
-            statistics::count_end(self.log_id, counted, bytes, duration, status);
+            let times = self.clock.times(duration);
+            statistics::count_end(self.log_id, counted, (bytes, user_data), times, status);
         }
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);
@@ -385,27 +415,6 @@ impl Completion {
         self.over.notify_all();
     }
 
-    fn log_end(&self, bytes: u64, outcome: &Outcome, duration: Duration) {
-        let id = self.log_id;
-        match outcome {
-            Ok(()) => {
-                log!(
-                    Debug,
-                    "transfer {id} ended: {bytes} bytes in {}, {:.2} GB/s",
-                    Microseconds(duration),
-                    rate(bytes, duration)
-                );
-            }
-            Err(error) if error.status() == Status::Cancelled => {
-                log!(Debug, "transfer {id} cancelled after {}", Microseconds(duration));
-            }
-            Err(error) => {
-                let (took, status) = (Microseconds(duration), error.status().name());
-                log!(Debug, "transfer {id} failed after {took}: {status}: {error}");
-            }
-        }
-    }
-
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock()
     }
@@ -417,11 +426,6 @@ fn has_findings(error: &Error, findings: &Findings) -> bool {
         Status::Stale => !findings.mismatches.is_empty(),
         status => status == Status::Corrupt,
     }
-}
-
-/// In gigabytes per second, which are bytes per nanosecond.
-fn rate(bytes: u64, duration: Duration) -> f64 {
-    bytes as f64 / (duration.as_nanos().max(1) as f64)
 }
 
 #[cfg(test)]

@@ -8,8 +8,11 @@ pub mod epochs;
 #[cfg(test)]
 mod epochs_model;
 pub mod findings;
+mod holds;
 pub mod learned;
+mod log_lines;
 pub mod method;
+pub mod phases;
 pub mod queue;
 pub mod reports;
 pub mod spares;
@@ -18,6 +21,7 @@ mod state;
 pub mod statistics;
 pub mod steps;
 pub mod ticket;
+pub mod trace;
 pub mod unreleased;
 pub mod used_bytes;
 
@@ -25,8 +29,10 @@ pub use accesses::PeerAccess;
 pub use completion::{Account, Completion, Limit, Outcome};
 pub use epochs::ExpectedEpochs;
 pub use findings::Findings;
+pub use holds::RunHolds;
 pub use learned::Record;
 pub use method::TransferMethod;
+pub use phases::Milestone;
 pub use reports::Reports;
 pub use spares::Spares;
 pub use steps::{PartSequence, RunPart};
@@ -34,7 +40,6 @@ pub use ticket::Ticket;
 pub use unreleased::Unreleased;
 pub use used_bytes::UsedBytes;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,7 +47,7 @@ use self::completion::MemoryUse;
 use crate::base::file_systems::{Blockers, FileSystems};
 use crate::base::{Error, Mutex, Pool, Result, Shared, Status, leak};
 use crate::layout::Layout;
-use crate::nixl::{Agent, MemoryType, Released, RemoteHold};
+use crate::nixl::{Agent, MemoryType, Released};
 use crate::region::ExtentHold;
 
 /// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
@@ -120,6 +125,11 @@ impl Stop {
         self.completion.as_ref().is_some_and(|completion| completion.is_cancelled())
     }
 
+    /// Notes that the work has begun. The first call reads the clock.
+    pub fn begun(&self) {
+        self.completion.iter().for_each(|completion| completion.reach(Milestone::Begun));
+    }
+
     /// Counts bytes that have moved, if the run has a deadline.
     pub fn count(&self, bytes: u64) {
         if let (true, Some(completion)) = (self.is_counting, &self.completion) {
@@ -131,37 +141,6 @@ impl Stop {
 /// The outcome of a run that was cancelled before all of it had begun.
 pub fn cancelled() -> Error {
     Error::new(Status::Cancelled, "the transfer was cancelled before all of it had begun")
-}
-
-/// The objects of the caller that a run holds.
-#[derive(Default)]
-pub struct RunHolds {
-    /// The source and the destination.
-    pub layouts: Option<[Arc<Layout>; 2]>,
-    /// The extents of both layouts that it accesses.
-    pub extents: [Option<ExtentHold>; 2],
-    /// The peer's metadata, which must stay loaded.
-    pub peer: Option<RemoteHold>,
-}
-
-impl RunHolds {
-    /// The memory on devices that it holds: ordinals and bytes.
-    fn device_memory(&self) -> Vec<(i32, u64)> {
-        let regions = self.layouts.iter().flatten().flat_map(|layout| layout.memory().regions());
-        let memory = regions.filter_map(|region| {
-            let (address, bytes) = region.committed();
-            Some(((region.ordinal()?, address), bytes))
-        });
-        // Views of an elastic region have the same.
-        let memory: BTreeMap<_, _> = memory.collect();
-        memory.into_iter().map(|((ordinal, _), bytes)| (ordinal, bytes)).collect()
-    }
-
-    /// Drops all of it. Returns whether it was the last holder of a layout.
-    fn release(self) -> bool {
-        drop((self.extents, self.peer));
-        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
-    }
 }
 
 impl Run {
@@ -211,6 +190,11 @@ impl Run {
         if !self.is_reported && !self.completion.have_moved(moved) && self.ensure_unchanged().is_ok() {
             self.completion.advance(moved);
         }
+    }
+
+    /// Notes what it has reached. The first call for a milestone reads the clock.
+    pub fn reach(&self, milestone: Milestone) {
+        self.completion.reach(milestone);
     }
 
     pub fn started(&self) -> Instant {
@@ -281,7 +265,11 @@ impl Run {
     fn verify(mut self, moved: Outcome) {
         let is_reported = self.is_reported();
         let verification = self.verification.as_ref();
-        if !verification.is_some_and(|verification| verification.follows(&moved, is_reported)) {
+        let is_followed = verification.is_some_and(|verification| verification.follows(&moved, is_reported));
+        if moved.is_ok() {
+            self.completion.reach_moved(is_followed);
+        }
+        if !is_followed {
             return self.finish(moved);
         }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
@@ -319,6 +307,7 @@ impl Run {
             Some(verification) if outcome.is_ok() && !self.is_reported() => verification.notify(),
             _ => outcome,
         };
+        self.reach(Milestone::Verified);
         drop(verification);
         self.finish(outcome);
     }

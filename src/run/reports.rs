@@ -74,7 +74,7 @@ mod tests {
 
     fn begin(completion: &Arc<Completion>, user_data: u64) {
         assert!(completion.claim(), "run {user_data}");
-        completion.begin(Account { user_data, ..Account::default() }, None);
+        completion.begin(Account { user_data, ..Account::default() }, None, Instant::now());
     }
 
     fn end(completion: &Completion, outcome: Option<Outcome>, memory: MemoryUse) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of all runs since this process began: how many, their bytes and latencies, by method, direction and status.
+//! Counters of all runs since this process began: how many, their bytes and latencies, by method, direction and status; and the last
+//! runs themselves.
 //!
 //! A run costs two atomic operations, whatever is counted of it. Its counters are in one of a few shards, which its end locks: a
 //! plain addition costs less than an atomic one, and there are several. A thread that finds all of them locked changes one more shard,
@@ -10,9 +11,10 @@
 //! may be less only if runs end during each of its looks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::method::TransferMethod;
+use super::phases::RunTimes;
+use super::trace::{EndedRun, Place, Ring};
 use crate::base::{LogId, PerProcess, Status};
 
 /// Requests on raw descriptors, and the methods of transfers.
@@ -103,6 +105,7 @@ struct Runs {
     shards: Vec<Box<Shard>>,
     /// By method.
     failures: Vec<[[AtomicU64; STATUSES]; DIRECTIONS]>,
+    ring: Ring,
 }
 
 /// Aligned so that no two threads change one cache line, nor the one that is loaded with it.
@@ -110,6 +113,7 @@ struct Runs {
 #[repr(align(128))]
 struct Shard {
     is_locked: AtomicBool,
+    place: Place,
     /// Runs that other threads saw in flight. Incremented without the lock.
     started: AtomicU64,
     /// Those of them that have ended.
@@ -141,27 +145,38 @@ pub(super) fn count_start(transfer: LogId) {
     all().start(transfer);
 }
 
-/// Counts a run that has ended and whose start was counted.
+/// Counts a run that has ended and whose start was counted, and keeps it among the last ones.
 #[inline]
 pub(super) fn count_end(
     transfer: LogId,
     counted: CountedAs,
-    bytes: u64,
-    duration: Duration,
+    (bytes, user_data): (u64, u64),
+    times: RunTimes,
     status: Option<Status>,
 ) {
-    let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    match status {
-        None => all().succeeded(transfer, counted, bytes, Some(nanoseconds)),
-        Some(status) => all().failed(counted, status),
-    }
+    let (method, direction) = (index_of(counted.method) as u8, counted.direction as u8);
+    all().ended(&EndedRun {
+        transfer: transfer.number(),
+        user_data,
+        bytes,
+        method,
+        direction,
+        status,
+        times,
+    });
 }
 
 /// Counts a run that has succeeded before another thread could see it in flight. Its duration is not measured: reading the clock
 /// would cost more than counting.
 #[inline]
 pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64) {
-    all().succeeded(transfer, counted, bytes, None);
+    let (method, direction) = (index_of(counted.method), counted.direction as usize);
+    all().with_shard(transfer.number(), |locked| all().succeeded(locked, [method, direction], bytes, None));
+}
+
+/// The last runs in the order of their ends, and how many others were not kept.
+pub fn last_runs() -> (Vec<EndedRun>, u64) {
+    (all().ring.runs(), all().ring.left_out())
 }
 
 /// Number of runs that have started and not ended.
@@ -195,53 +210,77 @@ impl Runs {
         Self {
             shards: (0..=LOCKED).map(|_| Box::default()).collect(),
             failures: (0..METHODS).map(|_| Default::default()).collect(),
+            ring: Ring::new(LOCKED),
         }
     }
 
     /// The index of the first shard that runs of a transfer use.
-    fn first(transfer: LogId) -> usize {
-        (transfer.number() % LOCKED as u64) as usize
+    fn first(transfer: u64) -> usize {
+        (transfer % LOCKED as u64) as usize
     }
 
     #[inline]
     fn start(&self, transfer: LogId) {
-        self.shards[Self::first(transfer)].started.fetch_add(1, Ordering::Relaxed);
+        self.shards[Self::first(transfer.number())].started.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Locks a shard, unless other threads have locked all.
     #[inline]
-    fn lock(&self, transfer: LogId) -> Option<&Shard> {
+    fn lock(&self, transfer: u64) -> Option<&Shard> {
         let (before, from) = self.shards[..LOCKED].split_at(Self::first(transfer));
         let mut shards = from.iter().chain(before).map(|shard| &**shard);
         shards.find(|shard| !shard.is_locked.swap(true, Ordering::Acquire))
     }
 
-    /// Counts a success, with the duration of a run whose start was counted.
     #[inline]
-    fn succeeded(&self, transfer: LogId, counted: CountedAs, bytes: u64, duration: Option<u64>) {
-        let (method, locked) = (index_of(counted.method), self.lock(transfer));
-        let add = |counter: &AtomicU64, amount| match locked {
-            Some(_) => add_locked(counter, amount),
-            None => drop(counter.fetch_add(amount, Ordering::Release)),
-        };
-        let shard = locked.unwrap_or(&self.shards[LOCKED]);
-        if let Some(nanoseconds) = duration.filter(|_| counted.method.is_some()) {
-            let durations = &shard.latencies[method][class_of(bytes)];
-            add(&durations.counts[bucket_of(nanoseconds)], 1);
-            add(&durations.nanoseconds, nanoseconds);
-        }
-        add(&shard.ended, duration.is_some().into());
-        let successes = &shard.succeeded[method][counted.direction as usize];
-        add(&successes.bytes, bytes);
-        add(&successes.runs, 1);
+    fn with_shard(&self, transfer: u64, act: impl FnOnce(Option<&Shard>)) {
+        let locked = self.lock(transfer);
+        act(locked);
         if let Some(shard) = locked {
             shard.is_locked.store(false, Ordering::Release);
         }
     }
 
+    #[inline]
+    fn ended(&self, run: &EndedRun) {
+        let at = [usize::from(run.method), usize::from(run.direction)];
+        self.with_shard(run.transfer, |locked| {
+            self.ring.add(locked.map(|shard| &shard.place), run);
+            match run.status {
+                None => self.succeeded(locked, at, run.bytes, Some(run.times.duration)),
+                Some(status) => self.failed(at, status),
+            }
+        });
+    }
+
+    /// Counts a success by its method and direction, with the duration of a run whose start was counted.
+    #[inline]
+    fn succeeded(
+        &self,
+        locked: Option<&Shard>,
+        [method, direction]: [usize; 2],
+        bytes: u64,
+        duration: Option<u64>,
+    ) {
+        let add = |counter: &AtomicU64, amount| match locked {
+            Some(_) => add_locked(counter, amount),
+            None => drop(counter.fetch_add(amount, Ordering::Release)),
+        };
+        let shard = locked.unwrap_or(&self.shards[LOCKED]);
+        if let Some(nanoseconds) = duration.filter(|_| method != index_of(None)) {
+            let durations = &shard.latencies[method][class_of(bytes)];
+            add(&durations.counts[bucket_of(nanoseconds)], 1);
+            add(&durations.nanoseconds, nanoseconds);
+        }
+        add(&shard.ended, duration.is_some().into());
+        let successes = &shard.succeeded[method][direction];
+        add(&successes.bytes, bytes);
+        add(&successes.runs, 1);
+    }
+
     #[cold]
-    fn failed(&self, counted: CountedAs, status: Status) {
-        let statuses = &self.failures[index_of(counted.method)][counted.direction as usize];
+    fn failed(&self, [method, direction]: [usize; 2], status: Status) {
+        let statuses = &self.failures[method][direction];
         let status = (status as i32).unsigned_abs() as usize;
         if let Some(count) = statuses.get(status) {
             count.fetch_add(1, Ordering::Release);
@@ -290,123 +329,4 @@ fn load(counter: &AtomicU64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::base::error;
-    use crate::run::completion::{Account, Completion};
-    use crate::run::ticket::Ticket;
-
-    #[test]
-    fn buckets_and_classes_contain_their_bounds() {
-        let buckets = [0, 1, 1024, 1025, 2048, 2049, 1 << 32, (1 << 32) + 1, u64::MAX].map(bucket_of);
-        assert_eq!(buckets, [0, 0, 0, 1, 1, 2, 22, 23, 23]);
-        let classes =
-            [0, 64 << 10, (64 << 10) + 1, 16 << 20, (16 << 20) + 1, 1 << 28, u64::MAX].map(class_of);
-        assert_eq!(classes, [0, 0, 1, 2, 3, 3, 4]);
-    }
-
-    #[test]
-    fn every_method_has_an_index_of_its_own() {
-        let last = index_of(Some(TransferMethod::NixlServed));
-        assert_eq!((last, index_of(None)), (METHODS - 1, 0));
-        assert!(((Status::Panic as i32).unsigned_abs() as usize) < STATUSES);
-    }
-
-    #[test]
-    fn a_direction_names_the_side_that_is_no_memory_of_this_process() {
-        use SideKind::{Gpu, Host, Peer, Storage};
-        let cases = [
-            (Host, Gpu, Direction::HostToGpu),
-            (Gpu, Host, Direction::GpuToHost),
-            (Storage, Gpu, Direction::Read),
-            (Host, Storage, Direction::Write),
-            (Peer, Gpu, Direction::Pull),
-            (Gpu, Peer, Direction::Push),
-        ];
-        for (source, destination, direction) in cases {
-            assert_eq!(Direction::between(source, destination), direction);
-        }
-    }
-
-    fn account(direction: Direction, bytes: u64) -> Account {
-        let counted = Some(CountedAs { method: Some(TransferMethod::Cuda2d), direction });
-        Account { bytes, counted, ..Account::default() }
-    }
-
-    const COUNTED: CountedAs = CountedAs { method: None, direction: Direction::Pull };
-
-    #[test]
-    fn runs_in_flight_are_never_more_than_there_are_while_threads_end_runs() {
-        const THREADS: u64 = 4;
-        const RUNS: u64 = 20_000;
-        let (counters, running) = (Runs::new(), AtomicU64::new(THREADS));
-        std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    for run in 0..RUNS {
-                        let transfer = LogId::next();
-                        counters.start(transfer);
-                        match run % 8 {
-                            0 => counters.failed(COUNTED, Status::Stale),
-                            _ => counters.succeeded(transfer, COUNTED, 1, Some(1)),
-                        }
-                        counters.succeeded(transfer, COUNTED, 1, None);
-                    }
-                    running.fetch_sub(1, Ordering::Release);
-                });
-            }
-            while running.load(Ordering::Acquire) > 0 {
-                let found = counters.in_flight();
-                assert!(found <= THREADS, "{found} runs of {THREADS} threads");
-            }
-        });
-        assert_eq!(counters.in_flight(), 0);
-    }
-
-    /// As by threads that are interrupted.
-    #[test]
-    fn a_run_is_counted_while_all_shards_are_locked() {
-        let (counters, transfer) = (Runs::new(), LogId::next());
-        let locked: Vec<_> = std::iter::from_fn(|| counters.lock(transfer)).collect();
-        assert_eq!(locked.len(), LOCKED);
-        counters.start(transfer);
-        assert_eq!(counters.in_flight(), 1);
-        counters.succeeded(transfer, COUNTED, 7, Some(1));
-        let shard = &counters.shards[LOCKED];
-        let successes = &shard.succeeded[0][Direction::Pull as usize];
-        assert_eq!((counters.in_flight(), load(&successes.runs), load(&successes.bytes)), (0, 1, 7));
-        assert_eq!(load(&shard.latencies[0][0].nanoseconds), 0, "that of a request is not measured");
-        locked[3].is_locked.store(false, Ordering::Release);
-        assert!(std::ptr::eq(counters.lock(transfer).unwrap(), locked[3]));
-    }
-
-    /// No other test has runs of this method, which are in the counters of the process.
-    #[test]
-    fn runs_are_counted_once_when_they_end() {
-        const RUNS: u64 = 1000;
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                scope.spawn(move || {
-                    let completion = Arc::new(Completion::new(1, None));
-                    for run in 0..RUNS {
-                        let started = Ticket::unheld(&completion, account(Direction::HostToGpu, 100)).start();
-                        assert!(in_flight() > 0, "this run is");
-                        match (thread, run % 2) {
-                            (0, 0) => started.end(Err(error!(Stale, "deliberate"))),
-                            _ => started.end(Ok(())),
-                        }
-                    }
-                });
-            }
-        });
-        let counted = by_method(Some(TransferMethod::Cuda2d));
-        let [succeeded, stale] = [0, 18].map(|status| counted.runs[Direction::HostToGpu as usize][status]);
-        assert_eq!((succeeded, stale), (4 * RUNS - RUNS / 2, RUNS / 2));
-        assert_eq!(counted.bytes[Direction::HostToGpu as usize], succeeded * 100);
-        assert_eq!(counted.latencies[0].counts.iter().sum::<u64>(), succeeded);
-        assert!(counted.latencies[0].nanoseconds > 0);
-        assert_eq!(counted.runs.iter().flatten().sum::<u64>(), 4 * RUNS);
-    }
-}
+mod tests;

@@ -56,8 +56,9 @@ impl Ticket {
     pub fn start(self) -> Run {
         let Self { mut run, account, deadline } = self;
         log!(Debug, "transfer {} submitted", run.completion.log_id());
-        run.completion.begin(account, deadline);
-        (run.life, run.started) = (Life::Started, Instant::now());
+        let started = Instant::now();
+        run.completion.begin(account, deadline, started);
+        (run.life, run.started) = (Life::Started, started);
         run
     }
 }

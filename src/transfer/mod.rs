@@ -5,12 +5,14 @@
 
 mod layout_pair;
 mod log_lines;
+mod measured;
 mod prepared_pairs;
 pub mod stored;
 pub mod transfer_request;
 pub mod verify;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use crate::copy::gpu::rates;
@@ -35,6 +37,7 @@ use crate::plan::alignment::ensure_io_alignment;
 use crate::plan::overlap::Placed;
 use crate::run::{Ticket, Unreleased, UsedBytes, Verify};
 use layout_pair::LayoutPair;
+use measured::last_run;
 use prepared_pairs::{FollowedBlocks, PreparedPairs, Route};
 
 use crate::base::log::{Level, enabled, log};
@@ -253,6 +256,7 @@ impl Transfer {
         let [_, destination] = self.runs.layouts();
         Unreleased::get().ensure_apart(Placed::side(&prepared.plan, 1, destination))?;
         let ticket = self.runs.reserve(&*prepared.engine, &prepared.needs)?;
+        prepared.was_submitted.store(true, Ordering::Release);
         let ticket = match &prepared.verification {
             Some(verification) => ticket.verified_by(verification.clone()),
             None => ticket,
@@ -381,18 +385,19 @@ impl Transfer {
         self.prepared()?.summary()
     }
 
-    /// Says which method it takes, the expected throughput, and why it takes no other method. Moves nothing.
+    /// Says which method it takes, the expected throughput, why it takes no other method, and what the last run has taken. Moves nothing.
     pub fn explain(&self) -> Result<String> {
         let prepared = self.prepared()?;
         let layers = self.route.preferences.by_layer.then(|| self.completion().layers());
-        Ok(explain::explain(
+        let choice = explain::explain(
             prepared.method,
             prepared.summary()?,
             [&prepared.loops(self.route.preferences.by_layer), &prepared.conditions()],
             &prepared.candidates(),
             layers,
             prepared.run_estimate(),
-        ))
+        );
+        Ok(choice + &last_run(self.completion(), &prepared))
     }
 
     /// The methods that were compared, beginning with the one that it takes.

@@ -2,6 +2,7 @@
 //! One list of pairs of a transfer, prepared for an engine: plans it, and selects the engine or reuses the previous one.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::layout_pair::LayoutPair;
@@ -85,7 +86,8 @@ impl Route {
             counted: Some(CountedAs { method: Some(method), direction: self.pair.direction }),
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, epochs })
+        let was_submitted = AtomicBool::new(false);
+        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, epochs, was_submitted })
     }
 
     /// Fails if the peer would be notified before the epochs are compared for the last time, which is after the last byte.
@@ -121,7 +123,8 @@ impl Route {
         let engine = Box::new(Nothing { method, moves: plan.pieces() });
         let touched = runs::touched(source, destination, &plan);
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { method, plan, engine, needs, record: None, verification: None, epochs: None })
+        let (record, verification, epochs, was_submitted) = (None, None, None, AtomicBool::new(true));
+        Ok(PreparedPairs { method, plan, engine, needs, record, verification, epochs, was_submitted })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -184,6 +187,8 @@ pub(super) struct PreparedPairs {
     pub verification: Option<Arc<Verification>>,
     /// What the source's blocks are expected to have.
     pub epochs: Option<Arc<ExpectedEpochs>>,
+    /// The last run is of these pairs.
+    pub was_submitted: AtomicBool,
 }
 
 impl PreparedPairs {
@@ -233,6 +238,11 @@ impl PreparedPairs {
         let (seconds, is_measured) = self.record.as_ref()?.seconds(self.plan.bytes());
         let modelled = if is_measured { None } else { self.modelled_seconds() };
         Some(RunEstimate { seconds: modelled.unwrap_or(seconds), assumed: !is_measured })
+    }
+
+    /// The duration of the taken method, as earlier runs or the model estimate it.
+    pub fn estimated_seconds(&self) -> Option<f64> {
+        self.run_estimate().map(|estimate| estimate.seconds).or_else(|| self.modelled_seconds())
     }
 
     fn modelled_seconds(&self) -> Option<f64> {

@@ -124,6 +124,7 @@ pub const MethodStatistics = statistics_of.MethodStatistics;
 pub const statistics = statistics_of.statistics;
 pub const methodStatistics = statistics_of.methodStatistics;
 pub const statisticsText = statistics_of.statisticsText;
+pub const exportTrace = statistics_of.exportTrace;
 
 /// Functions of the CUDA driver.
 pub const cuda = @import("cuda.zig");

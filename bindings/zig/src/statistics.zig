@@ -62,3 +62,8 @@ pub fn methodStatistics(method: ?constants.Method, diagnostics: ?*Diagnostics) E
 pub fn statisticsText(diagnostics: ?*Diagnostics) Error!core.Blob {
     return core.getBlob(diagnostics, c.kvmem_statistics_text, .{});
 }
+
+/// The last runs with their phases as JSON in the trace format of Chrome.
+pub fn exportTrace(diagnostics: ?*Diagnostics) Error!core.Blob {
+    return core.getBlob(diagnostics, c.kvmem_trace_export, .{});
+}

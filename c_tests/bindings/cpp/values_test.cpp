@@ -155,4 +155,5 @@ CASE(statistics_of_the_process_of_a_method_and_as_text) {
     CHECK(kvmem::statistics(kvmem::Method::memcpy).bytes[KVMEM_DIRECTION_HOST_TO_HOST] == 0);
     CHECK(kvmem::request_statistics().latency_sums_ns[0] == 0);
     CHECK(kvmem::statistics_text().find("kvmem_handles{type=\"region\"} 1\n") != std::string::npos);
+    CHECK(kvmem::export_trace().find("\"traceEvents\":[") != std::string::npos);
 }

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of the process."""
 
+import json
+import os
+import time
+from collections import defaultdict
+
 import kvmem
 from kvmem import Direction, Method, Status
 from kvmem.vllm import _process
@@ -51,3 +56,60 @@ def test_statistics_of_vllm_are_those_of_an_interval():
     assert _process.summary({"runs memcpy host_to_host ok": 2, "runs uring read io": 1, "stored_blocks": 4, "now": {}}) == {
         "memcpy_runs": 2, "failed_runs": 1, "stored_blocks": 4,
     }  # fmt: skip
+
+
+def events_by_track():
+    """The events of complete runs, in the order of the file; fails if the text violates Chrome's trace format."""
+    trace = json.loads(kvmem.export_trace())
+    tracks, named = defaultdict(list), set()
+    for event in trace["traceEvents"]:
+        assert event["pid"] == os.getpid() and isinstance(event["tid"], int) and event["name"]
+        if event["ph"] == "M":
+            named.add(event["tid"])
+            continue
+        assert event["ph"] == "X" and event["ts"] >= 0 and event["dur"] >= 0 and event["cat"] in ("run", "phase")
+        assert event["tid"] in named, "a track has its name before its first event"
+        tracks[event["tid"]].append(event)
+    return trace, tracks
+
+
+def start(event):
+    return round(event["ts"] * 1000)
+
+
+def end(event):
+    return start(event) + round(event["dur"] * 1000)
+
+
+def test_the_trace_has_a_span_per_run_and_its_phases_inside():
+    begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    shape = kvmem.Shape(num_blocks=8, num_layers=2, page_size=64, inner_dim=512, dtype="float16", order="BLONHC")
+    block_size = shape.num_layers * shape.outer_dim * shape.page_size * shape.inner_dim * 2
+    with kvmem.Layout.allocate(shape, "system") as source, kvmem.Layout.allocate(shape, "system") as destination:
+        with kvmem.Transfer(source, destination) as transfer:
+            for block in range(1, 4):
+                transfer.submit([(0, block)]).wait()
+            transfer.submit([(0, 1)], flags=kvmem.SubmitFlags.CHECKSUM).wait()
+        kvmem.move(source, destination, [(block, block) for block in range(8)])
+    over = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    trace, tracks = events_by_track()
+    assert trace["otherData"] == {"clock": "CLOCK_MONOTONIC", "runs_left_out": 0}
+    found = []
+    for events in tracks.values():
+        for event in events:
+            if event["cat"] == "run":
+                assert not found or found[-1][0]["tid"] != event["tid"] or end(found[-1][0]) <= start(event)
+                found.append((event, []))
+                continue
+            run, phases = found[-1]
+            assert start(event) == (end(phases[-1]) if phases else start(run))
+            phases.append(event)
+    assert all(not phases or end(phases[-1]) == end(run) for run, phases in found)
+    these = sorted((run for run in found if begun <= start(run[0])), key=lambda run: start(run[0]))
+    assert [run["args"]["bytes"] for run, _ in these] == [block_size] * 4 + [8 * block_size]
+    assert [run["args"]["transfer"] == these[0][0]["args"]["transfer"] for run, _ in these] == [True] * 4 + [False]
+    for number, (run, phases) in enumerate(these):
+        assert run["name"] == "memcpy host_to_host" and run["args"]["status"] == "ok" and end(run) <= over
+        assert int(run["args"]["user_data"], 16) >= 0
+        names = [phase["name"] for phase in phases]
+        assert names == (["queued", "moved", "verified", "completed"] if number == 3 else ["queued", "moved", "completed"])

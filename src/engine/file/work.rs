@@ -138,6 +138,7 @@ impl WorkLeft {
             None
         });
         self.executing += usize::from(taken.is_some());
+        taken.iter().for_each(|_| self.work.stop.begun());
         taken
     }
 

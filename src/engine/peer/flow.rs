@@ -54,8 +54,8 @@ impl BusyTime {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// No request is in flight any more.
-    pub fn end(&mut self) {
-        self.all += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+    /// No request is in flight any more, if `is_idle`.
+    pub fn end_if(&mut self, is_idle: bool) {
+        self.all += self.since.take_if(|_| is_idle).map_or(Duration::ZERO, |since| since.elapsed());
     }
 }

@@ -12,7 +12,7 @@ use crate::base::{Error, Result, Status, error, leak, log};
 use crate::engine::cost::requests::{Sample, ServedSize, places_of};
 use crate::layout::RemoteMemory;
 use crate::nixl::{AgentState, AgentTask, RequestId, TaskStep};
-use crate::run::{Outcome, Run, cancelled};
+use crate::run::{Milestone, Outcome, Run, cancelled};
 
 /// Interval between checks of a peer that makes no progress.
 const LIVENESS: Duration = Duration::from_millis(250);
@@ -138,8 +138,8 @@ impl NixlRun {
             in_flight: Vec::new(),
             failure: None,
             has_failed_request: false,
-            last_progress: Instant::now(),
-            last_check: Instant::now(),
+            last_progress: run.started(),
+            last_check: run.started(),
             busy: BusyTime::default(),
             counted: 0,
             is_reported: false,
@@ -169,6 +169,7 @@ impl NixlRun {
 
     fn begin(&mut self, state: &mut AgentState) {
         let Some(prepared) = &self.prepared else { return };
+        self.run.iter().for_each(|run| run.reach(Milestone::Begun));
         match prepared.begin(state) {
             Ok(RunRequests { mut flow, control_read }) => {
                 if self.run.as_ref().is_some_and(Run::is_limited) {
@@ -234,9 +235,7 @@ impl NixlRun {
             failure = failure.take().or(result.err());
             !is_over
         });
-        if self.in_flight.is_empty() {
-            self.busy.end();
-        }
+        self.busy.end_if(self.in_flight.is_empty());
         match failure {
             Some(error) => self.fail_request(error),
             None if has_progressed => self.note_moved(),
@@ -282,6 +281,7 @@ impl NixlRun {
             }
         };
         self.busy.begin();
+        self.run.iter().for_each(|run| run.reach(Milestone::Gathered));
         let is_poll = flow.is_poll(id);
         let result = state.post(id).map_err(|error| state.explain_object(id, error));
         let ended = match result {
@@ -294,9 +294,7 @@ impl NixlRun {
             Ok(false) => self.in_flight.push(id),
             Err(error) => self.fail_request(error),
         }
-        if self.in_flight.is_empty() {
-            self.busy.end();
-        }
+        self.busy.end_if(self.in_flight.is_empty());
         ended.unwrap_or_else(|error| {
             self.fail(error);
             true

@@ -4,6 +4,7 @@
 pub mod counters;
 mod series;
 mod text;
+mod trace;
 
 use crate::base::error;
 use crate::ffi::common::{blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, write};
@@ -58,4 +59,20 @@ pub unsafe extern "C" fn kvmem_statistics_text(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_new(error, (text, "text"), |_| Ok(blob::value(text::all().into_bytes())))
+}
+
+/// Returns the last 10,000 runs that have ended, with their phases, as JSON in the trace format of Chrome,
+/// which ui.perfetto.dev shows. docs/statistics.md describes the events. Waits for nothing, and stops
+/// nothing.
+///
+///     kvmem_blob *json = NULL;
+///     status = kvmem_trace_export(&json, &error);
+///     fwrite(kvmem_blob_data(json), 1, kvmem_blob_size(json), file);
+///     kvmem_blob_destroy(json);
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_trace_export(
+    json: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    call_new(error, (json, "json"), |_| Ok(blob::value(trace::all()?.into_bytes())))
 }

@@ -12,11 +12,11 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 /// By the value of their constants.
-const DIRECTIONS: [&str; 8] =
+pub(super) const DIRECTIONS: [&str; 8] =
     ["host_to_host", "host_to_gpu", "gpu_to_host", "gpu_to_gpu", "read", "write", "pull", "push"];
 
 /// In the order of METHODS, behind requests on raw descriptors.
-const LABELS: [&str; METHODS.len() + 1] = [
+pub(super) const METHOD_LABELS: [&str; METHODS.len() + 1] = [
     "request",
     "memcpy",
     "cuda_copy",
@@ -35,11 +35,15 @@ const LABELS: [&str; METHODS.len() + 1] = [
 pub(super) fn all() -> String {
     let mut series = Series::default();
     let values = std::iter::once(None).chain(METHODS.iter().map(|(_, method)| Some(*method)));
-    let methods: Vec<_> = LABELS.into_iter().zip(values.map(of_method)).collect();
+    let methods: Vec<_> = METHOD_LABELS.into_iter().zip(values.map(of_method)).collect();
     add_runs(&mut series, &methods);
     add_latencies(&mut series, &methods);
     add_rest(&mut series);
     series.text()
+}
+
+pub(super) fn status_label(value: i32) -> String {
+    status::name(value).trim_start_matches("KVMEM_STATUS_").to_ascii_lowercase()
 }
 
 type Method = (&'static str, kvmem_method_statistics);
@@ -49,7 +53,7 @@ fn add_runs(series: &mut Series, methods: &[Method]) {
     for (method, counted) in methods {
         for (direction, by_status) in DIRECTIONS.iter().zip(&counted.runs) {
             for (value, runs) in (0..).zip(by_status).filter(|(_, runs)| **runs > 0) {
-                let name = status::name(-value).trim_start_matches("KVMEM_STATUS_").to_ascii_lowercase();
+                let name = status_label(-value);
                 let labels = [("method", *method), ("direction", direction), ("status", &name)];
                 series.value("", &labels, runs);
             }
@@ -149,7 +153,7 @@ mod tests {
     #[test]
     fn labels_of_methods_are_the_names_of_their_constants() {
         let source = include_str!("../transfer/method.rs");
-        for (label, (value, _)) in LABELS.iter().skip(1).zip(METHODS) {
+        for (label, (value, _)) in METHOD_LABELS.iter().skip(1).zip(METHODS) {
             let constant = format!("pub const KVMEM_METHOD_{}: u32 = {value};", label.to_uppercase());
             assert!(source.contains(&constant), "{constant}");
         }

@@ -23,7 +23,7 @@ fn end(completion: &Arc<Completion>, number: u64) {
     if number.is_multiple_of(3) {
         return completion.succeed(0, number, None, REQUEST);
     }
-    completion.begin(Account { user_data: number, ..Account::default() }, None);
+    completion.begin(Account { user_data: number, ..Account::default() }, None, Instant::now());
     let outcome = if number % 3 == 1 { Ok(()) } else { Err(failure()) };
     completion.finish(Some(outcome), Duration::ZERO, MemoryUse::Over);
 }
@@ -54,7 +54,7 @@ fn the_outcome_is_that_of_the_last_run_that_was_started() {
     end(&completion, 0);
     assert_eq!(completion.poll().unwrap(), Some(()));
     assert!(completion.claim());
-    completion.begin(Account::default(), None);
+    completion.begin(Account::default(), None, Instant::now());
     assert_eq!(completion.poll().unwrap(), None);
     completion.outcome().unwrap();
     completion.finish(Some(Ok(())), Duration::ZERO, MemoryUse::Over);

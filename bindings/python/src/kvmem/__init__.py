@@ -41,7 +41,7 @@ _MODULES = {
     "_region": "ElasticInfo Holders Region RegionInfo Residency",
     "_share": "Broker BrokerInfo Share ShareInfo",
     "_shape": "BlockAccess LayoutInfo Requirements Shape Strides",
-    "_statistics": "Latencies MethodStatistics Statistics statistics statistics_text",
+    "_statistics": "Latencies MethodStatistics Statistics export_trace statistics statistics_text",
     "_store": "Store StoreEntry StoreInfo StoreRun",
     "_tensor": "Tensor",
     "_transfer": "Range Table Transfer TransferInfo move",

@@ -81,6 +81,11 @@ def statistics_text() -> str:
     return blob_text(blob(lib.kvmem_statistics_text))
 
 
+def export_trace() -> str:
+    """Returns the last runs with their phases as JSON in Chrome's trace format, which ui.perfetto.dev shows."""
+    return blob_text(blob(lib.kvmem_trace_export))
+
+
 def _method(method: int) -> MethodStatistics:
     c = _read(lib.kvmem_statistics_get_method, "method_statistics", method)
     runs = {

@@ -28,6 +28,9 @@ test "statistics" {
     const text = try kvmem.statisticsText(null);
     defer text.deinit();
     try expect(std.mem.indexOf(u8, text.bytes(), "# TYPE kvmem_runs_total counter\n") != null);
+    const trace = try kvmem.exportTrace(null);
+    defer trace.deinit();
+    try expect(std.mem.indexOf(u8, trace.bytes(), "\"traceEvents\":[") != null);
 }
 
 test "errors have a message and a cause" {

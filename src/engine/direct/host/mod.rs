@@ -252,10 +252,15 @@ impl Shared for HostRun {
 
 impl HostRun {
     fn new(chunks: Chunks, run: Run, stop: Option<Stop>) -> Self {
+        let left_of_layers = chunks.of_layers();
+        Self::with(left_of_layers, chunks, run, stop)
+    }
+
+    fn with(left_of_layers: Box<[AtomicUsize]>, chunks: Chunks, run: Run, stop: Option<Stop>) -> Self {
         Self {
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(chunks.count()),
-            left_of_layers: chunks.of_layers(),
+            left_of_layers,
             complete: AtomicUsize::new(0),
             is_cut_short: AtomicBool::new(false),
             failure: OnceCell::new(),
@@ -265,27 +270,11 @@ impl HostRun {
         }
     }
 
-    /// Becomes another run of the same copy.
+    /// Becomes another run of the same copy. Allocates nothing.
     fn restart(&mut self, run: Run, stop: Option<Stop>) {
-        let Self {
-            next,
-            left,
-            left_of_layers,
-            complete,
-            is_cut_short,
-            failure,
-            chunks,
-            stop: last,
-            run: unfinished,
-        } = self;
-        *last = stop;
-        *next.get_mut() = 0;
-        *left.get_mut() = chunks.count();
-        left_of_layers.iter_mut().for_each(|left| *left.get_mut() = chunks.each);
-        *complete.get_mut() = 0;
-        *is_cut_short.get_mut() = false;
-        drop(failure.take());
-        *unfinished.get_mut() = Some(run);
+        let mut left_of_layers = std::mem::take(&mut self.left_of_layers);
+        left_of_layers.iter_mut().for_each(|left| *left.get_mut() = self.chunks.each);
+        *self = Self::with(left_of_layers, self.chunks.clone(), run, stop);
     }
 
     /// Copies chunks until none is left, or there is no time.
@@ -303,6 +292,7 @@ impl HostRun {
             if chunk >= self.chunks.count() {
                 return;
             }
+            self.stop.iter().filter(|_| chunk == 0).for_each(Stop::begun);
             let copied = guarded(|| {
                 copy(chunk);
                 if let Some(stop) = &self.stop {

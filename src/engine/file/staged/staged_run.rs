@@ -9,7 +9,7 @@ use super::staging_ring::StagingRing;
 use crate::base::{Error, Result, disposal, leak};
 use crate::cuda::ending::is_fatal;
 use crate::engine::file::planned::{Counts, Pieces};
-use crate::run::{Run, Stop, cancelled};
+use crate::run::{Milestone, Run, Stop, cancelled};
 
 pub struct StagedRun {
     pub prepared: Arc<PreparedPieces>,
@@ -36,6 +36,7 @@ impl StagedRun {
         self.prepared.cut(&mut self.chunks, chunk)?;
         self.left -= chunk.size;
         self.in_slots += 1;
+        self.run.reach(Milestone::Begun);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::copy::gpu::device::staging::Staging;
 use crate::cuda::context::is_lost;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
-use crate::run::{Run, cancelled};
+use crate::run::{Milestone, Run, cancelled};
 
 pub struct CudaRun {
     tasks: Arc<TaskSequence>,
@@ -60,6 +60,7 @@ impl CudaRun {
         self.counted = Some(CountedRun::begin(&self.device.run_counter));
         self.failure = outcome.err();
         self.resources = Some(resources);
+        self.run.reach(Milestone::Begun);
         self.has_begun = true;
         self
     }
@@ -105,6 +106,7 @@ impl CudaRun {
     pub fn start(&mut self) {
         let Some(resources) = &self.resources else { return };
         self.has_begun = true;
+        self.run.reach(Milestone::Begun);
         self.counted = Some(CountedRun::begin(&self.device.run_counter));
         let begun = Instant::now();
         // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended.

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The runs that have ended last, with their times.
+//!
+//! Their memory is a ring of chunks. A thread that has locked a shard of the counters adds a run to the chunk of that shard, and takes
+//! the next one when it is full. So an addition waits for no thread, and is no atomic operation. Readers take no lock: they leave out
+//! a run that is replaced while they read it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+use super::phases::{MILESTONES, RunTimes};
+use crate::base::{Status, lists};
+
+/// How many of the last runs are kept.
+pub const RUNS: usize = 10_000;
+/// Runs of a chunk.
+const EACH: usize = 16;
+/// Words of a run without its milestones: one cache line.
+const WORDS: usize = 8;
+/// No chunk.
+const NONE: usize = usize::MAX;
+
+/// A run that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedRun {
+    /// The number of the transfer in log messages.
+    pub transfer: u64,
+    /// The value of the caller.
+    pub user_data: u64,
+    pub bytes: u64,
+    /// The index of its method in statistics, and that of its direction.
+    pub method: u8,
+    pub direction: u8,
+    /// `None` for success.
+    pub status: Option<Status>,
+    pub times: RunTimes,
+}
+
+pub(super) struct Ring {
+    chunks: Vec<Chunk>,
+    /// Counts the chunks that were taken.
+    taken: AtomicUsize,
+    left_out: AtomicU64,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Chunk {
+    slots: [Slot; EACH],
+    milestones: [[AtomicU64; MILESTONES]; EACH],
+    /// A shard adds to it.
+    is_taken: AtomicBool,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Slot([AtomicU64; WORDS]);
+
+/// Where a shard adds its next run. Only for the thread that has locked the shard.
+pub(super) struct Place {
+    chunk: AtomicUsize,
+    next: AtomicUsize,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { chunk: AtomicUsize::new(NONE), next: AtomicUsize::new(EACH) }
+    }
+}
+
+impl Ring {
+    /// For so many places. Keeps nothing if there is no memory for it.
+    pub fn new(places: usize) -> Self {
+        let mut chunks = Vec::new();
+        let count = RUNS.div_ceil(EACH) + places;
+        if lists::reserve(&mut chunks, count).is_ok() {
+            chunks.resize_with(count, Chunk::default);
+        }
+        Self { chunks, taken: AtomicUsize::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// Adds a run at a place; `None` if the thread has locked none.
+    #[inline]
+    pub fn add(&self, place: Option<&Place>, run: &EndedRun) {
+        let slot = place.and_then(|place| self.next_slot(place));
+        let Some((chunk, at)) = slot else {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let (Slot([version, words @ ..]), milestones) = (&chunk.slots[at], &chunk.milestones[at]);
+        let before = version.load(Ordering::Relaxed);
+        version.store(before + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let has_milestones = run.times.reached != [0; MILESTONES];
+        let status = run.status.map_or(0, |status| (status as i32).unsigned_abs() as u8);
+        let kind = [run.method, run.direction, status, has_milestones.into(), 0, 0, 0, 0];
+        let RunTimes { started, duration, reached } = run.times;
+        let values = [run.transfer, run.user_data, run.bytes, u64::from_le_bytes(kind), started, duration];
+        words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        if has_milestones {
+            milestones.iter().zip(reached).for_each(|(word, at)| word.store(at, Ordering::Relaxed));
+        }
+        version.store(before + 2, Ordering::Release);
+    }
+
+    #[inline]
+    fn next_slot(&self, place: &Place) -> Option<(&Chunk, usize)> {
+        let next = place.next.load(Ordering::Relaxed);
+        if next < EACH {
+            place.next.store(next + 1, Ordering::Relaxed);
+            return Some((self.chunks.get(place.chunk.load(Ordering::Relaxed))?, next));
+        }
+        self.take_chunk(place)
+    }
+
+    /// Takes the chunk that was taken first of those that no other place has.
+    #[cold]
+    fn take_chunk(&self, place: &Place) -> Option<(&Chunk, usize)> {
+        let before = place.chunk.load(Ordering::Relaxed);
+        for _ in 0..self.chunks.len() {
+            let index = self.taken.fetch_add(1, Ordering::Relaxed) % self.chunks.len();
+            let chunk = &self.chunks[index];
+            if chunk.is_taken.swap(true, Ordering::Acquire) {
+                continue;
+            }
+            place.chunk.store(index, Ordering::Relaxed);
+            place.next.store(1, Ordering::Relaxed);
+            if let Some(before) = self.chunks.get(before) {
+                before.is_taken.store(false, Ordering::Release);
+            }
+            return Some((chunk, 0));
+        }
+        None
+    }
+
+    /// The last runs in the order of their ends.
+    pub fn runs(&self) -> Vec<EndedRun> {
+        let mut runs = Vec::new();
+        for chunk in &self.chunks {
+            let slots = chunk.slots.iter().zip(&chunk.milestones);
+            let found = slots.filter_map(|(slot, milestones)| slot.read(milestones));
+            if lists::extend(&mut runs, found).is_err() {
+                break;
+            }
+        }
+        runs.sort_unstable_by_key(|run| run.times.end());
+        runs.drain(..runs.len().saturating_sub(RUNS));
+        runs
+    }
+
+    /// Number of runs that were not kept, because a thread found all shards locked, or there is no memory.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+}
+
+impl Slot {
+    /// `None` if it is empty, or changed meanwhile.
+    fn read(&self, milestones: &[AtomicU64; MILESTONES]) -> Option<EndedRun> {
+        let Self([version, words @ ..]) = self;
+        let before = version.load(Ordering::Acquire);
+        let [transfer, user_data, bytes, kind, started, duration, _] =
+            words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let reached = milestones.each_ref().map(|at| at.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        if before == 0 || before % 2 == 1 || version.load(Ordering::Relaxed) != before {
+            return None;
+        }
+        let [method, direction, status, has_milestones, ..] = kind.to_le_bytes();
+        let reached = if has_milestones == 1 { reached } else { [0; MILESTONES] };
+        Some(EndedRun {
+            transfer,
+            user_data,
+            bytes,
+            method,
+            direction,
+            status: Status::from_code(-i32::from(status)),
+            times: RunTimes { started, reached, duration },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(number: u64) -> EndedRun {
+        let times = RunTimes { started: number, reached: [number % 3 * number; MILESTONES], duration: 1 };
+        let status = (number % 2 == 1).then_some(Status::Stale);
+        let (method, direction) = ((number % 5) as u8, (number % 7) as u8);
+        EndedRun { transfer: number, user_data: !number, bytes: 3 * number, method, direction, status, times }
+    }
+
+    #[test]
+    fn the_last_runs_are_kept_whichever_shards_have_added_them() {
+        let (ring, places) = (Ring::new(3), [(); 3].map(|()| Place::default()));
+        assert_eq!(ring.runs(), []);
+        // The last place gets few, so that it keeps a chunk for long.
+        let place = |number: u64| &places[if number.is_multiple_of(5000) { 2 } else { number as usize % 2 }];
+        let last = 3 * RUNS as u64 + 7;
+        for number in 1..=last {
+            ring.add(Some(place(number)), &run(number));
+            if number == 100 {
+                assert_eq!(ring.runs(), (1..=100).map(run).collect::<Vec<_>>());
+            }
+        }
+        assert_eq!(ring.runs(), (last - RUNS as u64 + 1..=last).map(run).collect::<Vec<_>>());
+        assert_eq!(ring.left_out(), 0);
+        ring.add(None, &run(1));
+        assert_eq!(ring.left_out(), 1);
+    }
+
+    #[test]
+    fn a_run_that_is_replaced_while_it_is_read_is_left_out() {
+        const LAST: u64 = 200_000;
+        let (ring, is_over) = (Ring::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let writers = [0, 1].map(|parity| {
+                let ring = &ring;
+                scope.spawn(move || {
+                    let place = Place::default();
+                    (1..=LAST)
+                        .filter(|number| number % 2 == parity)
+                        .for_each(|number| ring.add(Some(&place), &run(number)));
+                })
+            });
+            let reader = scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    ring.runs().into_iter().for_each(|found| assert_eq!(found, run(found.transfer)));
+                }
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            is_over.store(true, Ordering::Release);
+            reader.join().unwrap();
+        });
+        assert_eq!(ring.runs().len(), RUNS);
+    }
+}
