@@ -94,6 +94,23 @@ TEST(the_phases_of_the_last_run_are_explained) {
     CHECK(text != NULL && strstr(text, "estimated") == NULL);
 }
 
+static uint64_t failed_calls(const char *status) {
+    OWN(kvmem_blob, blob, kvmem_statistics_text);
+    const char *name = TEXT("\nkvmem_call_errors_total{status=\"%s\"} ", status);
+    const char *line = strstr(kvmem_blob_data(blob), name);
+    return line == NULL ? 0 : strtoull(line + strlen(name), NULL, 10);
+}
+
+TEST(a_failed_call_is_counted_by_its_status) {
+    const uint64_t invalid = failed_calls("invalid_argument"), found = failed_calls("not_found");
+    kvmem_method_statistics method = OPTIONS(kvmem_method_statistics);
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_statistics_get_method(12, &method, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_statistics_get_method(13, &method, NULL));
+    EXPECT_OK(kvmem_statistics_get_method(0, &method, ERR));
+    CHECK_EQ(failed_calls("invalid_argument") - invalid, 2);
+    CHECK_EQ(failed_calls("not_found"), found);
+}
+
 TEST(memory_and_handles_are_counted_while_they_exist) {
     const kvmem_statistics before = process();
     const kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 1 << 20);
@@ -153,6 +170,8 @@ TEST(the_text_is_in_the_format_of_prometheus) {
         "kvmem_runs_total", "kvmem_bytes_total", "kvmem_run_duration_seconds", "kvmem_runs_in_flight",
         "kvmem_region_bytes", "kvmem_elastic_committed_bytes", "kvmem_registrations", "kvmem_store_hits_total",
         "kvmem_store_misses_total", "kvmem_store_evicted_total", "kvmem_store_damaged_total", "kvmem_handles",
+        "kvmem_excess_bytes_total", "kvmem_peer_staging_waits_total", "kvmem_gpu_waits_total",
+        "kvmem_call_errors_total",
     };
     for (size_t i = 0; i < NUM(metrics); i++) CHECK_HAS(text, TEXT("# TYPE %s ", metrics[i]));
     CHECK_HAS(text, "kvmem_run_duration_seconds_bucket{method=\"memcpy\",max_bytes=\"16777216\",le=\"0.000001024\"} ");

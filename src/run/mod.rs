@@ -3,6 +3,7 @@
 
 pub mod accesses;
 pub mod completion;
+pub mod counters;
 pub mod deadline;
 pub mod epochs;
 #[cfg(test)]

@@ -4,13 +4,17 @@
 use std::any::type_name;
 
 use crate::base::log::{Level, enabled};
-use crate::base::{Error, Result, guarded};
+use crate::base::{Error, Gauge, Result, Status, guarded};
 use crate::ffi::common::call_log;
 use crate::ffi::common::error::{Failure, kvmem_error};
 use crate::ffi::common::handle::{Handle, Opaque, Out, new_handle, unusable, usable};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
+
+/// Number of calls that have failed, by the negative value of their status.
+pub static FAILED: [Gauge; 1 + (Status::Panic as i32).unsigned_abs() as usize] =
+    [const { Gauge::new() }; 1 + (Status::Panic as i32).unsigned_abs() as usize];
 
 /// Runs the body of a C function that returns KVMEM_STATUS_OK or an error.
 ///
@@ -208,6 +212,7 @@ unsafe fn run(
 #[cold]
 unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
     call_log::failed(body_name, failure);
+    FAILED[(failure.status() as i32).unsigned_abs() as usize].add(1);
     // SAFETY: the caller's promise.
     if let Some(slot) = unsafe { error.as_mut() } {
         *slot = new_handle(Failure::from_error(failure));
@@ -220,7 +225,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::base::{Status, error};
+    use crate::base::error;
     use crate::ffi::common::blob::kvmem_blob;
     use crate::ffi::common::handle::{borrow, borrow_each, destroy};
 
@@ -265,6 +270,7 @@ mod tests {
             })
         };
         assert_eq!(status, Status::NotFound as i32);
+        assert!(FAILED[4].value() > 0);
         assert!(!poisoned.load(Ordering::Acquire));
         assert!(message_of(error).contains("deliberate"));
     }

@@ -3,9 +3,12 @@
 
 use super::counters::{current, kvmem_method_statistics, of_method};
 use super::series::Series;
+use crate::copy::gpu::device::resource::WAITS;
+use crate::ffi::common::guard::FAILED;
 use crate::ffi::common::kind::{ALIVE, NAMES};
 use crate::ffi::common::status;
 use crate::ffi::transfer::method::METHODS;
+use crate::run::counters as run_counters;
 use crate::run::statistics::{BUCKETS, CLASSES, FIRST_BUCKET, SIZES};
 
 const COUNTER: &str = "counter";
@@ -14,6 +17,9 @@ const GAUGE: &str = "gauge";
 /// By the value of their constants.
 pub(super) const DIRECTIONS: [&str; 8] =
     ["host_to_host", "host_to_gpu", "gpu_to_host", "gpu_to_gpu", "read", "write", "pull", "push"];
+
+/// In the order of the resources that runs wait for.
+const GPU_RESOURCES: [&str; 4] = ["stream", "descriptor_slot", "staging_to_host", "staging_to_device"];
 
 /// In the order of METHODS, behind requests on raw descriptors.
 pub(super) const METHOD_LABELS: [&str; METHODS.len() + 1] = [
@@ -132,10 +138,34 @@ fn add_rest(series: &mut Series) {
             "Damaged blocks that stores have found.",
             now.num_store_damaged,
         ),
+        (
+            "kvmem_excess_bytes_total",
+            COUNTER,
+            "Bytes that were read from peers and discarded.",
+            run_counters::EXCESS.value(),
+        ),
+        (
+            "kvmem_peer_staging_waits_total",
+            COUNTER,
+            "Times that a run with a peer has begun to wait for staging memory.",
+            run_counters::STAGING_WAITS.value(),
+        ),
     ];
     singles
         .into_iter()
         .for_each(|(metric, kind, meaning, value)| series.single(metric, kind, meaning, value));
+    series.begin(
+        "kvmem_gpu_waits_total",
+        COUNTER,
+        "Times that a run has begun to wait for a resource of a GPU.",
+    );
+    for (resource, waits) in GPU_RESOURCES.iter().zip(&WAITS) {
+        series.value("", &[("resource", resource)], waits.value());
+    }
+    series.begin("kvmem_call_errors_total", COUNTER, "Calls that have failed.");
+    for (value, failed) in (0..).zip(&FAILED).filter(|(_, failed)| failed.value() > 0) {
+        series.value("", &[("status", &status_label(-value))], failed.value());
+    }
     series.begin("kvmem_handles", GAUGE, "Handles that were not destroyed.");
     for (name, alive) in NAMES.iter().zip(&ALIVE) {
         series.value("", &[("type", &name.replace(' ', "_"))], alive.value());

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::Result;
+use crate::base::{Gauge, Result};
 
 /// A resource that a run needs, and that other runs may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,9 @@ pub enum Resource {
     StagingToDevice,
 }
 
+/// Number of times that a run has begun to wait for each resource, for statistics.
+pub static WAITS: [Gauge; 4] = [const { Gauge::new() }; 4];
+
 /// The acquired object, or the resource that other runs use.
 pub type Acquired<T> = Result<std::result::Result<T, Resource>>;
 
@@ -29,6 +32,7 @@ impl WaitCounts {
     /// One more run waits.
     pub fn add(&self, resource: Resource) {
         self.0[resource as usize].fetch_add(1, Ordering::AcqRel);
+        WAITS[resource as usize].add(1);
     }
 
     /// One run fewer waits.

@@ -14,6 +14,7 @@ use crate::base::Result;
 use crate::engine::cost::requests::Sample;
 use crate::engine::peer::run_flow::{Awaited, RunFlow};
 use crate::nixl::{AgentState, RequestId};
+use crate::run::counters;
 
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
@@ -27,6 +28,8 @@ pub struct StagedFlow {
     written: u64,
     in_slots: InSlots<Chunk>,
     is_stopped: bool,
+    /// All slots were in use when it needed one last.
+    is_waiting: bool,
     /// What was transferred and copied.
     pub sample: Sample,
 }
@@ -34,7 +37,7 @@ pub struct StagedFlow {
 impl StagedFlow {
     pub fn new(staged: Arc<StagedPlan>) -> Self {
         let (in_slots, sample) = (InSlots::default(), Sample::default());
-        Self { staged, begun: 0, written: 0, in_slots, is_stopped: false, sample }
+        Self { staged, begun: 0, written: 0, in_slots, is_stopped: false, is_waiting: false, sample }
     }
 
     /// Cuts the next chunk, if a slot is free.
@@ -42,7 +45,11 @@ impl StagedFlow {
         if !self.has_more() || self.in_slots.is_full() {
             return Ok(None);
         }
-        let Some(slot) = self.staged.take_slot() else { return Ok(None) };
+        let slot = self.staged.take_slot();
+        if !std::mem::replace(&mut self.is_waiting, slot.is_none()) && slot.is_none() {
+            counters::STAGING_WAITS.add(1);
+        }
+        let Some(slot) = slot else { return Ok(None) };
         let chunk = self.staged.chunk(self.begun, slot.address())?;
         self.begun += chunk.moved;
         Ok(Some((chunk, slot)))
@@ -118,6 +125,7 @@ impl RunFlow for StagedFlow {
         self.sample.descriptors += chunk.ranges.len() as u64;
         self.written += chunk.moved;
         self.sample.transferred += chunk.transferred();
+        counters::EXCESS.add(chunk.transferred().saturating_sub(chunk.moved));
         if let Some(slot) = slot.filter(|_| self.staged.reads() && !self.is_stopped) {
             self.copy(chunk, slot)?;
         }
