@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem-doctor: reports what works on this machine, what does not, and how to fix it; draws layouts, describes stores.
+// kvmem-doctor: reports what works on this machine, what does not, and how to fix it; draws layouts, describes stores; shows what a process moves.
 #include "draw/command.hpp"
 #include "draw/descriptor.hpp"
 #include "examination.hpp"
@@ -10,6 +10,8 @@
 #include "report/text.hpp"
 #include "requirements.hpp"
 #include "store/command.hpp"
+#include "top/command.hpp"
+#include "top/reports.hpp"
 
 #include <kvmem.hpp>
 
@@ -90,13 +92,19 @@ ExitStatus print(const std::string &text, ExitStatus status) {
 // The command of the command line; empty for a report.
 std::string_view command_of(int argc, char **argv) {
     const std::string_view first = argc > 1 ? argv[1] : "";
-    return first == "draw" || first == "store" ? first : "";
+    return first == "draw" || first == "store" || first == "top" ? first : "";
 }
 
 ExitStatus run(int argc, char **argv) {
     const auto command = command_of(argc, argv);
     if (command == "draw") return print(draw(argc - 1, argv + 1), works);
     if (command == "store") return print(describe_store(argc - 1, argv + 1), works);
+    if (command == "top") {
+        ExitStatus status = works;
+        const auto show = [&](const std::string &text) { return (status = print(text, works)) == works; };
+        top(argc - 1, argv + 1, wants_colours(Colour::automatic), show);
+        return status;
+    }
     const Options options = parse(argc, argv);
     if (options.wants_help) return print(help(), works);
     if (options.wants_version) return print("kvmem-doctor " + std::string(kvmem::version()) + "\n", works);
@@ -134,6 +142,9 @@ int main(int argc, char **argv) {
                      command.empty() ? "" : (command + " ").c_str());
         return usage;
     } catch (const DescriptorError &error) {
+        std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
+        return does_not_work;
+    } catch (const ReportError &error) {
         std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
         return does_not_work;
     } catch (const kvmem::Error &error) {

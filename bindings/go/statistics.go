@@ -101,3 +101,8 @@ func ExportTrace() ([]byte, error) {
 	}
 	return blob(json), nil
 }
+
+// ServeStatistics lets `kvmem-doctor top` of the same user read this process, until it ends.
+func ServeStatistics() error {
+	return try(func(failure **C.kvmem_error) C.kvmem_status { return C.kvmem_statistics_serve(failure) })
+}

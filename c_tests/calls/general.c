@@ -69,6 +69,7 @@ static void read_statistics(fuzz *fuzz) {
     kvmem_blob *trace = NULL;
     TRY(fuzz, kvmem_trace_export, &trace);
     DO(fuzz, kvmem_blob_destroy, trace);
+    TRY_0(fuzz, kvmem_statistics_serve);
 }
 
 const operation general_operations[] = {

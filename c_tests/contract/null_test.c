@@ -37,6 +37,8 @@ TEST(log_and_libraries) {
 TEST(statistics) {
     INVALID(kvmem_statistics_text, NULL);
     INVALID(kvmem_trace_export, NULL);
+    EXPECT_OK(kvmem_statistics_serve(NULL));
+    EXPECT_OK(kvmem_statistics_serve(ERR)); /* it serves already */
     INVALID(kvmem_statistics_get, NULL);
     INVALID(kvmem_statistics_get_method, KVMEM_METHOD_MEMCPY, NULL);
 }

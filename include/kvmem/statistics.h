@@ -79,6 +79,15 @@ kvmem_status kvmem_statistics_text(kvmem_blob **text, kvmem_error **error);
 ///     kvmem_blob_destroy(json);
 kvmem_status kvmem_trace_export(kvmem_blob **json, kvmem_error **error);
 
+/// Lets other processes of this user, and of root, read the statistics and the trace of this process:
+/// `kvmem-doctor top PID` shows them. Does nothing if it was called before; the process serves until it ends.
+///
+/// Opens the abstract Unix socket `kvmem-reports-PID`, and starts one thread. A forked child serves nothing
+/// until it calls this.
+/// @return KVMEM_STATUS_ALREADY_EXISTS: another process has the name of the socket
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread was not started
+kvmem_status kvmem_statistics_serve(kvmem_error **error);
+
 /* ---- Methods ---- */
 
 /// From host memory to host memory. Mapped memory of another process is memory here.

@@ -42,6 +42,8 @@ inline Return<MethodStatistics> request_statistics() {
 inline Return<std::string> statistics_text() { return detail::give(detail::text(kvmem_statistics_text)); }
 /// Returns the last runs with their phases as JSON in the trace format of Chrome.
 inline Return<std::string> export_trace() { return detail::give(detail::text(kvmem_trace_export)); }
+/// Lets `kvmem-doctor top` of the same user read this process, until it ends.
+inline Return<void> serve_statistics() { return detail::give(detail::run(kvmem_statistics_serve)); }
 
 KVMEM_HPP_END
 

@@ -120,6 +120,11 @@ impl RunClock {
     }
 }
 
+/// The current time, as times of runs have it.
+pub fn now() -> u64 {
+    nanoseconds(Instant::now())
+}
+
 /// A time of CLOCK_MONOTONIC, which other tools have, too; never 0.
 #[inline]
 fn nanoseconds(at: Instant) -> u64 {

@@ -18,6 +18,7 @@ mod manifest;
 mod message;
 mod narrowed;
 mod outgoing;
+pub mod report_socket;
 pub mod socket;
 mod user;
 

@@ -125,6 +125,7 @@ pub const statistics = statistics_of.statistics;
 pub const methodStatistics = statistics_of.methodStatistics;
 pub const statisticsText = statistics_of.statisticsText;
 pub const exportTrace = statistics_of.exportTrace;
+pub const serveStatistics = statistics_of.serveStatistics;
 
 /// Functions of the CUDA driver.
 pub const cuda = @import("cuda.zig");

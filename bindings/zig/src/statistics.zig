@@ -67,3 +67,8 @@ pub fn statisticsText(diagnostics: ?*Diagnostics) Error!core.Blob {
 pub fn exportTrace(diagnostics: ?*Diagnostics) Error!core.Blob {
     return core.getBlob(diagnostics, c.kvmem_trace_export, .{});
 }
+
+/// Lets `kvmem-doctor top` of the same user read this process, until it ends.
+pub fn serveStatistics(diagnostics: ?*Diagnostics) Error!void {
+    try core.call(diagnostics, c.kvmem_statistics_serve, .{});
+}

@@ -3,6 +3,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections import defaultdict
 
@@ -113,3 +115,33 @@ def test_the_trace_has_a_span_per_run_and_its_phases_inside():
         assert int(run["args"]["user_data"], 16) >= 0
         names = [phase["name"] for phase in phases]
         assert names == (["queued", "moved", "verified", "completed"] if number == 3 else ["queued", "moved", "completed"])
+
+
+CLIENT = """
+import os, socket, sys
+import kvmem
+if len(sys.argv) > 1:
+    kvmem.serve_statistics()
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect(f"\\0kvmem-reports-{os.getpid()}")
+    client.sendall(b"t")
+    print(client.makefile().read(), end="")
+"""
+
+
+def test_a_program_serves_its_statistics_if_it_or_its_environment_says_so():
+    for argument, value in (("serve", "0"), (None, "1"), (None, "0")):
+        command = [sys.executable, "-c", CLIENT, *filter(None, [argument])]
+        environment = {**os.environ, "KVMEM_SERVE_STATISTICS": value}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        if argument or value == "1":
+            assert done.returncode == 0 and "\nkvmem_runs_in_flight 0\n" in done.stdout, done.stderr
+        else:
+            assert "ConnectionRefusedError" in done.stderr
+
+
+def test_a_name_that_is_taken_does_not_end_a_program():
+    program = "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind(f'\\0kvmem-reports-{os.getpid()}'); import kvmem; print(1)"
+    environment = {**os.environ, "KVMEM_SERVE_STATISTICS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1\n" and "KVMEM_SERVE_STATISTICS=1 has no effect" in done.stderr

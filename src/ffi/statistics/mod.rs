@@ -2,6 +2,7 @@
 //! Counters of the process.
 
 pub mod counters;
+mod reports;
 mod series;
 mod text;
 mod trace;
@@ -9,6 +10,7 @@ mod trace;
 use crate::base::error;
 use crate::ffi::common::{blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, write};
 use crate::ffi::transfer::method::METHODS;
+use crate::share::report_socket::serve;
 use counters::{current, kvmem_method_statistics, kvmem_statistics, of_method};
 
 /// Returns what exists in this process, and what has happened in it. Waits for nothing, and stops nothing.
@@ -75,4 +77,17 @@ pub unsafe extern "C" fn kvmem_trace_export(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_new(error, (json, "json"), |_| Ok(blob::value(trace::all()?.into_bytes())))
+}
+
+/// Lets other processes of this user, and of root, read the statistics and the trace of this process:
+/// `kvmem-doctor top PID` shows them. Does nothing if it was called before; the process serves until it ends.
+///
+/// Opens the abstract Unix socket `kvmem-reports-PID`, and starts one thread. A forked child serves nothing
+/// until it calls this.
+///
+/// @return KVMEM_STATUS_ALREADY_EXISTS: another process has the name of the socket
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread was not started
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_statistics_serve(error: *mut *mut kvmem_error) -> kvmem_status {
+    call(error, |_| serve(reports::of_kind))
 }

@@ -41,13 +41,32 @@ _MODULES = {
     "_region": "ElasticInfo Holders Region RegionInfo Residency",
     "_share": "Broker BrokerInfo Share ShareInfo",
     "_shape": "BlockAccess LayoutInfo Requirements Shape Strides",
-    "_statistics": "Latencies MethodStatistics Statistics export_trace statistics statistics_text",
+    "_statistics": "Latencies MethodStatistics Statistics export_trace serve_statistics statistics statistics_text",
     "_store": "Store StoreEntry StoreInfo StoreRun",
     "_tensor": "Tensor",
     "_transfer": "Range Table Transfer TransferInfo move",
 }
 _module_of = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted([*_module_of, "cuda", "library_path", "nixl", "vmm"])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def _serve_if_asked() -> None:
+    import os
+
+    if os.environ.get("KVMEM_SERVE_STATISTICS") != "1":
+        return
+    from kvmem import _errors, _statistics
+
+    try:
+        _statistics.serve_statistics()
+    except _errors.Error as error:
+        import warnings
+
+        # An engine must not fail because it cannot be watched.
+        warnings.warn(f"kvmem: KVMEM_SERVE_STATISTICS=1 has no effect: {error}", RuntimeWarning, stacklevel=2)
+
+
+_serve_if_asked()
 
 
 def __getattr__(name: str) -> object:

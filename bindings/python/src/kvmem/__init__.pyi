@@ -32,7 +32,7 @@ from kvmem._region import Residency as Residency
 from kvmem._share import Broker as Broker, BrokerInfo as BrokerInfo, Share as Share, ShareInfo as ShareInfo
 from kvmem._shape import BlockAccess as BlockAccess, LayoutInfo as LayoutInfo, Requirements as Requirements, Shape as Shape, Strides as Strides
 from kvmem._statistics import Latencies as Latencies, MethodStatistics as MethodStatistics, Statistics as Statistics
-from kvmem._statistics import export_trace as export_trace
+from kvmem._statistics import export_trace as export_trace, serve_statistics as serve_statistics
 from kvmem._statistics import statistics as statistics, statistics_text as statistics_text
 from kvmem._store import Store as Store, StoreEntry as StoreEntry, StoreInfo as StoreInfo, StoreRun as StoreRun
 from kvmem._tensor import Tensor as Tensor

@@ -86,6 +86,11 @@ def export_trace() -> str:
     return blob_text(blob(lib.kvmem_trace_export))
 
 
+def serve_statistics() -> None:
+    """Lets `kvmem-doctor top` of the same user read this process, until it ends. KVMEM_SERVE_STATISTICS=1 does so at the import."""
+    _errors.call(lib.kvmem_statistics_serve)
+
+
 def _method(method: int) -> MethodStatistics:
     c = _read(lib.kvmem_statistics_get_method, "method_statistics", method)
     runs = {
