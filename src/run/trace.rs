@@ -36,6 +36,8 @@ pub struct EndedRun {
 }
 
 pub(super) struct Ring {
+    /// No run is kept.
+    is_off: bool,
     chunks: Vec<Chunk>,
     /// Counts the chunks that were taken.
     taken: AtomicUsize,
@@ -68,19 +70,26 @@ impl Default for Place {
 }
 
 impl Ring {
-    /// For so many places. Keeps nothing if there is no memory for it.
+    /// For so many places. Keeps nothing if the environment has KVMEM_TRACE=0, or if there is no memory for it.
     pub fn new(places: usize) -> Self {
+        Self::with(places, std::env::var_os("KVMEM_TRACE").is_some_and(|value| value == "0"))
+    }
+
+    fn with(places: usize, is_off: bool) -> Self {
         let mut chunks = Vec::new();
         let count = RUNS.div_ceil(EACH) + places;
-        if lists::reserve(&mut chunks, count).is_ok() {
+        if !is_off && lists::reserve(&mut chunks, count).is_ok() {
             chunks.resize_with(count, Chunk::default);
         }
-        Self { chunks, taken: AtomicUsize::new(0), left_out: AtomicU64::new(0) }
+        Self { is_off, chunks, taken: AtomicUsize::new(0), left_out: AtomicU64::new(0) }
     }
 
     /// Adds a run at a place; `None` if the thread has locked none.
     #[inline]
     pub fn add(&self, place: Option<&Place>, run: &EndedRun) {
+        if self.is_off {
+            return;
+        }
         let slot = place.and_then(|place| self.next_slot(place));
         let Some((chunk, at)) = slot else {
             self.left_out.fetch_add(1, Ordering::Relaxed);
@@ -192,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_last_runs_are_kept_whichever_shards_have_added_them() {
-        let (ring, places) = (Ring::new(3), [(); 3].map(|()| Place::default()));
+        let (ring, places) = (Ring::with(3, false), [(); 3].map(|()| Place::default()));
         assert_eq!(ring.runs(), []);
         // The last place gets few, so that it keeps a chunk for long.
         let place = |number: u64| &places[if number.is_multiple_of(5000) { 2 } else { number as usize % 2 }];
@@ -210,9 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_that_is_off_keeps_no_run_and_has_no_memory() {
+        let (ring, place) = (Ring::with(1, true), Place::default());
+        ring.add(Some(&place), &run(1));
+        assert_eq!((ring.runs(), ring.left_out(), ring.chunks.capacity()), (vec![], 0, 0));
+    }
+
+    #[test]
     fn a_run_that_is_replaced_while_it_is_read_is_left_out() {
         const LAST: u64 = 200_000;
-        let (ring, is_over) = (Ring::new(2), AtomicBool::new(false));
+        let (ring, is_over) = (Ring::with(2, false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let writers = [0, 1].map(|parity| {
                 let ring = &ring;

@@ -117,6 +117,20 @@ def test_the_trace_has_a_span_per_run_and_its_phases_inside():
         assert names == (["queued", "moved", "verified", "completed"] if number == 3 else ["queued", "moved", "completed"])
 
 
+def test_the_environment_switches_the_trace_off():
+    program = """
+import json, kvmem
+shape = kvmem.Shape(num_blocks=4, num_layers=2, page_size=4, inner_dim=64, dtype="float16", order="BLONHC")
+with kvmem.Layout.allocate(shape, "system") as source, kvmem.Layout.allocate(shape, "system") as destination:
+    kvmem.move(source, destination, [(0, 1)])
+print(sum(event["ph"] == "X" for event in json.loads(kvmem.export_trace())["traceEvents"]))
+"""
+    for value, has_runs in (("0", False), ("1", True)):
+        environment = {**os.environ, "KVMEM_TRACE": value}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and (int(done.stdout) > 0) == has_runs, done.stderr
+
+
 CLIENT = """
 import os, socket, sys
 import kvmem
