@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::method::TransferMethod;
 use super::phases::RunTimes;
 use super::trace::{EndedRun, Place, Ring};
-use crate::base::{LogId, PerProcess, Status};
+use crate::base::{LogId, PerProcess, Result, Status};
 
 /// Requests on raw descriptors, and the methods of transfers.
 pub const METHODS: usize = 12;
@@ -174,9 +174,9 @@ pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64) {
     all().with_shard(transfer.number(), |locked| all().succeeded(locked, [method, direction], bytes, None));
 }
 
-/// The last runs in the order of their ends, and how many others were not kept.
-pub fn last_runs() -> (Vec<EndedRun>, u64) {
-    (all().ring.runs(), all().ring.left_out())
+/// The last runs in the order of their ends, and how many others were not kept. Fails if there is no memory for them.
+pub fn last_runs() -> Result<(Vec<EndedRun>, u64)> {
+    Ok((all().ring.runs()?, all().ring.left_out()))
 }
 
 /// Number of runs that have started and not ended.

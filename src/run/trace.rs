@@ -8,7 +8,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use super::phases::{MILESTONES, RunTimes};
-use crate::base::{Status, lists};
+use crate::base::sorting::sort_by_number;
+use crate::base::{Result, Status, lists};
 
 /// How many of the last runs are kept.
 pub const RUNS: usize = 10_000;
@@ -141,19 +142,17 @@ impl Ring {
         None
     }
 
-    /// The last runs in the order of their ends.
-    pub fn runs(&self) -> Vec<EndedRun> {
+    /// The last runs in the order of their ends. Fails if there is no memory for them.
+    pub fn runs(&self) -> Result<Vec<EndedRun>> {
         let mut runs = Vec::new();
         for chunk in &self.chunks {
             let slots = chunk.slots.iter().zip(&chunk.milestones);
             let found = slots.filter_map(|(slot, milestones)| slot.read(milestones));
-            if lists::extend(&mut runs, found).is_err() {
-                break;
-            }
+            lists::extend(&mut runs, found)?;
         }
-        runs.sort_unstable_by_key(|run| run.times.end());
+        sort_by_number(&mut runs, |run| run.times.end())?;
         runs.drain(..runs.len().saturating_sub(RUNS));
-        runs
+        Ok(runs)
     }
 
     /// Number of runs that were not kept, because a thread found all shards locked, or there is no memory.
@@ -202,17 +201,17 @@ mod tests {
     #[test]
     fn the_last_runs_are_kept_whichever_shards_have_added_them() {
         let (ring, places) = (Ring::with(3, false), [(); 3].map(|()| Place::default()));
-        assert_eq!(ring.runs(), []);
+        assert_eq!(ring.runs().unwrap(), []);
         // The last place gets few, so that it keeps a chunk for long.
         let place = |number: u64| &places[if number.is_multiple_of(5000) { 2 } else { number as usize % 2 }];
         let last = 3 * RUNS as u64 + 7;
         for number in 1..=last {
             ring.add(Some(place(number)), &run(number));
             if number == 100 {
-                assert_eq!(ring.runs(), (1..=100).map(run).collect::<Vec<_>>());
+                assert_eq!(ring.runs().unwrap(), (1..=100).map(run).collect::<Vec<_>>());
             }
         }
-        assert_eq!(ring.runs(), (last - RUNS as u64 + 1..=last).map(run).collect::<Vec<_>>());
+        assert_eq!(ring.runs().unwrap(), (last - RUNS as u64 + 1..=last).map(run).collect::<Vec<_>>());
         assert_eq!(ring.left_out(), 0);
         ring.add(None, &run(1));
         assert_eq!(ring.left_out(), 1);
@@ -222,7 +221,7 @@ mod tests {
     fn a_trace_that_is_off_keeps_no_run_and_has_no_memory() {
         let (ring, place) = (Ring::with(1, true), Place::default());
         ring.add(Some(&place), &run(1));
-        assert_eq!((ring.runs(), ring.left_out(), ring.chunks.capacity()), (vec![], 0, 0));
+        assert_eq!((ring.runs().unwrap(), ring.left_out(), ring.chunks.capacity()), (vec![], 0, 0));
     }
 
     #[test]
@@ -241,13 +240,13 @@ mod tests {
             });
             let reader = scope.spawn(|| {
                 while !is_over.load(Ordering::Acquire) {
-                    ring.runs().into_iter().for_each(|found| assert_eq!(found, run(found.transfer)));
+                    ring.runs().unwrap().into_iter().for_each(|found| assert_eq!(found, run(found.transfer)));
                 }
             });
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             is_over.store(true, Ordering::Release);
             reader.join().unwrap();
         });
-        assert_eq!(ring.runs().len(), RUNS);
+        assert_eq!(ring.runs().unwrap().len(), RUNS);
     }
 }

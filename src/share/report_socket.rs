@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::message::peer_user;
 use super::user::ensure_unambiguous;
@@ -112,7 +112,8 @@ fn receive_kind(client: &LocalFd, deadline: Instant) -> Result<u8> {
 
 fn send_all(client: &LocalFd, mut report: &[u8], deadline: Instant) -> Result<()> {
     while !report.is_empty() {
-        match retried::call(|| net::send(client, report, SendFlags::NOSIGNAL)) {
+        // Threads of kvmem block SIGPIPE.
+        match retried::write(client, report) {
             Ok(sent) => report = report.get(sent..).unwrap_or_default(),
             Err(Errno::AGAIN) => wait(client, PollFlags::OUT, deadline)?,
             Err(errno) => return Err(Error::errno("send a report", errno)),

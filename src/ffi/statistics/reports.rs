@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::text::{DIRECTIONS, METHOD_LABELS, status_label};
 use super::{text, trace};
 use crate::base::Result;
+use crate::base::sorting::sort_few_by_key;
 use crate::run::phases::now;
 use crate::run::statistics::last_runs;
 use crate::run::trace::EndedRun;
@@ -19,7 +20,7 @@ pub(super) fn of_kind(kind: u8) -> Option<Result<Vec<u8>>> {
     match kind {
         b't' => Some(Ok(text::all().into_bytes())),
         b'j' => Some(trace::all().map(String::into_bytes)),
-        b's' => Some(Ok(slowest(&last_runs().0, now()).into_bytes())),
+        b's' => Some(last_runs().map(|(runs, _)| slowest(&runs, now()).into_bytes())),
         _ => None,
     }
 }
@@ -29,10 +30,14 @@ pub(super) fn of_kind(kind: u8) -> Option<Result<Vec<u8>>> {
 /// in nanoseconds.
 fn slowest(runs: &[EndedRun], now: u64) -> String {
     let is_recent = |run: &&EndedRun| now.saturating_sub(run.times.end()) <= RECENT;
-    let mut slowest: Vec<_> = runs.iter().filter(is_recent).collect();
-    slowest.sort_by_key(|run| Reverse(run.times.duration));
+    let mut slowest = Vec::with_capacity(SLOWEST + 1);
+    for run in runs.iter().filter(is_recent) {
+        slowest.push(run);
+        sort_few_by_key(&mut slowest, |run| Reverse(run.times.duration));
+        slowest.truncate(SLOWEST);
+    }
     let mut text = String::new();
-    for run in slowest.into_iter().take(SLOWEST) {
+    for run in slowest {
         let (ago, times) = (now.saturating_sub(run.times.end()), &run.times);
         let method = METHOD_LABELS.get(usize::from(run.method)).copied().unwrap_or_default();
         let direction = DIRECTIONS.get(usize::from(run.direction)).copied().unwrap_or_default();

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use super::text::{DIRECTIONS, METHOD_LABELS, status_label};
+use crate::base::sorting::sort_by_number;
 use crate::base::{Result, lists};
 use crate::run::phases::RunTimes;
 use crate::run::statistics::last_runs;
@@ -17,8 +18,8 @@ const RUN_TEXT: usize = 1200;
 const TRACKS: usize = 100_000;
 
 pub(super) fn all() -> Result<String> {
-    let (mut runs, left_out) = last_runs();
-    runs.sort_unstable_by_key(|run| run.times.started);
+    let (mut runs, left_out) = last_runs()?;
+    sort_by_number(&mut runs, |run| run.times.started)?;
     let mut trace = Trace::new(left_out)?;
     let mut tracks = Tracks::default();
     for run in &runs {
