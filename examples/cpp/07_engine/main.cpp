@@ -103,7 +103,7 @@ private:
                 for (std::uint64_t head = 0; head < heads_per_rank; ++head)
                     *row(cache_, table, prefill_page, token, layer, head) = expected(request, token, layer, rank_ * heads_per_rank + head);
         auto text = std::to_string(request);
-        for (const std::uint32_t block : table) text += " " + std::to_string(block);
+        for (const std::uint32_t block : table) text.append(" ").append(std::to_string(block));
         agent_.notify("decode", text);
     }
 
