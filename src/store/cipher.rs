@@ -15,12 +15,14 @@ use zeroize::Zeroizing;
 
 use super::blocks::NewBlock;
 use super::key::{Key, MAX};
-use super::seal::{HASH, KEYS, NONCE, Seal};
+use super::seal::{HASH, KEYS, NONCE, Seal, TAG};
 use super::store_header::Header;
 use crate::base::{Result, error, random};
 
 /// Bytes of a secret.
 pub const SECRET: usize = 32;
+/// Bytes of what the tag of a block authenticates beside it.
+const ASSOCIATED: usize = 20 + HASH + 2 + KEYS;
 
 /// The key of a namespace, which its caller keeps.
 #[derive(Clone)]
@@ -119,28 +121,30 @@ impl Cipher {
     /// Encrypts the bytes of a block, whose keys are those of the caller.
     pub fn seal(&self, block: &NewBlock, bytes: &mut [u8]) -> Result<Seal> {
         let nonce = random::<NONCE>()?;
-        let hash = self.hashed(&block.key);
-        let tag = self
-            .blocks
-            .encrypt_inout_detached(
-                &XNonce::from(nonce),
-                &self.associated(&hash),
-                InOutBuf::from(&mut *bytes),
-            )
-            .map_err(|error| error!(OutOfRange, "encrypt a block of {} bytes: {error}", bytes.len()))?;
         let mut keys = self.pad(&nonce)?;
         for (at, key) in [Some(&block.key), block.parent.as_ref()].into_iter().enumerate() {
             let bytes = key.map_or(&[][..], Key::bytes);
             keys[at * MAX..].iter_mut().zip(bytes).for_each(|(byte, other)| *byte ^= other);
         }
         let sizes = [block.key.bytes().len(), block.parent.as_ref().map_or(0, |key| key.bytes().len())];
-        Ok(Seal { hash, sizes: sizes.map(|size| size as u8), keys, nonce, tag: tag.into() })
+        let (hash, sizes) = (self.hashed(&block.key), sizes.map(|size| size as u8));
+        let mut seal = Seal { hash, sizes, keys, nonce, tag: [0; TAG] };
+        seal.tag = self
+            .blocks
+            .encrypt_inout_detached(
+                &XNonce::from(nonce),
+                &self.associated(&seal),
+                InOutBuf::from(&mut *bytes),
+            )
+            .map_err(|error| error!(OutOfRange, "encrypt a block of {} bytes: {error}", bytes.len()))?
+            .into();
+        Ok(seal)
     }
 
     /// Decrypts the bytes of a block. Returns false, and leaves them encrypted, if they are not those that were sealed.
     pub fn unseal(&self, seal: &Seal, bytes: &mut [u8]) -> bool {
         let (nonce, tag) = (XNonce::from(seal.nonce), Tag::from(seal.tag));
-        let associated = self.associated(&seal.hash);
+        let associated = self.associated(seal);
         self.blocks.decrypt_inout_detached(&nonce, &associated, InOutBuf::from(bytes), &tag).is_ok()
     }
 
@@ -156,10 +160,11 @@ impl Cipher {
         Ok(NewBlock { key: key_of, parent })
     }
 
-    fn associated(&self, hash: &[u8; HASH]) -> [u8; 20 + HASH] {
-        let mut bytes = [0; 20 + HASH];
-        bytes[..20].copy_from_slice(&self.associated);
-        bytes[20..].copy_from_slice(hash);
+    /// What the tag authenticates beside the bytes and the nonce: all else of the seal.
+    fn associated(&self, Seal { hash, sizes, keys, .. }: &Seal) -> [u8; ASSOCIATED] {
+        let mut bytes = [0; ASSOCIATED];
+        let parts = [&self.associated[..], hash, sizes, keys].into_iter().flatten();
+        bytes.iter_mut().zip(parts).for_each(|(byte, part)| *byte = *part);
         bytes
     }
 

@@ -308,6 +308,8 @@ fn an_encrypted_block_is_that_of_its_key_namespace_and_store() {
     assert!(!opened(ciphers[0], &|seal, _| seal.nonce[23] ^= 1));
     assert!(!opened(ciphers[0], &|seal, _| seal.tag[0] ^= 1));
     assert!(!opened(ciphers[0], &|seal, _| seal.hash[0] ^= 1), "the block of another key");
+    assert!(!opened(ciphers[0], &|seal, _| seal.keys[127] ^= 1), "another parent");
+    assert!(!opened(ciphers[0], &|seal, _| seal.sizes[1] = 0), "no parent");
     assert_eq!(ciphers[0].block(&seal).unwrap().parent.unwrap(), key(2));
     assert_eq!(ciphers[2].block(&seal).unwrap_err().status(), Status::Corrupt);
     let damaged = crate::store::Seal { keys: [0; 128], ..seal.clone() };
