@@ -61,7 +61,7 @@ func (s *StoreOptions) c(a *arena) *C.kvmem_store_options {
 
 // StoreNamespaceOptions are options of Store.OpenNamespace.
 type StoreNamespaceOptions struct {
-	// Name of 1 to 128 bytes, such as the id of a tenant. It is in the files of the store, in clear.
+	// Name of 1 to 128 bytes without control characters, such as the id of a tenant. It is in the files of the store, in clear.
 	Name string
 	// Quota in bytes of slots; 0 for that of an existing namespace.
 	Quota uint64

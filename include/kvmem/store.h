@@ -265,7 +265,8 @@ kvmem_status kvmem_store_list(const kvmem_store *store, uint64_t first_slot, kvm
 /// Options of kvmem_store_open_namespace.
 typedef struct kvmem_store_namespace_options {
     size_t struct_size;
-    /// Name of 1 to 128 bytes, such as the id of a tenant; copied. It is in the files of the store, in clear.
+    /// Name of 1 to 128 bytes without control characters, such as the id of a tenant; copied. It is in the
+    /// files of the store, in clear.
     const char *name;
     /// Bytes of slots that its blocks may have, rounded down to whole slots. 0 for that of an existing
     /// namespace. Another value than before changes the quota.

@@ -119,6 +119,12 @@ impl NamespaceList {
                 "the name of a namespace has {} bytes, it must have 1 to {MAX_NAME}",
                 name.len()
             );
+            // Names are in descriptions and messages, of which each line must be what it looks like.
+            ensure!(
+                !name.contains(char::is_control),
+                InvalidArgument,
+                "the name {name:?} of a namespace has a control character; use printable ones"
+            );
             ensure!(
                 (1..self.next).contains(number) && numbers.insert(number) && names.insert(name),
                 InvalidArgument,

@@ -15,7 +15,8 @@ use crate::store::Secret;
 pub struct kvmem_store_namespace_options {
     /// sizeof(kvmem_store_namespace_options)
     pub struct_size: usize,
-    /// Name of 1 to 128 bytes, such as the id of a tenant; copied. It is in the files of the store, in clear.
+    /// Name of 1 to 128 bytes without control characters, such as the id of a tenant; copied. It is in the
+    /// files of the store, in clear.
     pub name: *const c_char,
     /// Bytes of slots that its blocks may have, rounded down to whole slots. 0 for that of an existing
     /// namespace. Another value than before changes the quota.

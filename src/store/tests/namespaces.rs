@@ -315,3 +315,14 @@ fn an_encrypted_block_is_that_of_its_key_namespace_and_store() {
     let damaged = crate::store::Seal { keys: [0; 128], ..seal.clone() };
     assert_eq!(ciphers[0].block(&damaged).unwrap_err().status(), Status::Corrupt);
 }
+
+#[test]
+fn a_name_adds_no_line_to_a_description() {
+    let store = open(&RecordedFiles::empty(), Durability::Strict).unwrap();
+    for name in ["a\nwriter     none", "\x1b[2J", "\u{85}"] {
+        let error = store.open_namespace(&config(name, 1, None)).err().unwrap();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(!error.message().contains(char::is_control), "{error}");
+    }
+    store.open_namespace(&config("Mandant 7 – ü", 1, None)).unwrap();
+}

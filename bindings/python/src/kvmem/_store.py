@@ -125,7 +125,7 @@ class Store(Handle):
     ) -> Store:
         """Opens a namespace, or creates it: a store whose calls find its own blocks only. It keeps this store open.
 
-        name        1 to 128 bytes, such as the id of a tenant. It is in the files of the store, in clear
+        name        1 to 128 bytes without control characters, such as the id of a tenant. It is in the files of the store, in clear
         quota       bytes of slots; 0 for that of an existing namespace
         key         32 random bytes, by which blocks and keys are encrypted; None for a namespace that is not encrypted
         timeout     seconds that the call may take"""
