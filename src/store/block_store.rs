@@ -237,18 +237,18 @@ impl<F: Files> Store<F> {
     }
 
     /// Evicts blocks, and ends the quarantine of their slots. Returns false if slots are missing, and none can be freed.
-    fn make_free(&self, blocks: &[NewBlock]) -> Result<bool> {
+    pub(super) fn make_free(&self, blocks: &[NewBlock]) -> Result<bool> {
         let mut pending = self.journal.lock();
         if pending.is_behind {
             // Puts that fail, as on a full disk, do not empty the store.
             return self.write_pending(&mut pending).map(|()| true);
         }
         let (namespace, missing) = (NewBlock::namespace_of(blocks), self.missing(blocks));
+        let quarantined = self.index.lock().quarantine.len();
         let fraction = self.index.lock().limit(namespace) / EVICTED_FRACTION;
-        let mut wanted = match self.policy.evicts {
-            true => missing.at_least(fraction as usize),
-            false => Missing::default(),
-        };
+        // The write below frees those in quarantine. They are no help to a namespace that is above its quota.
+        let wanted = missing.after_freeing(quarantined).at_least(fraction as usize);
+        let mut wanted = if self.policy.evicts { wanted } else { Missing::default() };
         let count = wanted.count();
         // Each block that is removed has a record.
         lists::reserve(&mut pending.records, count)?;
@@ -263,7 +263,7 @@ impl<F: Files> Store<F> {
             evicted.extend(part);
         }
         EVICTED.add(evicted.len() as u64);
-        let is_freed = missing.count() == 0 || !evicted.is_empty() || !pending.records.is_empty();
+        let is_freed = missing.own == 0 && missing.any <= quarantined || !evicted.is_empty();
         lists::extend(&mut pending.records, evicted)?;
         self.write_pending(&mut pending)?;
         Ok(is_freed)

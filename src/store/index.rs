@@ -59,7 +59,7 @@ pub struct Index {
     /// Not while the journal is replayed, and in the index of a reader, which evicts nothing.
     lists_evictable: bool,
     pub(super) free: Vec<u32>,
-    quarantine: Vec<u32>,
+    pub(super) quarantine: Vec<u32>,
     clock: u64,
     counts: Counts,
 }

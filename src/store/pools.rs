@@ -42,6 +42,11 @@ impl Missing {
         self.own + self.any
     }
 
+    /// What is missing when so many slots are free besides.
+    pub fn after_freeing(self, count: usize) -> Self {
+        Self { any: self.any.saturating_sub(count), ..self }
+    }
+
     /// The same for at least so many slots, unless none is missing.
     pub fn at_least(self, count: usize) -> Self {
         match self {
@@ -65,10 +70,14 @@ impl Pools {
         if namespace == 0 { Some(&self.unnamed) } else { self.named.get(&namespace) }
     }
 
+    /// Sets a quota. A namespace that has neither that nor slots leaves nothing.
     pub fn set_quota(&mut self, namespace: u32, quota: u64) {
         let pool = self.named.entry(namespace).or_default();
         self.granted = self.granted - pool.quota + quota;
         pool.quota = quota;
+        if quota == 0 && pool.used == 0 {
+            self.named.remove(&namespace);
+        }
     }
 
     /// Takes over the quotas and counts of the pools of a reader whose journal was replaced.

@@ -316,6 +316,47 @@ fn an_encrypted_block_is_that_of_its_key_namespace_and_store() {
     assert_eq!(ciphers[0].block(&damaged).unwrap_err().status(), Status::Corrupt);
 }
 
+/// Others could write records for ever, and none of them would help.
+#[test]
+fn records_of_others_are_no_space_for_a_namespace_whose_blocks_are_all_pinned() {
+    for evicts in [true, false] {
+        let policy = Policy { evicts, ..policy(Durability::Relaxed) };
+        let files = RecordedFiles::empty();
+        let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy).unwrap();
+        let plain = store.open_namespace(&config("plain", 3, None)).unwrap();
+        let others = Tenants { store, files, spaces: [Arc::default(), plain.clone(), Arc::default()] };
+        (6..9).for_each(|number| assert!(others.put(number, None, 1).unwrap()));
+        others.store.pin((6..9).map(|number| others.key(number)), true).unwrap();
+        let new = [plain.block(NewBlock { key: key(9), parent: None })];
+        assert!(others.put(1, None, 1).unwrap() && others.put(2, None, 1).unwrap(), "stored by others");
+        assert_eq!(others.store.remove(&[key(1)]).unwrap(), 1);
+        assert!(!others.store.make_free(&new).unwrap(), "nothing was freed for it");
+        let expected = if evicts { Status::Busy } else { Status::OutOfMemory };
+        assert_eq!(others.store.reserve(&new).unwrap_err().status(), expected);
+    }
+}
+
+#[test]
+fn slots_of_removed_blocks_are_used_before_others_are_evicted() {
+    let files = RecordedFiles::empty();
+    let store = open(&files, Durability::Relaxed).unwrap();
+    let all: Vec<_> = (0..SLOTS).map(|number| (number, None, 1)).collect();
+    assert_eq!(put(&store, &files, &all).unwrap().len(), SLOTS as usize);
+    assert_eq!(store.remove(&[key(3), key(4)]).unwrap(), 2);
+    assert_eq!(put(&store, &files, &[(20, None, 1), (21, None, 1)]).unwrap(), [20, 21]);
+    assert_eq!((store.counts().stored, store.counts().evicted), (SLOTS, 0));
+}
+
+#[test]
+fn a_removed_namespace_leaves_nothing_in_memory() {
+    let mut pools = crate::store::pools::Pools::default();
+    (1..=3).for_each(|number| pools.set_quota(number, 2));
+    pools.of_mut(2).used = 1;
+    (1..=3).for_each(|number| pools.set_quota(number, 0));
+    assert!(pools.get(1).is_none() && pools.get(3).is_none() && pools.limit(0, 8) == 8);
+    assert!(pools.get(2).is_some(), "its block has a slot");
+}
+
 #[test]
 fn a_name_adds_no_line_to_a_description() {
     let store = open(&RecordedFiles::empty(), Durability::Strict).unwrap();
