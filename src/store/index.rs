@@ -307,9 +307,9 @@ impl Index {
 
     /// Removes up to so many of the blocks whose slots a namespace needs. Returns the records of them, and lowers what is missing.
     pub fn evict(&mut self, namespace: u32, missing: &mut Missing, count: usize) -> Vec<Record> {
-        let mut records = Vec::new();
+        let (mut records, usable) = (Vec::new(), self.usable());
         while records.len() < count
-            && let Some(slot) = self.pools.victim(namespace, missing, self.usable())
+            && let Some(slot) = self.pools.victim(namespace, missing, usable)
         {
             if let Slot::Stored(stored) = &self.slots[slot as usize] {
                 self.count(stored.block.key.namespace(), |counts| counts.evicted += 1);

@@ -26,6 +26,15 @@ pub struct Pools {
     named: BTreeMap<u32, Pool>,
     /// Of all quotas.
     granted: u64,
+    /// No namespace below this number has more than its quota: only a lower quota makes one have that.
+    within: u32,
+}
+
+impl Pool {
+    /// The slot to evict next.
+    fn first(&self) -> Option<u32> {
+        self.evictable.first().map(|(_, slot)| *slot)
+    }
 }
 
 /// Slots that must be freed before blocks of a namespace can be stored.
@@ -75,6 +84,9 @@ impl Pools {
         let pool = self.named.entry(namespace).or_default();
         self.granted = self.granted - pool.quota + quota;
         pool.quota = quota;
+        if pool.used > quota {
+            self.within = self.within.min(namespace);
+        }
         if quota == 0 && pool.used == 0 {
             self.named.remove(&namespace);
         }
@@ -115,20 +127,30 @@ impl Pools {
     }
 
     /// The slot to evict next for a namespace.
-    pub fn victim(&self, namespace: u32, missing: &mut Missing, usable: u64) -> Option<u32> {
-        let first = |pool: &Pool| pool.evictable.first().map(|(_, slot)| *slot);
-        let own = self.get(namespace).and_then(first);
+    pub fn victim(&mut self, namespace: u32, missing: &mut Missing, usable: u64) -> Option<u32> {
+        let own = self.get(namespace).and_then(Pool::first);
         if missing.own > 0 {
             missing.own -= 1;
             return own;
         }
         missing.any = missing.any.checked_sub(1)?;
-        let numbers = std::iter::once(0).chain(self.named.keys().copied());
-        let above = numbers.filter(|number| *number != namespace).filter_map(|number| {
-            let pool = self.get(number)?;
-            if pool.used > self.limit(number, usable) { first(pool) } else { None }
-        });
-        { above }.next().or(own)
+        let is_above = self.unnamed.used > self.limit(0, usable);
+        let unnamed = self.unnamed.first().filter(|_| is_above && namespace > 0);
+        unnamed.or_else(|| self.above(namespace)).or(own)
+    }
+
+    /// The slot to evict next of a namespace with a name that has more than its quota, other than this one.
+    fn above(&mut self, other: u32) -> Option<u32> {
+        while let Some((number, pool)) = self.named.range(self.within..).next()
+            && pool.used <= pool.quota
+        {
+            self.within = number.checked_add(1)?;
+        }
+        let mut rest = self
+            .named
+            .range(self.within..)
+            .filter(|(number, pool)| **number != other && pool.used > pool.quota);
+        rest.find_map(|(_, pool)| pool.first())
     }
 
     /// Has the lists of what can be evicted begin with these: namespace, last use and slot.

@@ -153,3 +153,26 @@ fn a_quota_that_is_granted_or_lowered_later_takes_the_slots_above_it() {
     assert_eq!(index.missing(2, 1), Missing { own: 1, any: 0 });
     assert_eq!(index.missing(0, 1), Missing { own: 2, any: 0 });
 }
+
+#[test]
+fn each_namespace_above_its_quota_is_found_also_after_none_was() {
+    let mut index = Index::new(8).unwrap();
+    (1..=3).for_each(|number| index.set_quota(number, 2));
+    (1..=3).for_each(|number| assert_eq!(put_in(&mut index, number, 0..2), 2));
+    assert_eq!(put_in(&mut index, 0, 0..2), 2);
+    let held = index.hold(&key(0)).unwrap();
+    // None is above: what all slots are too few for is its own.
+    let mut missing = Missing { own: 0, any: 1 };
+    assert_eq!((index.evict(0, &mut missing, 9).len(), stored(&index)), (1, [1, 2, 2]));
+    index.set_quota(3, 1);
+    index.set_quota(1, 1);
+    let pinned = [0, 1].map(|number| key(number).in_namespace(1));
+    pinned.iter().for_each(|key| assert!(index.pin(key, true)));
+    // The first one has no block to give, and keeps its turn.
+    assert_eq!(index.evict(2, &mut Missing { own: 0, any: 1 }, 9).len(), 1);
+    assert_eq!(index.counts_of(3).stored, 1);
+    pinned.iter().for_each(|key| assert!(index.pin(key, false)));
+    assert_eq!(index.evict(2, &mut Missing { own: 0, any: 1 }, 9).len(), 1);
+    assert_eq!(stored(&index), [1, 1, 2]);
+    index.release(&held);
+}
