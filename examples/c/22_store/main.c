@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks are stored under keys. A later run of the program finds them, and computes only what is missing: `store FOLDER`. Those of a
-// tenant are encrypted by a key of 32 bytes, and only found with it: `store FOLDER TENANT KEYFILE`.
+// tenant are encrypted by a key of 32 bytes, and only found with it: `head -c 32 /dev/urandom >KEYFILE`, `store FOLDER TENANT KEYFILE`.
 #include <kvmem.h>
 #include <kvmem/store.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static kvmem_store *open_store(const char *folder, const kvmem_layout_config *sh
 static kvmem_store *open_tenant(kvmem_store *store, const char *name, const void *key, kvmem_error **error)
 {
     const kvmem_store_namespace_options options = {.struct_size = sizeof options, .name = name,
-        .quota = 2 << 20, .key = key, .key_size = 32};
+        .quota = 256 << 10, .key = key, .key_size = 32}; /* 8 slots of 32 KiB */
     kvmem_store *tenant;
     check(kvmem_store_open_namespace(store, &options, KVMEM_TIMEOUT_FOREVER, &tenant, error), error);
     return tenant;
@@ -86,6 +86,7 @@ int main(int argc, char **argv)
         .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
     kvmem_layout *cache;
     check(kvmem_layout_build(&options, &cache, &error), &error);
+    shape.num_blocks = 4 * BLOCKS; /* slots of the store: those of up to 3 tenants, and others */
     kvmem_store *store = open_store(folder, &shape, &error);
     if (argc > 3) {
         unsigned char key[32];
