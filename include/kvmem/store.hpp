@@ -45,8 +45,8 @@ struct StoreNamespaceOptions {
     std::string name{};
     /// Bytes; 0 for that of an existing namespace.
     std::uint64_t quota = 0;
-    /// 32 bytes; empty for a namespace that is not encrypted.
-    span<const unsigned char> key{};
+    /// 32 random bytes; not set for a namespace that is not encrypted. An empty one is refused.
+    std::optional<span<const unsigned char>> key{};
 };
 
 /// Keys of one size, one after the other.
@@ -136,8 +136,10 @@ public:
         auto c = detail::defaults<kvmem_store_namespace_options>();
         c.name = options.name.c_str();
         c.quota = options.quota;
-        c.key = options.key.empty() ? nullptr : options.key.data();
-        c.key_size = options.key.size();
+        if (options.key) {
+            c.key = options.key->empty() ? "" : static_cast<const void *>(options.key->data());
+            c.key_size = options.key->size();
+        }
         return detail::give(detail::make<Store>(kvmem_store_open_namespace, get(), &c, timeout.ns()));
     }
     /// Removes a namespace. Returns the number of its blocks.

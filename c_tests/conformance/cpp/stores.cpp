@@ -38,7 +38,7 @@ Results store_open_namespace(const Step &step, World &world) {
     kvmem::StoreNamespaceOptions options;
     options.name = step.text("name");
     SET(options, quota);
-    options.key = {key.data(), key.size()};
+    if (step.has("key")) options.key = {key.data(), key.size()};
     world.add(name, world.get<kvmem::Store>(step.text("store")).open_namespace(options));
     return {};
 }
