@@ -2,6 +2,7 @@
 """Transfers, queues, asyncio."""
 
 import asyncio
+import gc
 import selectors
 
 import numpy as np
@@ -300,6 +301,21 @@ def test_async_for(cache, copy):
         transfer.close()
 
     asyncio.run(main())
+
+
+def test_a_loop_that_has_ended_leaves_no_queue(cache, copy):
+    async def main():
+        with kvmem.Transfer(cache[1], copy) as transfer:
+            await transfer.submit(PAIRS)
+        return kvmem.statistics().num_queues
+
+    def queues_during_a_loop():
+        found = asyncio.run(main())
+        gc.collect()
+        return found
+
+    first = queues_during_a_loop()
+    assert first > 0 and [queues_during_a_loop() for _ in range(3)] == [first] * 3
 
 
 def test_failures_are_raised_by_await(cache, copy):

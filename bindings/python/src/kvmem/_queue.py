@@ -71,7 +71,7 @@ class Queue(Handle):
         self._ready: deque[Completion] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._pending: dict[int, asyncio.Future[Completion]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None  # weak: the queue of a loop does not keep it
 
     def fileno(self) -> int:
         """The event fd, for select, poll and epoll. Do not read or close it."""
@@ -177,16 +177,20 @@ class Queue(Handle):
 
     # ---- asyncio ----
 
+    def _attached(self) -> asyncio.AbstractEventLoop | None:
+        return None if self._loop is None else self._loop()
+
     def _attach(self) -> asyncio.AbstractEventLoop:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
+        attached = self._attached()
+        if attached is not None and attached is not loop and not attached.is_closed():
             raise _errors.InvalidState("the queue is read by another event loop; use a queue per loop")
-        if self._loop is not loop:
+        if attached is not loop:
             own: weakref.ref[Queue] = weakref.ref(self)
             loop.add_reader(self.fileno(), _drain, own)
-            self._loop = loop
+            self._loop = weakref.ref(loop)
         return loop
 
     async def _ended(self, token: int) -> None:
@@ -246,8 +250,9 @@ class Queue(Handle):
 
     def close(self) -> None:
         """Closes the queue. Transfers that report to it continue; their completions are discarded."""
-        if self._loop is not None and not self._loop.is_closed() and not self.closed:
-            self._loop.remove_reader(self.fileno())
+        loop = self._attached()
+        if loop is not None and not loop.is_closed() and not self.closed:
+            loop.remove_reader(self.fileno())
         self._loop = None
         failure = _errors.InvalidState("the queue was closed")
         futures: list[asyncio.Future[Any]] = [*self._pending.values(), *self._waiters]
