@@ -265,7 +265,7 @@ impl Exchange {
 
     fn compile(&self, ptx: Ptx, context: &Arc<Context>, work: &ContextWork) -> Result<Vec<u8>> {
         self.enter(Phase::Compiling);
-        let code = compile(context, &*ptx.unpack()?).map_err(explained)?;
+        let code = compile(context, &ptx.unpack()?).map_err(explained)?;
         match self.await_idle(context, work) {
             Ok(()) => Ok(code),
             Err(error) => {
