@@ -62,6 +62,7 @@ int main(int argc, char **argv) {
     table_open();
     owned_open();
     retain_devices();
+    kvmem_statistics_serve(NULL); /* its socket and its thread stay until the process ends */
     leftovers_note();
     const uint64_t done = run_sequences();
     sequence_check_threads();
