@@ -158,7 +158,9 @@ impl TaskQueue {
     /// Looks for messages, if a task needs that now, or if none has for a while.
     fn look(&mut self, state: &mut AgentState) {
         let intervals = self.work.iter().filter_map(|(work, _)| work.look_interval());
-        let interval = intervals.min().unwrap_or_else(|| self.drain_interval());
+        // Without a thread of NIXL none arrives before a look, and each look serves peers, which only `idle_poll` may ask for.
+        let drain = || state.has_progress_thread.then(|| self.drain_interval());
+        let Some(interval) = intervals.min().or_else(drain) else { return };
         if self.last_look.is_none_or(|last| last.elapsed() >= interval) {
             self.has_found = logged(|| state.look()).unwrap_or_default();
             self.last_look = Some(Instant::now());

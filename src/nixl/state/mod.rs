@@ -74,7 +74,7 @@ pub struct AgentState {
     pub(crate) services: Services,
     pub(super) carrier: NotificationSupport,
     pub(super) uses_gpu: bool,
-    has_progress_thread: bool,
+    pub(in crate::nixl) has_progress_thread: bool,
     /// Whether peers can change what is loaded of them.
     pub(super) has_listen_thread: bool,
     /// The sum of what NIXL measured; `None` if the agent measures nothing.
