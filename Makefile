@@ -122,9 +122,9 @@ lint: setup configure
 # The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
 # SKIPS=allowed permits all skips, for machines that lack something that the CI machine has.
 RECORD = $(CURDIR)/build/skips/$@
-# Two tests more than twice as many as processors: most tests wait most of the time. Those that compute have the property PROCESSORS,
+# Two tests more than there are processors: most tests wait most of the time. Those that compute have the property PROCESSORS,
 # and count as two; those of label fuzz run one at a time.
-AT_A_TIME = $$((2 * $$(nproc) + 2))
+AT_A_TIME = $$(($$(nproc) + 2))
 NEW_RECORD = mkdir -p build/skips && : >$(RECORD)
 CHECK_SKIPS = scripts/skips.py $(if $(filter allowed,$(SKIPS)),--allow) $(RECORD)
 
@@ -260,9 +260,7 @@ hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-t
 commands-test: setup build
 	scripts/commands-test.sh
 
-# The commands of the pages run beside the sanitized tests.
-test: lint rust-test c-test
-	scripts/commands-test.sh sanitized-test SKIPS=$(SKIPS)
+test: lint rust-test c-test sanitized-test commands-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
 # A separate project that uses only the installed package. It needs no etcd, and set-up installs only what it needs.
