@@ -43,8 +43,7 @@ lanes+=($!)
     run engine-bundle
     run fuzz-calls FUZZ_SECONDS=8
     run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
-    run soak-faults FAULTS=byte
-    run soak MINUTES=0.1
+    run soak MINUTES=0.1 SEED=601
     run hostile-test LOAD_SECONDS=0 LOAD_PROGRAMS=hostile/hostile_epochs
 } &
 lanes+=($!)
