@@ -328,18 +328,23 @@ mod tests {
     #[test]
     fn the_tasks_of_a_round_share_a_look_for_messages() {
         let (seldom, hour) = (Duration::from_secs(7200), Duration::from_secs(3600));
-        let looks = |intervals: &[Option<Duration>], before: Option<Instant>| {
+        let looks_of = |progress_thread, intervals: &[Option<Duration>], before: Option<Instant>| {
             let listening = intervals.iter().map(|interval| -> Box<dyn AgentTask> {
                 let step = || TaskStep::Waiting;
                 Box::new(Script { step, look_interval: *interval, abandoned: Arc::default() })
             });
             let mut tasks = TaskQueue { last_look: before, ..queue(listening) };
-            tasks.step_all(&mut AgentState::unloaded());
+            let mut state = AgentState::unloaded();
+            state.has_progress_thread = progress_thread;
+            tasks.step_all(&mut state);
             tasks.last_look != before
         };
+        let looks = |intervals: &[Option<Duration>], before| looks_of(true, intervals, before);
         let recent = Some(Instant::now());
         assert!(!looks(&[None], recent), "no task handles messages");
         assert!(looks(&[None], None), "messages that no task waits for are taken, too");
+        assert!(!looks_of(false, &[None], None), "without a thread of NIXL none arrives before a look");
+        assert!(looks_of(false, &[Some(hour)], None));
         assert!(looks(&[None, Some(hour)], None));
         assert!(!looks(&[Some(seldom), Some(hour)], recent), "the last look is recent");
         let shortest = &[Some(hour), Some(Duration::ZERO)];
