@@ -25,7 +25,7 @@ KEY = bytes(32)
 
 
 def opened(path, capacity=BLOCKS, timeout=30.0):
-    return BlockStore(str(path / "store"), capacity, 1, SIZE, {"engine": "none"}, timeout)
+    return BlockStore(str(path / "store"), shape_of(capacity, 1, SIZE, "BLC"), {"engine": "none"}, timeout)
 
 
 @pytest.fixture

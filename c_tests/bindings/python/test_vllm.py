@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kvmem
+from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
 from kvmem.vllm import _config, _groups, _identity
 from kvmem.vllm._metadata import ReportData
@@ -62,7 +63,7 @@ def test_the_configuration_is_that_of_the_model_and_not_of_the_engine():
 
 
 def opened(path, capacity=8, identity=IDENTITY):
-    return BlockStore(os.path.join(path, "engine-0/group-0-rank-0"), capacity, 2, PAGE, identity, 30.0)
+    return BlockStore(os.path.join(path, "engine-0/group-0-rank-0"), shape_of(capacity, 2, PAGE, "BLC"), identity, 30.0)
 
 
 def test_a_folder_is_that_of_one_engine_with_one_identity_and_size(tmp_path):
@@ -121,7 +122,7 @@ class Engine:
         for region in regions:
             region.close()
         self.folder = os.path.join(path, "engine-0/group-0-rank-0")
-        self.store = BlockStore(self.folder, capacity, 2, PAGE, IDENTITY, timeout)
+        self.store = BlockStore(self.folder, shape_of(capacity, 2, PAGE, "BLC"), IDENTITY, timeout)
         self.worker = OffloadWorker([cache], [self.store], 0)
         self.scheduler = OffloadScheduler([self.group], 1)
         self.scheduler.opened(0, self.store.keys())

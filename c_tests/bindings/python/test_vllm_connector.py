@@ -13,8 +13,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig
+from vllm.v1.request import Request
 
 import kvmem
 from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _peers, _process
@@ -36,7 +40,8 @@ def configuration(extra, *, specs=(FULL,), hash_block_size=32, algorithm="sha256
     )  # fmt: skip
     text = types.SimpleNamespace(num_hidden_layers=2)
     model = types.SimpleNamespace(
-        model="m", revision=None, dtype=torch.float32, quantization=None, max_model_len=64, hf_config=types.SimpleNamespace(to_dict=dict), hf_text_config=text, enable_sleep_mode=sleeps
+        model="m", revision=None, dtype=torch.float32, quantization=None, max_model_len=64, hf_config=types.SimpleNamespace(to_dict=dict), hf_text_config=text, enable_sleep_mode=sleeps, use_mla=False, get_head_size=lambda: 32,
+        get_total_num_kv_heads=lambda: 4,
     )  # fmt: skip
     sizes = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1, "world_size": 1, "rank": 0}
     vllm = types.SimpleNamespace(
@@ -70,6 +75,16 @@ WINDOW = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=to
         (STORE, {"algorithm": "xxhash"}, "hashes of xxhash differ in each process: set PYTHONHASHSEED"),
         (STORE, {"hash_block_size": 16}, "has blocks of 32 tokens, and vLLM hashes blocks of 16: set --block-size"),
         (STORE | {"capacity_gib": 1e-6}, {}, "capacity_gib has 1,073 bytes, and a block of group 0 needs 32,768: set more"),
+        (STORE | {"unit_tokens": -1}, {}, "unit_tokens is -1: set a divisor of the block sizes of all engines, or 0"),
+        (STORE | {"unit_tokens": 1.5}, {}, "unit_tokens is 1.5: set a whole number"),
+        (STORE | {"unit_tokens": 24}, {}, "unit_tokens is 24, and cache group 0 has blocks of 32 tokens: set it to a divisor"),
+        (STORE | {"unit_tokens": 16}, {"tensor_parallel_size": 8}, "8 ranks do not have whole heads of the model's 4: set --tensor-parallel-size"),
+        (STORE | {"unit_tokens": 16}, {"pipeline_parallel_size": 2}, "unit_tokens is set, and pipeline_parallel_size is 2: set it to 1"),
+        (STORE | {"unit_tokens": 16}, {"specs": (STATE,)}, "cache group 0 has states, .*: remove unit_tokens"),
+        (STORE | {"unit_tokens": 16}, {"algorithm": "xxhash"}, "hashes of xxhash differ in each process: set PYTHONHASHSEED"),
+        (STORE | {"unit_tokens": 16}, {"hash_block_size": 16}, "has blocks of 32 tokens, and vLLM hashes blocks of 16: set --block-size"),
+        (STORE | {"unit_tokens": 16, "capacity_gib": 1e-6}, {}, "capacity_gib has 1,073 bytes, and a block of group 0 needs 65,536: set more"),
+        (HANDOVER | {"unit_tokens": 16}, {}, "directory and unit_tokens are set"),
         (HANDOVER, {"policy": "fail", "role": "kv_consumer"}, "set kv_load_failure_policy to recompute"),
         (HANDOVER, {"pipeline_parallel_size": 2}, "pipeline_parallel_size is 2, .*: set it to 1"),
         (HANDOVER, {"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2, .*: set it to 1"),
@@ -87,11 +102,34 @@ def test_a_mistake_ends_the_engine_at_its_start_with_one_sentence_that_says_what
 
 def test_what_is_right_starts():
     assert type(connector(STORE)).__name__ == "OffloadConnector"
+    connector(STORE | {"unit_tokens": 16}, specs=(FULL, WINDOW))
     assert type(connector(HANDOVER)).__name__ == "HandoverConnector"
     connector(HANDOVER, role="kv_producer", policy="fail")  # prefill loads nothing
     connector(HANDOVER | {"by_layer": True}, role="kv_producer", asynchronous=True)
     connector(HANDOVER | {"by_layer": True}, specs=(FULL, WINDOW))
     assert KvmemConnector.requires_piecewise_for_cudagraph({"by_layer": True}) and not KvmemConnector.requires_piecewise_for_cudagraph({})
+
+
+def request_of(tokens, size, salt=None):
+    hasher = get_request_block_hasher(size, get_hash_fn_by_name("sha256"))
+    return Request("r", tokens, SamplingParams(max_tokens=8), None, cache_salt=salt, block_hasher=hasher)
+
+
+def test_units_have_the_hashes_of_a_vllm_with_blocks_of_that_size(monkeypatch):
+    """So an engine with another block size finds them, and those of another salt are not found."""
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    init_none_hash(get_hash_fn_by_name("sha256"))
+    tokens, made = list(range(100)), connector(STORE | {"unit_tokens": 16})
+    for salt in (None, "tenant"):
+        request, expected = request_of(tokens, 32, salt), request_of(tokens, 16, salt).block_hashes
+        assert len(request.block_hashes) == 3 and made._hashes(request) == expected[:6]
+        request.append_output_token_ids(list(range(40)))
+        assert made._hashes(request) == request_of([*tokens, *range(40)], 16, salt).block_hashes[:8]
+        made._scheduler.finished = lambda name: None
+        made.request_finished_all_groups(request, ([],))
+    assert request_of(tokens, 16).block_hashes[0] != request_of(tokens, 16, "tenant").block_hashes[0]
+    request = request_of(tokens, 32)
+    assert connector(STORE)._hashes(request) is request.block_hashes
 
 
 def test_only_a_group_of_full_attention_is_pulled_by_layer():

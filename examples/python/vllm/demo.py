@@ -50,7 +50,7 @@ def process(python, run, folder):
     return next(json.loads(line[len("RESULT ") :]) for line in done.stdout.splitlines() if line.startswith("RESULT "))
 
 
-def report(name, result, expected, prompts):
+def report(name, result, expected, prompts, block_size=32):
     """Prints a row, and returns whether the case went as it must."""
     if "error" in result:
         sentence = next((line for line in result["error"].splitlines() if "kvmem: " in line), result["error"])
@@ -58,9 +58,9 @@ def report(name, result, expected, prompts):
         return name == "another block size" and "block size is '32' in the store and '64' here" in sentence
     counters, same = result["counters"], result["tokens"] == expected
     total = sum(len(prompt) for prompt in prompts)
-    size = result.get("block_size", 32)
+    size = result.get("block_size", block_size)
     loaded = sum(result["cached"]) if name.startswith(OFFLOADING) else int(counters.get("loaded_blocks", 0)) * size
-    whole = sum((len(prompt) - 1) // 32 * 32 for prompt in prompts)  # all full blocks but that of the last token
+    whole = sum((len(prompt) - 1) // size * size for prompt in prompts)  # all full blocks but that of the last token
     stored, damaged = counters.get("stored_blocks", 0), counters.get("damaged_blocks", 0)
     print(
         f"{name:30} {'same' if same else 'differ':>8} {f'{min(loaded, total)} of {total}':>14} {counters.get('stored_bytes', 0):12,.0f} "
@@ -89,6 +89,10 @@ def report(name, result, expected, prompts):
         "windows, damaged": same and damaged > 0,
         "chunked prefill, few blocks": same and loaded > 0,
         "float32, without kvmem": not loaded,
+        "float32, stored in units": same and not loaded and stored > 0,
+        "float32, another block size": same and loaded == whole,
+        "float32, two ranks": same and loaded == 2 * whole,
+        "float32, one rank again": same and loaded == whole,
         "preempted": same and loaded > 0 and result.get("preemptions", 0) > 0,
         "served by HTTP": same and not loaded,
         "served by HTTP, restarted": same and loaded == whole and not damaged,
@@ -133,6 +137,10 @@ def main():
         def disk(name, store="store", **more):
             return case(name, {"path": str(folder / store), "capacity_gib": 0.05}, **more)
 
+        def units(name, block_size, **more):
+            extra = {"path": str(folder / "units"), "capacity_gib": 0.1, "unit_tokens": 32}
+            return case(name, extra, engine=FLOAT32 | {"block_size": block_size} | more)
+
         store, spoiled, forged = (str(folder / name) for name in ("store", "spoiled", "forged"))
         offloading = {
             "kv_connector": "OffloadingConnector", "kv_role": "kv_both",
@@ -161,13 +169,17 @@ def main():
                      damage="bytes"),
                 disk("preempted", engine={"num_gpu_blocks_override": 24, "max_model_len": 512}),
                 case("float32, without kvmem", None, engine=FLOAT32),
+                units("float32, stored in units", 32),
+                units("float32, another block size", 128),
+                units("float32, two ranks", 64, tensor_parallel_size=2),
+                units("float32, one rank again", 32),
                 disk("chunked prefill, few blocks", engine={"num_gpu_blocks_override": 20, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}),
             ]
         print(f"{'case':30} {'tokens':>8} {'loaded tokens':>14} {'stored':>12} {'loaded':>12} {'damaged':>8} {'seconds':>8}")
         expected, failures = {}, []
 
-        def judge(name, result, reference):
-            if not report(name, result, expected.setdefault(reference, result.get("tokens")), prompts):
+        def judge(name, result, reference, block_size=32):
+            if not report(name, result, expected.setdefault(reference, result.get("tokens")), prompts, block_size):
                 failures.append(name)
 
         for run in runs:
@@ -176,7 +188,7 @@ def main():
                 continue
             # The sums of two ranks differ from those of one: they are compared with each other.
             reference = name.split(",")[0] if name.startswith(("windows", "two ranks", "float32")) else "model"
-            judge(name, process(python, run, folder), reference)
+            judge(name, process(python, run, folder), reference, run.get("engine", {}).get("block_size", 32))
 
         # A server is killed, and another one finds what it has stored; in the small form it finds what the first engine has stored.
         for name in ("served by HTTP, restarted",) if small else ("served by HTTP", "served by HTTP, restarted"):

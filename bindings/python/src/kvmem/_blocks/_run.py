@@ -62,6 +62,12 @@ class Run:
         """Of all blocks."""
         return self._transfer.info.bytes if self._transfer is not None else 0
 
+    @property
+    def bytes_moved(self) -> int:
+        """Of the blocks that were moved."""
+        good = self.count - len(self.lost())
+        return self.bytes // self.count * good if good else 0
+
     def close(self) -> None:
         """Ends the use of the transfer."""
         if self._transfer is not None:

@@ -55,9 +55,9 @@ def _value(name: str, default: object, value: object) -> object:
             return value
         raise ValueError(f"kvmem: {name} is {value!r}: set true or false")
     if isinstance(default, (int, float)):
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and type(default)(value) == value:
             return type(default)(value)
-        raise ValueError(f"kvmem: {name} is {value!r}: set a number")
+        raise ValueError(f"kvmem: {name} is {value!r}: set a {'whole ' if isinstance(default, int) else ''}number")
     if value is None and default is None:
         return None
     if isinstance(value, (str, os.PathLike)) and os.fspath(value):

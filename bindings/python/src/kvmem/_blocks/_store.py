@@ -12,7 +12,6 @@ from typing import Any
 
 import kvmem
 from kvmem._blocks._run import Run
-from kvmem._blocks._shape import shape_of
 
 
 def longest(run: Iterable[bool]) -> int:
@@ -26,8 +25,8 @@ class BlockStore:
     The store evicts by itself, and counts what it evicts. So `vanished` compares its keys with those that the owner knows, which
     `note` and `forget` keep. It does so after each 64th part of the blocks was evicted, because it looks at all of them."""
 
-    def __init__(self, path: str, capacity: int, num_pieces: int, piece: int, identity: Mapping[str, str], timeout: float) -> None:
-        shape = shape_of(capacity, num_pieces, piece, "BLC")
+    def __init__(self, path: str, shape: kvmem.Shape, identity: Mapping[str, str], timeout: float) -> None:
+        """`shape` is that of the slots, and of their number."""
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             # Each get compares checksums, so what a loss of power takes is a miss, and no put waits for the disk. The page cache has
@@ -105,6 +104,10 @@ class BlockStore:
             pass  # the index cannot be written: the blocks are removed in this process
         self.forget(keys)
         return []
+
+    def clear(self) -> list[bytes]:
+        """Removes all blocks. Returns those that cannot be removed yet."""
+        return self.remove(self.keys())
 
     # ---- what the owner knows ----
 

@@ -14,6 +14,7 @@ from typing import Any
 from kvmem._blocks import _settings
 from kvmem._blocks._counters import add
 from kvmem._blocks._settings import GIB, Settings
+from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
 
 ALIGNMENT = 4096
@@ -63,7 +64,7 @@ class Objects:
             "engine": "LMCache", "capacity": f"{config.capacity_gib:g} GiB", "object kinds": str(config.object_kinds), "identity": config.identity or "none"
         }  # fmt: skip
         # An empty store, because those of objects may come later: it refuses another server and another identity at the start.
-        self._server = BlockStore(os.path.join(self.folder, "server"), 1, 1, ALIGNMENT, self._identity, config.timeout_seconds)
+        self._server = BlockStore(os.path.join(self.folder, "server"), shape_of(1, 1, ALIGNMENT, "BLC"), self._identity, config.timeout_seconds)
         try:
             for path in sorted(glob.glob(os.path.join(glob.escape(self.folder), "objects-*-*"))):
                 size, form = os.path.basename(path).split("-")[1:]
@@ -85,7 +86,7 @@ class Objects:
         if capacity < 1:
             raise ValueError(f"kvmem: capacity_gib has {available:,} bytes for each of {kinds} kinds, and an object needs {slot:,}: set more")
         path = os.path.join(self.folder, f"objects-{size}-{form}")
-        return BlockStore(path, capacity, 1, size, self._identity | {"objects": f"{size}-{form}"}, self._config.timeout_seconds)
+        return BlockStore(path, shape_of(capacity, 1, size, "BLC"), self._identity | {"objects": f"{size}-{form}"}, self._config.timeout_seconds)
 
     def prepare(self, size: int, form: str) -> BlockStore:
         """The store for an object, which is made for the first one. Raises ValueError if that is not possible."""

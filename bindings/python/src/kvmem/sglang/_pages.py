@@ -131,7 +131,7 @@ class PageStore:
         try:
             for number, part in enumerate(self.parts):
                 path = os.path.join(str(settings.path), name, f"pieces-{number}")
-                self._stores.append(BlockStore(path, capacity, part.count, part.size, full, self._timeout))
+                self._stores.append(BlockStore(path, shape_of(capacity, part.count, part.size, "BLC"), full, self._timeout))
         except BaseException:
             self.close()
             raise

@@ -60,9 +60,7 @@ def layouts_of(
     group: Group, caches: Mapping[str, Any], num_blocks: int, model: Mapping[str, str], packing: str, region_of: RegionOf, agent: kvmem.Agent | None
 ) -> GroupLayouts:
     """The layouts of a group, from vLLM's tensors, which have the axes block, head, token, element."""
-    tensors = [caches[name] for name in group.layers]
-    if any(isinstance(tensor, (list, tuple)) or tensor.dim() != 4 for tensor in tensors):
-        raise ValueError(f"kvmem: the layers of cache group {group.number} have no keys and values per token: start without the connector")
+    tensors = _tensors(group, caches)
     common = {**model, "layers": ", ".join(group.layers), "kind": f"{group.kind} {group.window}"}
     tokens, obstacle = _tokens(tensors, packing, region_of, _digest(common), agent)
     form = {**common, "packing": packing, "block size": str(group.block_size), "order": _order(tensors[0])}
@@ -73,6 +71,22 @@ def layouts_of(
             raise
         blocks = None
     return GroupLayouts(blocks, tokens, int(tensors[0].shape[2]), obstacle)
+
+
+def token_layout(group: Group, caches: Mapping[str, Any], packing: str, region_of: RegionOf) -> kvmem.Layout:
+    """The blocks of a group with tokens and heads, in this process. Raises ValueError if they cannot be described."""
+    tensors = _tensors(group, caches)
+    layout, obstacle = _tokens(tensors, packing, region_of, b"", None)
+    if layout is None:
+        raise ValueError(f"kvmem: the tokens of cache group {group.number} are not found, because {obstacle}: start without the connector")
+    return layout
+
+
+def _tensors(group: Group, caches: Mapping[str, Any]) -> list[Any]:
+    tensors = [caches[name] for name in group.layers]
+    if any(isinstance(tensor, (list, tuple)) or tensor.dim() != 4 for tensor in tensors):
+        raise ValueError(f"kvmem: the layers of cache group {group.number} have no keys and values per token: start without the connector")
+    return tensors
 
 
 def _digest(properties: Mapping[str, str]) -> bytes:

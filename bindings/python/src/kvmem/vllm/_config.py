@@ -21,6 +21,9 @@ _OF_ETCD = ("ca_file", "certificate_file", "key_file", "user", "password_file")
 class Config(Settings):
     """Settings of the connector."""
 
+    unit_tokens: int = 0
+    """Tokens of a stored unit of a head, which engines with another block size and tensor parallelism find. 0: a rank stores its blocks as
+    they are."""
     verify: bool = True
     """Compare the bytes that arrive from prefill with those that it had. A store always compares."""
     directory: str | None = None
@@ -52,6 +55,8 @@ class Config(Settings):
                 raise ValueError(f"kvmem: {name} is for engines that hand requests over: set directory, too, or remove {name}")
         if self.path is None and self.capacity_gib <= 0 and not given:
             raise ValueError("kvmem: nothing is set: set path and capacity_gib, to keep blocks, or set directory, to hand requests over to another engine")
+        if self.unit_tokens < 0:
+            raise ValueError(f"kvmem: unit_tokens is {self.unit_tokens}: set a divisor of the block sizes of all engines, or 0")
         super().check(given)
 
     @property
@@ -73,7 +78,7 @@ class Config(Settings):
             raise ValueError(f"kvmem: directory {self.directory} cannot be used: {error}") from error
 
     def _check_handover(self, given: Mapping[str, Any]) -> None:
-        for name in ("path", "capacity_gib"):
+        for name in ("path", "capacity_gib", "unit_tokens"):
             if name in given:
                 raise ValueError(f"kvmem: directory and {name} are set, and a connector hands requests over or stores blocks: remove one of them")
         if not 1 <= self.lease_seconds <= MAX_LEASE_SECONDS:

@@ -30,10 +30,18 @@ class Group:
     """Tokens of the window or chunk."""
     capacity: int = 0
     """Blocks in the store."""
+    per_block: int = 1
+    """Keys of a block: its units, if it is stored in units of tokens."""
+    slots: int = 0
+    """Units in the store of each head."""
 
     def key(self, block_hash: bytes) -> bytes:
         """The key of a block, as vLLM makes it."""
         return bytes(block_hash) + self.number.to_bytes(4, "big")
+
+    def keys(self, hashes: Sequence[bytes], block: int) -> list[bytes]:
+        """The keys of a block of a request, from the hashes of the request."""
+        return [self.key(each) for each in hashes[block * self.per_block : (block + 1) * self.per_block]]
 
     def first_token(self, num_tokens: int) -> int:
         """The first token that the token after the first `num_tokens` needs."""
@@ -65,15 +73,20 @@ def groups_of(cache: Any) -> list[Group]:
     return found
 
 
-def stored_groups(groups: Sequence[Group], capacity_bytes: int, hash_block_size: int) -> list[Group]:
-    """The groups with the blocks that each may store: they share `capacity_bytes` of a worker."""
-    found = []
+def ensure_hashed(groups: Sequence[Group], hash_block_size: int) -> None:
+    """Raises ValueError if a block has no hash of its own."""
     for group in groups:
         if group.block_size != hash_block_size:
             raise ValueError(
                 f"kvmem: cache group {group.number} has blocks of {group.block_size} tokens, and vLLM hashes blocks of {hash_block_size}: "
                 f"set --block-size so that both are equal, or start without the connector"
             )
+
+
+def stored_groups(groups: Sequence[Group], capacity_bytes: int) -> list[Group]:
+    """The groups with the blocks that each may store: they share `capacity_bytes` of a worker."""
+    found = []
+    for group in groups:
         size = group.page * len(group.layers)
         capacity = capacity_bytes // len(groups) // size
         if capacity < 1:

@@ -49,6 +49,16 @@ def model_identity(config: Any, cache: Any, extra: str) -> dict[str, str]:
     }
 
 
+def unit_identity(config: Any, cache: Any, group: Group, unit: int, extra: str) -> dict[str, str]:
+    """What engines have in common that share blocks of a group in units of tokens, by head."""
+    return {
+        **model_identity(config, cache, extra),
+        "hashes": _hashes(config),
+        "unit": f"{unit} tokens",
+        "group": f"{len(group.layers)} layers, {group.kind} {group.window}",
+    }
+
+
 def configuration_of(model: Any) -> str:
     """A hash of what the model computes. vLLM's own hash has settings of the engine, too, on which no block depends."""
     config = {name: value for name, value in model.hf_config.to_dict().items() if name not in ("transformers_version", "_name_or_path")}

@@ -14,8 +14,14 @@ class Part:
 
     group: int
     keys: list[bytes]
+    """Of each block as many, one after the other."""
     blocks: list[int]
     """In vLLM's cache."""
+
+    @property
+    def per_block(self) -> int:
+        """Keys of a block."""
+        return len(self.keys) // len(self.blocks)
 
 
 @dataclass

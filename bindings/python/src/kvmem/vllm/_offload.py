@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -15,11 +16,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 from vllm.logger import init_logger
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import kvmem
+from kvmem._blocks._shape import shape_of
 from kvmem._blocks._store import BlockStore
-from kvmem.vllm import _config, _groups, _identity
+from kvmem.vllm import _cache, _config, _groups, _identity, _units
 from kvmem.vllm._connector import KvmemConnector
 from kvmem.vllm._metadata import ReportData, StepData
 from kvmem.vllm._scheduler import OffloadScheduler
@@ -56,12 +60,23 @@ class OffloadConnector(KvmemConnector):
         super().__init__(vllm_config, role, kv_cache_config)
         self._check(vllm_config)
         parallel = vllm_config.parallel_config
-        hash_size = kv_cache_config.hash_block_size or vllm_config.cache_config.block_size
-        self._groups = _groups.stored_groups(self._groups, int(self._config.capacity_gib * _config.GIB), hash_size)
-        self._identity = _identity.identity_of(vllm_config, kv_cache_config, self._groups, self._config.identity)
+        unit, capacity = self._config.unit_tokens, int(self._config.capacity_gib * _config.GIB)
+        _groups.ensure_hashed(self._groups, kv_cache_config.hash_block_size or vllm_config.cache_config.block_size)
+        self._units: _units.UnitHashes | None = None
+        if unit:
+            self._model = _units.model_of(vllm_config, _identity.packing_of(vllm_config, kv_cache_config))
+            _units.ensure_divisible(self._groups, unit, self._model, parallel)
+            self._groups = _units.divided(self._groups, unit, self._model, capacity)
+            hasher = get_request_block_hasher(unit, get_hash_fn_by_name(vllm_config.cache_config.prefix_caching_hash_algo))
+            self._units = _units.UnitHashes(hasher, self._groups[0].per_block, unit)
+            self._identities = [_identity.unit_identity(vllm_config, kv_cache_config, group, unit, self._config.identity) for group in self._groups]
+        else:
+            self._groups = _groups.stored_groups(self._groups, capacity)
+            whole = _identity.identity_of(vllm_config, kv_cache_config, self._groups, self._config.identity)
+            self._identities = [whole] * len(self._groups)
         self._cache_hit_source = CacheHitSource.DISK
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = OffloadScheduler(self._groups, parallel.world_size)
+            self._scheduler = OffloadScheduler(self._groups, parallel.world_size, self._units.of_known if self._units is not None else None)
 
     def _check(self, vllm_config: Any) -> None:
         if not vllm_config.cache_config.enable_prefix_caching:
@@ -80,13 +95,35 @@ class OffloadConnector(KvmemConnector):
         _identity.permit_amx()
         parallel = self._vllm_config.parallel_config
         folder = os.path.join(str(self._config.path), f"engine-{parallel.data_parallel_index}")
-        caches, stores = [], []
-        for group in self._groups:
-            caches.append(_groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks))
-            path = os.path.join(folder, f"group-{group.number}-rank-{parallel.rank}")
-            stores.append(BlockStore(path, group.capacity, len(group.layers), group.page, self._identity, self._config.timeout_seconds))
-        self._worker = OffloadWorker(caches, stores, parallel.rank)
+        opened = self._opened_units if self._units is not None else self._opened_blocks
+        pairs = opened(kv_caches, folder)
+        stores = [store for _, store in pairs]
+        self._worker = OffloadWorker([cache for cache, _ in pairs], stores, parallel.rank)
         logger.info("kvmem %s keeps %d blocks in %s", kvmem.__version__, sum(len(store) for store in stores), folder)
+
+    def _opened_blocks(self, kv_caches: dict[str, Any], folder: str) -> list[tuple[Any, Any]]:
+        """The cache and the store of each group, for whole blocks of this rank."""
+        made, rank = list[tuple[Any, Any]](), self._vllm_config.parallel_config.rank
+        for group, identity in zip(self._groups, self._identities):
+            cache = _groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks)
+            path = os.path.join(folder, f"group-{group.number}-rank-{rank}")
+            shape = shape_of(group.capacity, len(group.layers), group.page, "BLC")
+            made.append((cache, BlockStore(path, shape, identity, self._config.timeout_seconds)))
+        return made
+
+    def _opened_units(self, kv_caches: dict[str, Any], folder: str) -> list[tuple[Any, Any]]:
+        """The cache and the stores of each group, for units of this rank's heads."""
+        memory = _cache.CacheMemory.of_tensors(kv_caches, shared=False)
+        try:
+            return [
+                _units.opened(
+                    group, kv_caches, memory.region_of, self._model, self._vllm_config.parallel_config.rank, self._config.unit_tokens, folder, identity,
+                    self._config.timeout_seconds,
+                )
+                for group, identity in zip(self._groups, self._identities)
+            ]  # fmt: skip
+        finally:
+            memory.close()
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         """What the stores have, for the scheduler."""
@@ -127,12 +164,17 @@ class OffloadConnector(KvmemConnector):
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         """How many tokens are in the store."""
-        count = self._scheduler.matched(request.request_id, request.block_hashes, request.num_tokens, num_computed_tokens)
+        count = self._scheduler.matched(request.request_id, self._hashes(request), request.num_tokens, num_computed_tokens)
         return count, count > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """Plans the loads of a request."""
-        self._scheduler.allocated(request.request_id, request.block_hashes, blocks.get_block_ids(), num_external_tokens)
+        self._scheduler.allocated(request.request_id, self._hashes(request), blocks.get_block_ids(), num_external_tokens)
+
+    def _hashes(self, request: Any) -> Sequence[bytes]:
+        """Of the units of a request, or of its blocks."""
+        found: Sequence[bytes] = request.block_hashes if self._units is None else self._units.of(request)
+        return found
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         """What the workers do in this step."""
@@ -149,6 +191,8 @@ class OffloadConnector(KvmemConnector):
     def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
         """Frees the blocks at once: those that are being stored are kept one by one."""
         self._scheduler.finished(request.request_id)
+        if self._units is not None:
+            self._units.forget(request.request_id)
         return False, None
 
     def has_pending_push_work(self) -> bool:

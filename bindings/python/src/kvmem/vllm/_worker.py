@@ -13,8 +13,8 @@ from typing import Any
 import kvmem
 from kvmem._blocks._counters import add
 from kvmem._blocks._run import Run
-from kvmem._blocks._store import BlockStore
 from kvmem.vllm._metadata import Load, Part, Put, ReportData
+from kvmem.vllm._units import HeadCache, Runs
 
 logger = logging.getLogger("vllm.kvmem")
 
@@ -26,7 +26,7 @@ _PAUSE = 300.0
 class _Moving:
     """Blocks of one group that move together."""
 
-    run: Run
+    run: Run | Runs
     part: Part
     request: str
     """The request that waits for a load; "" for a put."""
@@ -44,7 +44,8 @@ class OffloadWorker:
     """Moves blocks between the cache and the store of each group. Nothing here waits for bytes, except `close`. A put of a full store waits
     for the file system, which removes what is evicted, and a thread removes all blocks."""
 
-    def __init__(self, caches: Sequence[kvmem.Layout], stores: Sequence[BlockStore], rank: int) -> None:
+    def __init__(self, caches: Sequence[kvmem.Layout | HeadCache], stores: Sequence[Any], rank: int) -> None:
+        """`stores` are one per group: a BlockStore for a cache that is a Layout, and a UnitStore for a HeadCache."""
         self._caches, self.stores, self._rank = caches, stores, rank
         self._runs: list[_Moving] = []
         self._waiting: dict[str, _Waiting] = {}
@@ -73,18 +74,19 @@ class OffloadWorker:
             if not part.keys:
                 continue
             run = None if self._clearing else self._get(part)
-            found = run.count if run is not None else 0
+            found = run.count // part.per_block if run is not None else 0
             if run is not None:
                 waiting.runs += 1
                 self._runs.append(_Moving(run, part, load.request))
-            if found < len(part.keys):
-                self._not_loaded(waiting, part, range(found, len(part.keys)), "failed_loads")
+            if found < len(part.blocks):
+                self._not_loaded(waiting, part, range(found, len(part.blocks)), "failed_loads")
 
-    def _get(self, part: Part) -> Run | None:
+    def _get(self, part: Part) -> Run | Runs | None:
         """Starts to load the first blocks that are stored."""
         store = self.stores[part.group]
         try:
-            return store.run(store.get(self._caches[part.group], part.keys, part.blocks))
+            found: Run | Runs = store.run(store.get(self._caches[part.group], part.keys, part.blocks))
+            return found
         except kvmem.Error:
             return None
 
@@ -112,8 +114,10 @@ class OffloadWorker:
                 self._later.append(put)
             else:
                 self._pause(error)
-                self._put_ended(put, len(put.keys))
+                self._put_ended(put, len(put.blocks))
             return
+        if run.error is not None:
+            self._pause(run.error)
         self._runs.append(_Moving(run, put, ""))
 
     def _pause(self, error: kvmem.Error) -> None:
@@ -129,7 +133,7 @@ class OffloadWorker:
         dropped = [put for _, puts in self._queued for put in puts] + self._later
         self._queued, self._later = [], []
         for put in dropped:
-            self._put_ended(put, len(put.keys))
+            self._put_ended(put, len(put.blocks))
         self._remove_all()
 
     def _remove_all(self) -> None:
@@ -156,7 +160,7 @@ class OffloadWorker:
 
     def _remove(self, left: list[list[bytes]]) -> None:
         for store in self.stores:
-            left.append(store.remove(store.keys()))
+            left.append(store.clear())
 
     # ---- end ----
 
@@ -187,16 +191,18 @@ class OffloadWorker:
 
     def _ended(self, moving: _Moving) -> None:
         run, part = moving.run, moving.part
-        lost = run.lost()
-        good = run.count - len(lost)
-        size = run.bytes // run.count * good if good else 0
-        if isinstance(part, Put):
-            add(self.counters, {"stored_blocks": good, "stored_bytes": size})
+        lost = sorted({at // part.per_block for at in run.lost()})
+        if isinstance(part, Put):  # a block of which some units were stored is counted, too
+            good = -(-run.count // part.per_block) - len(lost)
+            add(self.counters, {"stored_blocks": good, "stored_bytes": run.bytes_moved})
             self._put_ended(part, len(lost))
             return
+        good = run.count // part.per_block
+        lost = [at for at in lost if at < good]
+        good -= len(lost)
         waiting = self._waiting[moving.request]
         waiting.runs -= 1
-        add(self.counters, {"loaded_blocks": good, "loaded_bytes": size})
+        add(self.counters, {"loaded_blocks": good, "loaded_bytes": run.bytes_moved})
         if lost:
             self._not_loaded(waiting, part, lost, "damaged_blocks" if run.is_damaged else "failed_loads")
 
@@ -210,7 +216,7 @@ class OffloadWorker:
     def _not_loaded(self, waiting: _Waiting, part: Part, lost: Sequence[int], counter: str) -> None:
         # After any error the scheduler does not ask for these blocks again until they have been stored: vLLM asks at once, and would wait
         # for ever.
-        keys = [part.keys[at] for at in lost]
+        keys = [key for at in lost for key in part.keys[at * part.per_block : (at + 1) * part.per_block]]
         self.stores[part.group].forget(keys)
         self._tell([], keys)
         add(self.counters, {counter: len(lost)})
