@@ -217,7 +217,7 @@ def test_two_servers_cannot_use_one_folder(tmp_path):
     [
         ({"capacity_gib": None}, "capacity_gib is not set"),
         ({"object_kinds": 0}, "object_kinds is 0: set a whole number from 1 to 64"),
-        ({"object_kinds": 1.5}, "object_kinds is 1.5: set a whole number from 1 to 64"),
+        ({"object_kinds": 1.5}, "object_kinds is 1.5: set a whole number"),
         ({"capacity": 3}, "adapter_params has 'capacity', which is no setting; known are path, capacity_gib"),
         ({"path": None}, "path is not set: set it to the folder"),
         ({"path": 7}, "path is 7: set a text"),

@@ -31,8 +31,8 @@ class Config(Settings):
     def check(self, given: Mapping[str, Any]) -> None:
         """Raises if settings do not fit together."""
         super().check(given)
-        if not 1 <= self.object_kinds <= MAX_KINDS or self.object_kinds != given.get("object_kinds", 1):
-            raise ValueError(f"kvmem: object_kinds is {given.get('object_kinds')}: set a whole number from 1 to {MAX_KINDS}")
+        if not 1 <= self.object_kinds <= MAX_KINDS:
+            raise ValueError(f"kvmem: object_kinds is {self.object_kinds}: set a whole number from 1 to {MAX_KINDS}")
 
 
 def parse(params: Mapping[str, Any]) -> Config:
