@@ -4,10 +4,11 @@
 //! Slots are read and written as a whole, through host memory, so that each is compared with its checksum. Between that and the
 //! blocks of the caller, tokens move as in any other transfer.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use super::OpenStore;
-use crate::base::{Result, Status, lists};
+use crate::base::{Error, Result, Status, lists};
 use crate::engine::single_move::{WaitLimits, move_once};
 use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::plan::{BlockPair, BlockTable, Outline, Plan, Slots, TokenTables, Wanted};
@@ -73,10 +74,15 @@ impl<'a> Buffer<'a> {
     }
 
     /// Whether each of the first blocks has the bytes that were stored. Decrypts them if the namespace has a cipher.
-    fn are_sound(&self, found: &[u32], blocks: &[Located], namespace: &Namespace) -> Result<Vec<bool>> {
+    fn are_sound(
+        &self,
+        found: &[u32],
+        blocks: &[impl Borrow<Located>],
+        namespace: &Namespace,
+    ) -> Result<Vec<bool>> {
         let bytes = self.bytes();
-        let is_sound = |at: usize| match (namespace.cipher(), blocks[at].seal()) {
-            _ if found[at] != blocks[at].checksum() => Ok(false),
+        let is_sound = |at: usize| match (namespace.cipher(), blocks[at].borrow().seal()) {
+            _ if found[at] != blocks[at].borrow().checksum() => Ok(false),
             (None, _) => Ok(true),
             // It has not been stored with the cipher.
             (Some(_), None) => Ok(false),
@@ -93,9 +99,28 @@ impl<'a> Buffer<'a> {
     }
 }
 
+/// Blocks that are looked at together, before one that cannot be read has each of them read alone.
+const BATCH: usize = 64;
+
 impl OpenStore {
-    /// Whether each slot has the bytes that were stored.
-    pub fn are_sound(&self, blocks: &[Located], limits: &WaitLimits) -> Result<Vec<bool>> {
+    /// Whether each slot can be read, and has the bytes that were stored. If this cannot be found out for all, those before are returned,
+    /// with the cause.
+    pub fn look_at(&self, blocks: &[impl Borrow<Located>], limits: &WaitLimits) -> (Vec<bool>, Result<()>) {
+        let mut sound = Vec::new();
+        let outcome = blocks.chunks(BATCH).try_for_each(|part| match self.are_sound(part, limits) {
+            Err(error) if is_unreadable(&error) => part.chunks(1).try_for_each(|one| {
+                let found = match self.are_sound(one, limits) {
+                    Err(error) if is_unreadable(&error) => vec![false],
+                    found => found?,
+                };
+                lists::extend(&mut sound, found)
+            }),
+            found => lists::extend(&mut sound, found?),
+        });
+        (sound, outcome)
+    }
+
+    fn are_sound(&self, blocks: &[impl Borrow<Located>], limits: &WaitLimits) -> Result<Vec<bool>> {
         let buffer = Buffer::new(&self.layout, blocks.len(), limits)?;
         let reading = Arc::new(Outline::new(&self.slots, &buffer.slots, Wanted::default(), false)?);
         let mut sound = Vec::new();
@@ -110,9 +135,17 @@ impl OpenStore {
     }
 }
 
+/// The bytes of some slots did not arrive.
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error.status(), Status::Io | Status::Corrupt)
+}
+
 /// Some slots, and the first blocks of a buffer.
-fn pairs_of(blocks: &[Located]) -> Result<Vec<BlockPair>> {
-    let pair = |(block, copy): (&Located, u32)| BlockPair { source: block.slot(), destination: copy };
+fn pairs_of(blocks: &[impl Borrow<Located>]) -> Result<Vec<BlockPair>> {
+    let pair = |(block, destination): (&_, u32)| BlockPair {
+        source: Borrow::<Located>::borrow(block).slot(),
+        destination,
+    };
     lists::collect(blocks.iter().zip(0..).map(pair))
 }
 
@@ -152,7 +185,7 @@ impl Conversion {
         let pairs = pairs_of(part)?;
         let read = || move_once(&self.slots, &buffer.slots, Plan::new(reading, &pairs, None)?, buffer.limits);
         let found = match buffer.filled(part.len(), read) {
-            Err(error) if matches!(error.status(), Status::Io | Status::Corrupt) => match part {
+            Err(error) if is_unreadable(&error) => match part {
                 [_] => return lists::push(damaged, first as u64),
                 _ => {
                     // Some of them can be read.

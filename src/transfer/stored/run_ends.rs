@@ -105,18 +105,12 @@ impl Held {
     /// wrote there meanwhile. Those whose slots can't be looked at stay.
     fn remove(self, wrong: &[u64], moved: Outcome, limits: &WaitLimits) -> Error {
         let (store, run) = (self.store.clone(), self.into_run());
-        let (mut damaged, mut sound, mut unknown) = (Vec::new(), 0, None);
-        for (at, block) in wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (*at, block))) {
-            match store.is_damaged(block, limits) {
-                Ok(true) => damaged.push(at),
-                Ok(false) => sound += 1,
-                // The next look would probably fail, too.
-                Err(error) => {
-                    unknown = Some(error);
-                    break;
-                }
-            }
-        }
+        let (at, blocks): (Vec<u64>, Vec<&Located>) =
+            wrong.iter().filter_map(|at| run.get(*at as usize).map(|block| (*at, block))).unzip();
+        let (are_sound, looked) = store.look_at(&blocks, limits);
+        let sound = are_sound.iter().filter(|is_sound| **is_sound).count();
+        let damaged = at.into_iter().zip(&are_sound).filter(|(_, is_sound)| !**is_sound);
+        let damaged: Vec<u64> = damaged.map(|(at, _)| at).collect();
         let (count, all) = (wrong.len(), run.len());
         let parts = [
             ("damaged slots of the store, whose blocks are no longer stored", damaged.len(), String::new()),
@@ -128,7 +122,7 @@ impl Held {
             (
                 "slots that could not be read again, whose blocks stay stored",
                 count - damaged.len() - sound,
-                unknown.map_or(String::new(), |error| format!(" ({error})")),
+                looked.err().map_or(String::new(), |error| format!(" ({error})")),
             ),
         ];
         let parts: String = parts
@@ -269,16 +263,5 @@ impl Verify for RunEnd {
 
     fn notify(&self) -> Outcome {
         Ok(())
-    }
-}
-
-impl OpenStore {
-    /// Whether the bytes of a slot can't be read, or are not those that were stored. Fails if this can't be found out now.
-    pub(super) fn is_damaged(&self, block: &Located, limits: &WaitLimits) -> Result<bool> {
-        match self.are_sound(std::slice::from_ref(block), limits) {
-            Ok(sound) => Ok(sound != [true]),
-            Err(error) if matches!(error.status(), Status::Io | Status::Corrupt) => Ok(true),
-            Err(error) => Err(error),
-        }
     }
 }

@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use super::OpenStore;
 use super::run_ends::Held;
-use crate::base::{Error, Result, Status, by_deadline, error, lists};
+use crate::base::{Result, by_deadline, error, lists};
 use crate::engine::single_move::WaitLimits;
-use crate::store::Located;
 
 /// Blocks that are read at a time.
 const BATCH: usize = 64;
@@ -26,7 +25,7 @@ impl OpenStore {
         let checked = self.checked.try_lock();
         let mut next = checked
             .ok_or_else(|| error!(Busy, "the store is being verified; wait for the end of that call"))?;
-        let mut damaged = 0;
+        let (mut damaged, limits) = (0, WaitLimits { deadline, ..WaitLimits::default() });
         loop {
             // The handle of the store checks all namespaces: this needs no key.
             let namespace = (!self.namespace.is_unnamed()).then_some(self.namespace.number());
@@ -35,31 +34,15 @@ impl OpenStore {
                 *next = 0;
                 return Ok(damaged);
             };
-            let wrong = self.damaged(batch.blocks(), deadline)?;
+            let (sound, looked) = self.look_at(batch.blocks(), &limits);
+            looked?;
+            let wrong: Vec<u64> =
+                lists::collect((0..).zip(sound).filter_map(|(at, is_sound)| (!is_sound).then_some(at)))?;
             damaged += wrong.len() as u64;
             if !wrong.is_empty() {
                 self.store.release_damaged(batch.into_run(), &wrong)?;
             }
             *next = last + 1;
-        }
-    }
-
-    /// The indices of the blocks that are damaged.
-    fn damaged(&self, blocks: &[Located], deadline: Option<Instant>) -> Result<Vec<u64>> {
-        let is_unreadable = |error: &Error| matches!(error.status(), Status::Io | Status::Corrupt);
-        let limits = WaitLimits { deadline, ..WaitLimits::default() };
-        match self.are_sound(blocks, &limits) {
-            Ok(sound) => Ok((0..).zip(sound).filter(|(_, is_sound)| !is_sound).map(|(at, _)| at).collect()),
-            Err(error) if is_unreadable(&error) => {
-                let mut damaged = Vec::new();
-                for (at, block) in (0..).zip(blocks) {
-                    if self.is_damaged(block, &limits)? {
-                        lists::push(&mut damaged, at)?;
-                    }
-                }
-                Ok(damaged)
-            }
-            Err(error) => Err(error),
         }
     }
 }

@@ -126,21 +126,25 @@ fn relaxed_stores_become_durable_by_themselves() {
     }
 }
 
+/// Changes bytes in the slot of a block.
+fn damage(store: &OpenStore, scratch: &Scratch, number: u8) {
+    use std::os::unix::fs::FileExt;
+    let mut slot = None;
+    let mut find = |entry: &Entry, block: NewBlock| {
+        slot = slot.or((block.key.bytes()[0] == number).then_some(entry.slot));
+    };
+    store.list(0, 10, &mut find).unwrap();
+    let file =
+        std::fs::OpenOptions::new().write(true).open(scratch.0.join(StoreFile::Blocks.name())).unwrap();
+    file.write_all_at(&[0x5a; 64], u64::from(slot.unwrap()) * store.slot_size()).unwrap();
+}
+
 #[test]
 fn damaged_blocks_are_misses_and_their_slots_retired() {
     let (scratch, source) = (Scratch::new(), filled());
     let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
     assert_eq!(put(&store, &source, 0..4), 4);
-    let mut slots = Vec::new();
-    store.list(0, 10, |entry, block| slots.push((block.key.bytes()[0], entry.slot))).unwrap();
-    let path = scratch.0.join(StoreFile::Blocks.name());
-    let damage = |number: u8| {
-        use std::os::unix::fs::FileExt;
-        let slot = slots.iter().find(|(key, _)| *key == number).unwrap().1;
-        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all_at(&[0x5a; 64], u64::from(slot) * store.slot_size()).unwrap();
-    };
-    damage(1);
+    damage(&store, &scratch, 1);
     let destination = filled();
     let (all, blocks) = (keys(0..4), [0, 1, 2, 3]);
     let got = store.get(&destination, TransferRequest::default(), &stored(&all, &blocks)).unwrap();
@@ -149,7 +153,7 @@ fn damaged_blocks_are_misses_and_their_slots_retired() {
     assert_eq!(error.status(), Status::Corrupt, "{error}");
     assert_eq!(transfer.findings(|findings| findings.mismatches.clone()).unwrap(), Some(vec![1]));
     assert!(contains(&store, 0) && !contains(&store, 1) && contains(&store, 2));
-    damage(3);
+    damage(&store, &scratch, 3);
     assert_eq!(store.verify(None).unwrap(), 1);
     assert_eq!(store.verify(None).unwrap(), 0);
     let counts = store.counts();
@@ -208,6 +212,22 @@ fn blocks_that_cannot_be_looked_at_again_stay_stored() {
         assert!(message.contains(part), "{message}");
     }
     assert!(!message.contains("damaged") && !message.contains("differ"), "{message}");
+}
+
+#[test]
+fn of_blocks_that_differ_only_those_that_are_damaged_are_removed() {
+    let (scratch, source) = (Scratch::new(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..8), 8);
+    damage(&store, &scratch, 5);
+    let all: Vec<Key> = Keys::new(&keys(0..8), 32).unwrap().iter().collect();
+    let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
+    let mut findings = Findings { mismatches: vec![2, 5, 7], checksums: None };
+    let error = held.end(Ok(()), &mut findings, &WaitLimits::default()).unwrap_err();
+    for part in ["no longer stored: 1;", "can be read again: 2;"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    assert!((0..8).all(|number| contains(&store, number) == (number != 5)));
 }
 
 #[test]
