@@ -20,7 +20,6 @@ static struct {
     pthread_t thread;
     sem_t is_filtered;
     int listener;
-    bool is_holding;
     uint64_t id; /* of the stopped call */
     held_reply (*reply_to)(const struct seccomp_notif *call);
 } held;
@@ -82,20 +81,15 @@ static void await_filter(void) {
     while (sem_wait(&held.is_filtered) != 0) CHECK_EQ(errno, EINTR);
 }
 
-void held_calls_begin(void (*body)(void), const long *numbers, size_t count) {
-    set_filter(numbers, count, false);
+static void begin(void (*body)(void), long number) {
+    set_filter(&number, 1, false);
     prepare(body);
     CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
     await_filter();
 }
 
-static void release(void) {
-    if (held.is_holding) end_call(held.id, 0);
-    held.is_holding = false;
-}
-
-void held_calls_next(long number, bool (*wanted)(const uint64_t *arguments)) {
-    release();
+void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
+    begin(body, number);
     struct seccomp_notif call;
     bool runs = next_call(&call);
     while (runs && !(call.data.nr == number && wanted((const uint64_t *)call.data.args))) {
@@ -104,12 +98,6 @@ void held_calls_next(long number, bool (*wanted)(const uint64_t *arguments)) {
     }
     CHECK(runs); /* or it ended without such a call */
     held.id = call.id;
-    held.is_holding = true;
-}
-
-void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
-    held_calls_begin(body, &number, 1);
-    held_calls_next(number, wanted);
 }
 
 static int perform(const uint64_t *arguments) {
@@ -125,12 +113,12 @@ static void finish(int (*decide)(const uint64_t *arguments)) {
 }
 
 void held_call_end(void) {
-    release();
+    end_call(held.id, 0);
     finish(perform);
 }
 
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments)) {
-    held_calls_begin(body, &number, 1);
+    begin(body, number);
     finish(decide);
 }
 

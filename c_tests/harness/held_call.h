@@ -22,12 +22,6 @@ void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint6
 /* Performs the call, and waits until the thread has ended. */
 void held_call_end(void);
 
-/* The same for several calls, one after the other: runs `body` on a thread that makes system calls of these numbers only in
-   held_calls_next and held_call_end. */
-void held_calls_begin(void (*body)(void), const long *numbers, size_t count);
-/* Performs the call that is held, if one is, and further ones. Returns once the thread makes one of this number while `wanted`. */
-void held_calls_next(long number, bool (*wanted)(const uint64_t *arguments));
-
 /* Runs `body` on a thread to its end. For each system call of this number that the thread makes, `decide`
    returns the errno that it fails with, or 0: the kernel performs it. */
 void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments));
