@@ -478,8 +478,8 @@ const (
 	// The store evicts blocks when it needs slots: those without stored children first, the least recently
 	// used of them first.
 	EvictionStore Eviction = C.KVMEM_EVICTION_STORE
-	// The store evicts nothing. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there are not enough free
-	// slots.
+	// The store evicts no block that a handle of it finds. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if
+	// there are not enough free slots.
 	EvictionCaller Eviction = C.KVMEM_EVICTION_CALLER
 )
 

@@ -118,3 +118,36 @@ TEST(what_encrypted_blocks_cannot_do_is_refused_before_blocks_are_evicted) {
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "is open by 1 handle",
                    kvmem_store_remove_namespace(store, "sealed", PATIENCE, &removed, ERR));
 }
+
+static char logged[4096];
+
+static void record(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)user_data;
+    const size_t length = strlen(logged);
+    snprintf(logged + length, sizeof(logged) - length, "%s\n", message);
+}
+
+TEST(a_lost_list_of_namespaces_is_logged_and_the_other_blocks_stay) {
+    SCRATCH_FILE(path, "store");
+    OPENED(kv_side, source, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1);
+    size_t moved = 0;
+    {
+        OWNED(kvmem_store) store = open_store(path, 0);
+        OWNED(kvmem_store) sealed = open_tenant(store, "sealed", 7);
+        EXPECT_OK(store_put(store, source.layout, 0, ids, 1, &moved));
+        EXPECT_OK(store_put(sealed, source.layout, 0, ids, QUOTA, &moved));
+    }
+    write_file(TEXT("%s/namespaces", path), "damaged", 7);
+    OWN(kvmem_blob, text, kvmem_store_describe, path);
+    CHECK_HAS(kvmem_blob_data(text), "namespace  2 blocks of others, which the list lacks\n");
+    CHECK_HAS(kvmem_blob_data(text), "damage     the file namespaces: ");
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, record, NULL, ERR));
+    OWNED(kvmem_store) store = open_store(path, 0);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    CHECK_HAS(logged, "2 blocks of these are not found");
+    CHECK(store_has(store, 0));
+    OWNED(kvmem_store) sealed = open_tenant(store, "sealed", 8);
+    CHECK(!store_has(sealed, 0));
+    EXPECT_OK(store_put(sealed, source.layout, 0, ids, QUOTA, &moved));
+    CHECK_EQ(moved, QUOTA);
+}

@@ -48,7 +48,8 @@ typedef struct kvmem_store kvmem_store;
 /// The store evicts blocks when it needs slots: those without stored children first, the least recently used
 /// of them first.
 #define KVMEM_EVICTION_STORE 0
-/// The store evicts nothing. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there are not enough free slots.
+/// The store evicts no block that a handle of it finds. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there
+/// are not enough free slots.
 #define KVMEM_EVICTION_CALLER 1
 
 /// A part of the identity of a store.

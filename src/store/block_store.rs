@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::blocks::{Counts, Entry, Located, NewBlock, Reserved, Written};
+use super::blocks::{Counts, Entry, Located, Written};
 use super::commits::Commits;
 use super::files::{Files, StoreFile};
 use super::index::Index;
@@ -12,12 +12,11 @@ use super::key::Key;
 use super::listing::ListedRecords;
 use super::namespace::Opened;
 use super::namespace_list::NamespaceList;
-use super::pools::Missing;
 use super::record::Record;
-use super::statistics::{EVICTED, HITS, MISSES};
+use super::statistics::{HITS, MISSES};
 use super::store_header::{Header, Identity};
 use super::turns::InTurns;
-use crate::base::{Count, Error, Mutex, Result, Status, ensure, error, lists, log};
+use crate::base::{Count, Mutex, Result, lists, log};
 
 /// When the blocks of a commit survive a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +71,7 @@ pub(super) struct Pending {
     pub(super) namespaces: NamespaceList,
     pub(super) opened: Opened,
     /// They could not be written when this was tried last.
-    is_behind: bool,
+    pub(super) is_behind: bool,
     /// The journal is replaced when it has this many.
     long: u64,
 }
@@ -82,8 +81,6 @@ const LONG: u64 = 1024;
 /// Keys that are looked up, and slots that are listed, while the index is locked. Others get it between them.
 pub(super) const LOOK_UPS: usize = 256;
 pub(super) const LISTED: usize = 4096;
-/// If there is no free slot, this fraction of all slots is freed, so that not each block has to wait for the journal.
-const EVICTED_FRACTION: u64 = 64;
 
 impl<F: Files> Store<F> {
     /// Creates a store, or opens one with this identity. One that exists keeps its number of slots.
@@ -111,14 +108,27 @@ impl<F: Files> Store<F> {
         header.ensure_same(identity)?;
         // Opened before blocks are written, because the kernel reports a failed write to files that were open then.
         files.size(StoreFile::Blocks)?;
-        let (mut index, namespaces) =
-            (Index::to_replay(header.slots)?, NamespaceList::read(&files, &header)?);
+        let (mut index, (mut namespaces, damage)) =
+            (Index::to_replay(header.slots)?, NamespaceList::recover(&files, &header)?);
         namespaces.iter().for_each(|each| index.set_quota(each.number, each.slots));
+        let mut newest = 0;
         let Recovered { mut journal, damaged } = Journal::recover(&files, header.id, |record| {
-            namespaces.ensure_known(&record)?;
+            newest = newest.max(record.namespace());
             index.replay(record)
         })?;
         index.end_replay();
+        let is_older = namespaces.pass(newest);
+        if damage.is_some() || is_older {
+            let why =
+                damage.map_or("it is missing, or older than the index".into(), |error| error.to_string());
+            let lost = Count(index.pools.used_by_unlisted(), "block");
+            log!(
+                Warn,
+                "the file {} of the store lacks namespaces ({why}): {lost} of these are not found, and are evicted before others; open \
+                 the namespaces again, with their quotas",
+                StoreFile::Namespaces.name()
+            );
+        }
         if damaged > 0 {
             log!(Warn, "damaged records of the store's index: {damaged}; blocks may be missing");
             // What is damaged stays so, and is left out when the store is opened again.
@@ -163,110 +173,6 @@ impl<F: Files> Store<F> {
             let mut index = self.index.lock();
             items.by_ref().take(LOOK_UPS).for_each(|item| act(&mut index, item));
         }
-    }
-
-    /// Reserves a slot for each block of a namespace; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
-    /// enough free slots. Fails with BUSY, and reserves none, if that does not suffice.
-    pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
-        self.ensure_writable()?;
-        let limit = self.index.lock().limit(NewBlock::namespace_of(blocks));
-        ensure!(
-            blocks.len() as u64 <= limit,
-            OutOfRange,
-            "{} blocks do not fit the {} of {}",
-            blocks.len(),
-            Count(limit, "slot"),
-            match NewBlock::namespace_of(blocks) {
-                0 =>
-                    "the store; give fewer keys, lower quotas, or create a store with more slots in another folder",
-                _ => "the namespace; give fewer keys, or set a higher quota",
-            }
-        );
-        loop {
-            let mut can_free = true;
-            // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
-            while can_free && self.missing(blocks).count() > 0 {
-                can_free = self.make_free(blocks)?;
-            }
-            match self.reserve_now(blocks) {
-                // Another put has taken them meanwhile.
-                Err(error) if can_free && error.status() == Status::Busy => {}
-                outcome => return outcome.map_err(|error| self.full(error)),
-            }
-        }
-    }
-
-    /// The same if it has not to wait for a file; otherwise `None`.
-    pub fn reserve_free(&self, blocks: &[NewBlock]) -> Option<Vec<Option<Reserved>>> {
-        if self.policy.access == Access::Read {
-            return None;
-        }
-        if self.missing(blocks).count() == 0 { self.reserve_now(blocks).ok() } else { None }
-    }
-
-    /// The slots that must be freed before all of these blocks have one.
-    fn missing(&self, blocks: &[NewBlock]) -> Missing {
-        let new = blocks.chunks(LOOK_UPS).map(|part| self.index.lock().new_blocks(part)).sum();
-        self.index.lock().missing(NewBlock::namespace_of(blocks), new)
-    }
-
-    fn reserve_now(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
-        let mut reserved = Vec::new();
-        lists::reserve(&mut reserved, blocks.len())?;
-        let outcome = blocks.chunks(LOOK_UPS).try_for_each(|part| {
-            let mut index = self.index.lock();
-            part.iter().try_for_each(|block| index.reserve(*block).map(|slot| reserved.push(slot)))
-        });
-        match outcome {
-            Ok(()) => Ok(reserved),
-            Err(error) => {
-                self.abandon(reserved.into_iter().flatten());
-                Err(error)
-            }
-        }
-    }
-
-    fn full(&self, error: Error) -> Error {
-        if self.policy.evicts || error.status() != Status::Busy {
-            return error;
-        }
-        error!(
-            OutOfMemory,
-            "the store has no free slot; remove blocks by kvmem_store_remove, or let the store evict them with KVMEM_EVICTION_STORE"
-        )
-    }
-
-    /// Evicts blocks, and ends the quarantine of their slots. Returns false if slots are missing, and none can be freed.
-    pub(super) fn make_free(&self, blocks: &[NewBlock]) -> Result<bool> {
-        let mut pending = self.journal.lock();
-        if pending.is_behind {
-            // Puts that fail, as on a full disk, do not empty the store.
-            return self.write_pending(&mut pending).map(|()| true);
-        }
-        let (namespace, missing) = (NewBlock::namespace_of(blocks), self.missing(blocks));
-        let quarantined = self.index.lock().quarantine.len();
-        let fraction = self.index.lock().limit(namespace) / EVICTED_FRACTION;
-        // The write below frees those in quarantine. They are no help to a namespace that is above its quota.
-        let wanted = missing.after_freeing(quarantined).at_least(fraction as usize);
-        let mut wanted = if self.policy.evicts { wanted } else { Missing::default() };
-        let count = wanted.count();
-        // Each block that is removed has a record.
-        lists::reserve(&mut pending.records, count)?;
-        let mut evicted = Vec::new();
-        lists::reserve(&mut evicted, count)?;
-        while evicted.len() < count {
-            let most = LOOK_UPS.min(count - evicted.len());
-            let part = self.index.lock().evict(namespace, &mut wanted, most);
-            if part.is_empty() {
-                break;
-            }
-            evicted.extend(part);
-        }
-        EVICTED.add(evicted.len() as u64);
-        let is_freed = missing.own == 0 && missing.any <= quarantined || !evicted.is_empty();
-        lists::extend(&mut pending.records, evicted)?;
-        self.write_pending(&mut pending)?;
-        Ok(is_freed)
     }
 
     /// Makes blocks visible whose bytes were written to reserved slots. The blocks are as durable as the mode says when
@@ -321,11 +227,6 @@ impl<F: Files> Store<F> {
         }
         self.write_pending(pending)?;
         pending.journal.append(&self.files, &records, self.syncs())
-    }
-
-    /// Frees reserved slots whose blocks were not written.
-    pub fn abandon(&self, reserved: impl Iterator<Item = Reserved>) {
-        self.in_steps(reserved, Index::abandon);
     }
 
     /// The blocks of the first keys, up to the first that is not stored. They keep their slots until [`Self::release`].

@@ -37,7 +37,9 @@ pub fn describe(path: &Path) -> Result<String> {
 
 /// What the index says of the slots.
 fn content(files: &StoreFolder, header: &Header) -> Result<Vec<(&'static str, String)>> {
-    let (mut index, namespaces) = (Index::to_replay(header.slots)?, NamespaceList::read(files, header)?);
+    let (mut index, (namespaces, damage)) =
+        (Index::to_replay(header.slots)?, NamespaceList::recover(files, header)?);
+    namespaces.iter().for_each(|each| index.set_quota(each.number, each.slots));
     let read = Journal::read(files, header.id, |record| index.replay(record))?;
     let counts = index.counts();
     let percent = counts.stored * 100 / counts.slots.max(1);
@@ -49,6 +51,13 @@ fn content(files: &StoreFolder, header: &Header) -> Result<Vec<(&'static str, St
         let encrypted = if each.encryption.is_some() { ", encrypted" } else { "" };
         ("namespace", format!("{}: {stored} of {slots}{encrypted}", each.name))
     }));
+    let unlisted = Count(index.pools.used_by_unlisted(), "block");
+    lines.extend(
+        (unlisted.0 > 0).then(|| ("namespace", format!("{unlisted} of others, which the list lacks"))),
+    );
+    lines.extend(
+        damage.map(|error| ("damage", format!("the file {}: {error}", StoreFile::Namespaces.name()))),
+    );
     lines.extend([
         ("index", Count(read.journal.records(), "record").to_string()),
         ("damage", format!("{slots}, {records} of the index")),

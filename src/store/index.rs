@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::blocks::{Counts, Located, NewBlock, Reserved, Written};
 use super::key::{Key, KeyHashing};
-use super::pools::{Missing, Pools};
+use super::pools::Pools;
 use super::record::Record;
 use super::seal::Seal;
 use crate::base::{Result, ensure, fail, lists};
@@ -51,17 +51,17 @@ impl Stored {
 
 pub struct Index {
     pub(super) slots: Vec<Slot>,
-    stored: HashMap<Key, u32, KeyHashing>,
-    reserved: HashMap<Key, u32, KeyHashing>,
+    pub(super) stored: HashMap<Key, u32, KeyHashing>,
+    pub(super) reserved: HashMap<Key, u32, KeyHashing>,
     /// Parents that are not stored, with the number of their children that are.
     absent_parents: HashMap<Key, u32, KeyHashing>,
-    pools: Pools,
+    pub(super) pools: Pools,
     /// Not while the journal is replayed, and in the index of a reader, which evicts nothing.
     lists_evictable: bool,
     pub(super) free: Vec<u32>,
     pub(super) quarantine: Vec<u32>,
-    clock: u64,
-    counts: Counts,
+    pub(super) clock: u64,
+    pub(super) counts: Counts,
 }
 
 impl Index {
@@ -130,16 +130,6 @@ impl Index {
         self.pools.set_quota(namespace, slots);
     }
 
-    /// Slots that are not retired.
-    fn usable(&self) -> u64 {
-        self.counts.slots - self.counts.retired
-    }
-
-    /// The number of slots that a namespace may use.
-    pub fn limit(&self, namespace: u32) -> u64 {
-        self.pools.limit(namespace, self.usable())
-    }
-
     /// Whether a slot still has the block that was located there.
     pub fn has(&self, block: &Located) -> bool {
         matches!(&self.slots[block.slot as usize], Slot::Stored(stored) if stored.since == block.since)
@@ -164,26 +154,6 @@ impl Index {
         self.stored.contains_key(key)
     }
 
-    /// How many of these blocks need a slot. Those that are stored, and parents, count as used.
-    pub fn new_blocks(&mut self, blocks: &[NewBlock]) -> usize {
-        let mut new = 0;
-        for block in blocks {
-            for key in block.parent.iter().chain([&block.key]) {
-                let slot = self.stored.get(key).copied();
-                self.clock += 1;
-                let clock = self.clock;
-                slot.and_then(|slot| self.change(slot, |stored| stored.used = clock));
-            }
-            new += usize::from(!self.contains(&block.key) && !self.reserved.contains_key(&block.key));
-        }
-        new
-    }
-
-    /// What must be freed before so many new blocks have a slot.
-    pub fn missing(&self, namespace: u32, new: usize) -> Missing {
-        self.pools.missing(namespace, new, self.free.len(), self.usable())
-    }
-
     /// Reserves a slot for a block. `None` if its key is stored, or a slot is reserved for it.
     pub fn reserve(&mut self, block: NewBlock) -> Result<Option<Reserved>> {
         ensure!(
@@ -202,10 +172,8 @@ impl Index {
         lists::reserved(self.absent_parents.try_reserve(entries), entries, size_of::<(Key, u32)>())?;
         let (namespace, usable) = (block.key.namespace(), self.usable());
         let has_space = self.pools.has_space(namespace, usable);
-        let Some(slot) = has_space.then(|| self.free.pop()).flatten() else {
-            fail!(Busy, "all slots of the store, or of the quota, are written, read or pinned now")
-        };
-        self.pools.of_mut(namespace).used += 1;
+        let Some(slot) = has_space.then(|| self.free.pop()).flatten() else { fail!(Busy, "no slot is free") };
+        self.pools.take(namespace, usable);
         self.reserved.insert(block.key, slot);
         self.slots[slot as usize] = Slot::Reserved(block);
         Ok(Some(Reserved(slot)))
@@ -262,7 +230,7 @@ impl Index {
     }
 
     /// Counts for the store and for a namespace.
-    fn count(&mut self, namespace: u32, count: impl Fn(&mut Counts)) {
+    pub(super) fn count(&mut self, namespace: u32, count: impl Fn(&mut Counts)) {
         count(&mut self.counts);
         count(&mut self.pools.of_mut(namespace).counts);
     }
@@ -299,24 +267,10 @@ impl Index {
         slot.map(|slot| self.remove_slot(slot))
     }
 
-    fn remove_slot(&mut self, slot: u32) -> Record {
+    pub(super) fn remove_slot(&mut self, slot: u32) -> Record {
         self.take(slot);
         self.quarantine.push(slot);
         Record::Removed { slot: slot.into() }
-    }
-
-    /// Removes up to so many of the blocks whose slots a namespace needs. Returns the records of them, and lowers what is missing.
-    pub fn evict(&mut self, namespace: u32, missing: &mut Missing, count: usize) -> Vec<Record> {
-        let (mut records, usable) = (Vec::new(), self.usable());
-        while records.len() < count
-            && let Some(slot) = self.pools.victim(namespace, missing, usable)
-        {
-            if let Slot::Stored(stored) = &self.slots[slot as usize] {
-                self.count(stored.block.key.namespace(), |counts| counts.evicted += 1);
-            }
-            records.push(self.remove_slot(slot));
-        }
-        records
     }
 
     /// Removes the block of a slot, if it is of that namespace, and returns the record of it. Fails if it is read now.

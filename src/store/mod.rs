@@ -31,6 +31,7 @@ mod reading;
 mod record;
 mod removal;
 mod seal;
+mod space;
 pub mod statistics;
 mod store_header;
 mod turns;

@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cipher::Recognition;
 use super::files::{Files, StoreFile};
-use super::record::Record;
 use super::store_header::Header;
 use crate::base::wire::Form;
-use crate::base::{Count, Result, ensure, error};
+use crate::base::{Count, Error, Result, Status, ensure, error};
 
 const VERSION: u16 = 1;
 const FORM: Form =
@@ -19,6 +18,8 @@ const FORM: Form =
 const MAX_NAME: usize = 128;
 /// Namespaces of a store.
 const MAX_COUNT: usize = 4096;
+/// Numbers that are passed over when a list was lost, less one.
+const NUMBERS_PASSED: u32 = 0xffff;
 /// Bytes of the longest file.
 const MAX: u64 = 2 << 20;
 
@@ -59,6 +60,21 @@ impl NamespaceList {
         Ok(read)
     }
 
+    /// The same for the writer. A list that is damaged has no namespaces; the error says why.
+    pub fn recover(files: &impl Files, header: &Header) -> Result<(Self, Option<Error>)> {
+        match Self::read(files, header) {
+            Ok(list) => Ok((list, None)),
+            Err(error) if error.status() == Status::Corrupt => Ok((Self::new(header.id), Some(error))),
+            Err(error) => {
+                let name = StoreFile::Namespaces.name();
+                let advice = format!(
+                    "without the file {name}, the store opens, and does not find the blocks of its namespaces"
+                );
+                Err(error.context(format!("read the file {name}")).with_advice(Some(advice)))
+            }
+        }
+    }
+
     /// Makes the list durable. If this fails, the store has the list before or this one.
     pub fn write(&self, files: &impl Files) -> Result<()> {
         let bytes = FORM.write(VERSION, self)?;
@@ -89,18 +105,15 @@ impl NamespaceList {
         self.list.retain(|each| each.number != number);
     }
 
-    /// Fails for a block of a namespace that is newer than the list.
-    pub fn ensure_known(&self, record: &Record) -> Result<()> {
-        if let Record::Stored { key, .. } = record {
-            ensure!(
-                key.namespace() < self.next,
-                Corrupt,
-                "the index has a block of namespace {}, which the file {} does not have; it is missing, or was replaced by an older one",
-                key.namespace(),
-                StoreFile::Namespaces.name()
-            );
+    /// Gives no number again that blocks have, up to the newest one. Returns whether there are namespaces that the list does not know.
+    ///
+    /// A list that was lost may have had some more, without blocks. They are not among the next numbers, either.
+    pub fn pass(&mut self, newest: u32) -> bool {
+        let is_older = newest >= self.next;
+        if is_older {
+            self.next = (newest | NUMBERS_PASSED).saturating_add(1);
         }
-        Ok(())
+        is_older
     }
 
     /// Fails for a list that no store of this header has.
@@ -140,9 +153,10 @@ impl NamespaceList {
         ensure!(
             granted <= header.slots,
             OutOfRange,
-            "the quotas of all namespaces have {}, and the store has {}; set a lower quota, or create a larger store in another folder",
+            "the quotas of all namespaces would have {}, {} more than the store; set a quota with fewer slots, lower another one, or create \
+             a larger store in another folder",
             Count(granted, "slot"),
-            header.slots
+            granted - header.slots
         );
         Ok(())
     }

@@ -2,7 +2,8 @@
 //! Which namespace has how many slots, and what it evicts. Pure.
 //!
 //! A namespace with a name has a quota. The one without a name has the rest, less what is retired. Each evicts its own blocks only; those of
-//! one that has more than its quota, because that was lowered, or granted later, go first when another one needs slots.
+//! one that has more than its quota, because that was lowered, or granted later, go first when another one needs slots. Such a namespace
+//! itself loses some with each of its puts, not all with the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,8 @@ pub struct Pool {
     quota: u64,
     /// Slots that are reserved or stored.
     pub used: u64,
+    /// Slots that it may take although it is above its limit: it has evicted more blocks for them.
+    credit: u64,
     /// Since the store was opened, except the blocks that are stored.
     pub counts: Counts,
     /// By last use.
@@ -44,7 +47,12 @@ pub struct Missing {
     pub own: usize,
     /// Those of any namespace that has more than its quota; otherwise its own, too.
     pub any: usize,
+    /// Slots that the namespace may take then, although it stays above its limit.
+    pub credit: usize,
 }
+
+/// A namespace far above its limit evicts this many blocks more than it stores.
+pub const MAX_LOWERED: usize = 1024;
 
 impl Missing {
     pub fn count(self) -> usize {
@@ -59,9 +67,9 @@ impl Missing {
     /// The same for at least so many slots, unless none is missing.
     pub fn at_least(self, count: usize) -> Self {
         match self {
-            Self { own: 0, any: 0 } => self,
-            Self { own: 0, any } => Self { own: 0, any: any.max(count) },
-            Self { own, any } => Self { own: own.max(count.saturating_sub(any)), any },
+            Self { own: 0, any: 0, .. } => self,
+            Self { own: 0, any, .. } => Self { any: any.max(count), ..self },
+            Self { own, any, .. } => Self { own: own.max(count.saturating_sub(any)), ..self },
         }
     }
 }
@@ -117,13 +125,31 @@ impl Pools {
         if new == 0 {
             return Missing::default();
         }
-        let used = self.get(namespace).map_or(0, |pool| pool.used);
-        let own = (used + new as u64).saturating_sub(self.limit(namespace, usable)) as usize;
-        Missing { own, any: new.saturating_sub(free).saturating_sub(own) }
+        let (used, credit) = self.get(namespace).map_or((0, 0), |pool| (pool.used, pool.credit as usize));
+        let above = (used + new as u64).saturating_sub(self.limit(namespace, usable)) as usize;
+        let is_far = above > 2 * new + MAX_LOWERED;
+        let own = match is_far {
+            true if credit >= new => 0,
+            true => new + MAX_LOWERED,
+            false => above,
+        };
+        let credit = if is_far { new.saturating_sub(credit) } else { 0 };
+        Missing { own, any: new.saturating_sub(free).saturating_sub(own), credit }
     }
 
+    /// Whether a namespace may take a slot.
     pub fn has_space(&self, namespace: u32, usable: u64) -> bool {
-        self.missing(namespace, 1, 1, usable) == Missing::default()
+        let limit = self.limit(namespace, usable);
+        let may_take = |pool: &Pool| pool.used < limit || pool.used > limit && pool.credit > 0;
+        self.get(namespace).map_or(limit > 0, may_take)
+    }
+
+    /// Takes a slot for a namespace that has space.
+    pub fn take(&mut self, namespace: u32, usable: u64) {
+        let limit = self.limit(namespace, usable);
+        let pool = self.of_mut(namespace);
+        pool.credit = if pool.used > limit { pool.credit.saturating_sub(1) } else { 0 };
+        pool.used += 1;
     }
 
     /// The slot to evict next for a namespace.
@@ -131,6 +157,10 @@ impl Pools {
         let own = self.get(namespace).and_then(Pool::first);
         if missing.own > 0 {
             missing.own -= 1;
+            if own.is_some() && missing.credit > 0 {
+                missing.credit -= 1;
+                self.of_mut(namespace).credit += 1;
+            }
             return own;
         }
         missing.any = missing.any.checked_sub(1)?;
@@ -151,6 +181,16 @@ impl Pools {
             .range(self.within..)
             .filter(|(number, pool)| **number != other && pool.used > pool.quota);
         rest.find_map(|(_, pool)| pool.first())
+    }
+
+    /// A slot of a namespace that is not in the list of them: no caller can free it.
+    pub fn unlisted(&self) -> Option<u32> {
+        self.named.values().filter(|pool| pool.quota == 0).find_map(Pool::first)
+    }
+
+    /// Slots of these namespaces.
+    pub fn used_by_unlisted(&self) -> u64 {
+        self.named.values().filter(|pool| pool.quota == 0).map(|pool| pool.used).sum()
     }
 
     /// Has the lists of what can be evicted begin with these: namespace, last use and slot.

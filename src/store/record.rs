@@ -46,6 +46,11 @@ pub enum Read {
 }
 
 impl Record {
+    /// That of the block; 0 for none, and unless it is stored.
+    pub fn namespace(&self) -> u32 {
+        if let Self::Stored { key, .. } = self { key.namespace() } else { 0 }
+    }
+
     /// Its bytes as the record with that number in the journal with that seed.
     pub fn to_bytes(&self, sequence: u64, seed: u32) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];

@@ -103,14 +103,15 @@ impl Header {
 
     /// Fails for files of a store whose header is missing. A creation that was interrupted leaves no block and no record.
     fn ensure_no_store(files: &impl Files) -> Result<()> {
-        let limits = [(StoreFile::Blocks, 0), (StoreFile::Journal, EMPTY_JOURNAL)];
+        let limits =
+            [(StoreFile::Blocks, 0), (StoreFile::Journal, EMPTY_JOURNAL), (StoreFile::Namespaces, 0)];
         for (file, limit) in limits {
             let is_used = files.size(file)?.is_some_and(|size| size > limit);
             // Another process may have created the store since.
             ensure!(
                 !is_used || files.size(StoreFile::Header)?.is_some(),
                 Corrupt,
-                "the file {} is missing, which says what the blocks in {} are",
+                "the file {} is missing, to which the file {} belongs",
                 StoreFile::Header.name(),
                 file.name()
             );

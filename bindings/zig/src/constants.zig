@@ -463,8 +463,8 @@ pub const Eviction = enum(u32) {
     /// The store evicts blocks when it needs slots: those without stored children first, the least recently
     /// used of them first.
     store = 0,
-    /// The store evicts nothing. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there are not enough free
-    /// slots.
+    /// The store evicts no block that a handle of it finds. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if
+    /// there are not enough free slots.
     caller = 1,
     _,
 };

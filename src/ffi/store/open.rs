@@ -31,7 +31,8 @@ pub const KVMEM_DURABILITY_NONE: u32 = 2;
 /// The store evicts blocks when it needs slots: those without stored children first, the least recently used
 /// of them first.
 pub const KVMEM_EVICTION_STORE: u32 = 0;
-/// The store evicts nothing. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there are not enough free slots.
+/// The store evicts no block that a handle of it finds. A put fails with KVMEM_STATUS_OUT_OF_MEMORY if there
+/// are not enough free slots.
 pub const KVMEM_EVICTION_CALLER: u32 = 1;
 
 /// A part of the identity of a store.

@@ -6,12 +6,16 @@ use crate::store::Key;
 use crate::store::NewBlock;
 use crate::store::blocks::*;
 use crate::store::index::*;
-use crate::store::pools::Missing;
+use crate::store::pools::{MAX_LOWERED, Missing};
 
 fn put(index: &mut Index, number: u64, parent: Option<u64>) {
     let block = NewBlock { key: key(number), parent: parent.map(key) };
     let reserved = index.reserve(block).unwrap().unwrap();
     publish(index, reserved, number as u32);
+}
+
+fn missing(own: usize, any: usize) -> Missing {
+    Missing { own, any, ..Missing::default() }
 }
 
 fn publish(index: &mut Index, slot: Reserved, checksum: u32) {
@@ -27,7 +31,7 @@ fn evicted(index: &mut Index) -> Vec<u64> {
     let mut order = Vec::new();
     loop {
         let before: Vec<u64> = (0..20).filter(|number| index.contains(&key(*number))).collect();
-        if index.evict(0, &mut Missing { own: 1, any: 0 }, 1).is_empty() {
+        if index.evict(0, &mut missing(1, 0), 1).is_empty() {
             return order;
         }
         order.extend(before.into_iter().find(|number| !index.contains(&key(*number))));
@@ -150,8 +154,8 @@ fn a_quota_that_is_granted_or_lowered_later_takes_the_slots_above_it() {
     assert_eq!(evict_for(&mut index, 2, 2), [5, 1, 0], "two are free");
     assert_eq!(index.missing(0, 0), Missing::default());
     assert_eq!(put_in(&mut index, 2, 0..2), 2);
-    assert_eq!(index.missing(2, 1), Missing { own: 1, any: 0 });
-    assert_eq!(index.missing(0, 1), Missing { own: 2, any: 0 });
+    assert_eq!(index.missing(2, 1), missing(1, 0));
+    assert_eq!(index.missing(0, 1), missing(2, 0));
 }
 
 #[test]
@@ -162,17 +166,84 @@ fn each_namespace_above_its_quota_is_found_also_after_none_was() {
     assert_eq!(put_in(&mut index, 0, 0..2), 2);
     let held = index.hold(&key(0)).unwrap();
     // None is above: what all slots are too few for is its own.
-    let mut missing = Missing { own: 0, any: 1 };
-    assert_eq!((index.evict(0, &mut missing, 9).len(), stored(&index)), (1, [1, 2, 2]));
+    assert_eq!((index.evict(0, &mut missing(0, 1), 9).len(), stored(&index)), (1, [1, 2, 2]));
     index.set_quota(3, 1);
     index.set_quota(1, 1);
     let pinned = [0, 1].map(|number| key(number).in_namespace(1));
     pinned.iter().for_each(|key| assert!(index.pin(key, true)));
     // The first one has no block to give, and keeps its turn.
-    assert_eq!(index.evict(2, &mut Missing { own: 0, any: 1 }, 9).len(), 1);
+    assert_eq!(index.evict(2, &mut missing(0, 1), 9).len(), 1);
     assert_eq!(index.counts_of(3).stored, 1);
     pinned.iter().for_each(|key| assert!(index.pin(key, false)));
-    assert_eq!(index.evict(2, &mut Missing { own: 0, any: 1 }, 9).len(), 1);
+    assert_eq!(index.evict(2, &mut missing(0, 1), 9).len(), 1);
     assert_eq!(stored(&index), [1, 1, 2]);
     index.release(&held);
+}
+
+/// Puts blocks of a namespace one by one, and evicts for each. Returns the largest number that was evicted for one.
+fn put_and_evict(index: &mut Index, namespace: u32, numbers: std::ops::Range<u64>) -> usize {
+    let evicted = numbers.map(|number| {
+        let mut missing = index.missing(namespace, 1);
+        let evicted = index.evict(namespace, &mut missing, usize::MAX).len();
+        index.end_quarantine();
+        assert_eq!(put_in(index, namespace, number..number + 1), 1);
+        evicted
+    });
+    evicted.max().unwrap()
+}
+
+#[test]
+fn a_namespace_far_above_its_quota_loses_some_blocks_with_each_put() {
+    let mut index = Index::new(6000).unwrap();
+    index.set_quota(1, 5000);
+    assert_eq!(put_in(&mut index, 1, 0..5000), 5000);
+    index.set_quota(1, 10);
+    assert_eq!(index.missing(1, 20), Missing { own: 20 + MAX_LOWERED, any: 0, credit: 20 });
+    let mut before = index.counts_of(1).stored;
+    for round in 0.. {
+        assert!(put_and_evict(&mut index, 1, 5000 + round..5001 + round) <= 3 + 2 * MAX_LOWERED);
+        let stored = index.counts_of(1).stored;
+        assert!(stored < before || stored == 10, "{stored} after {before}");
+        before = stored;
+        if stored == 10 {
+            assert!((3..5).contains(&round), "{round}");
+            break;
+        }
+    }
+    assert_eq!(put_and_evict(&mut index, 1, 6000..6030), 1);
+    assert_eq!(index.counts_of(1).stored, 10, "nothing is left of what it was allowed meanwhile");
+}
+
+#[test]
+fn what_a_put_has_not_used_of_a_quota_that_was_lowered_is_not_above_the_quota_later() {
+    let mut index = Index::new(6000).unwrap();
+    index.set_quota(1, 5000);
+    assert_eq!(put_in(&mut index, 1, 0..5000), 5000);
+    index.set_quota(1, 10);
+    let mut missing = index.missing(1, 20);
+    index.evict(1, &mut missing, usize::MAX);
+    assert_eq!(index.missing(1, 20).own, 0);
+    assert_eq!(put_in(&mut index, 1, 6000..6007), 7, "the put fails then");
+    let rest: Vec<_> = (0..6007).map(|number| key(number).in_namespace(1)).collect();
+    rest.iter().skip(10).for_each(|key| drop(index.remove(key)));
+    index.end_quarantine();
+    let stored = index.counts_of(1).stored as usize;
+    assert_eq!(put_in(&mut index, 1, 7000..7100), 10 - stored);
+}
+
+#[test]
+fn retired_slots_are_taken_from_those_in_no_quota_and_then_from_who_needs_one() {
+    let mut index = Index::new(8).unwrap();
+    index.set_quota(1, 4);
+    index.set_quota(2, 3);
+    assert_eq!(put_in(&mut index, 1, 0..4), 4);
+    for (number, limit) in [(0, 0), (1, 0)] {
+        let held = index.hold(&key(number).in_namespace(1)).unwrap();
+        assert!(index.retire(&held).is_some());
+        assert_eq!(index.limit(0), limit);
+    }
+    assert_eq!((put_in(&mut index, 1, 4..6), put_in(&mut index, 2, 0..3)), (2, 2));
+    // It is below its quota, and there is no slot: it evicts its own.
+    assert_eq!(index.missing(2, 1), missing(0, 1));
+    assert_eq!(evict_for(&mut index, 2, 1), [0, 4, 1]);
 }

@@ -5,6 +5,7 @@ mod commits;
 mod crash;
 mod damage;
 mod index;
+mod lost_namespaces;
 mod namespaces;
 mod reading;
 mod recorded;

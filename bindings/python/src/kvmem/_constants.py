@@ -507,7 +507,8 @@ class Eviction(_Open):
     """The store evicts blocks when it needs slots: those without stored children first, the least recently used of
     them first."""
     CALLER = 1
-    """The store evicts nothing. A put fails with Status.OUT_OF_MEMORY if there are not enough free slots."""
+    """The store evicts no block that a handle of it finds. A put fails with Status.OUT_OF_MEMORY if there are not
+    enough free slots."""
 
 
 class StoreFlags(enum.IntFlag):
