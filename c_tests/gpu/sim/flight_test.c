@@ -240,6 +240,7 @@ TEST(a_query_that_fails_releases_nothing) {
     static const CUresult failures[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_LAUNCH_FAILED};
     for (size_t i = 0; i < NUM(failures); i++) {
+        CLEANUP(await_live) const sim_counts before = sim_live_now();
         OPENED(copy_flight, flight, PLACE_DEVICE);
         submit_and_hold(&flight);
         const sim_counts in_flight = sim_live_now();
