@@ -112,7 +112,8 @@ type SubmitOptions struct {
 	Checksums []uint32
 	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
 	Notification []byte
-	// Epochs are the expected epochs of the source blocks, one per pair; nil for none. The run ends with ErrStale if one differs.
+	// Epochs are the expected epochs of the source blocks, one per pair or per block of SourceTable; nil for none. The run ends with
+	// ErrStale if one differs.
 	Epochs []uint64
 }
 
@@ -121,8 +122,12 @@ func (s *SubmitOptions) c(a *arena, number uint64) (*C.kvmem_submit_options, err
 	if s.Checksums != nil && len(s.Checksums) != len(s.Pairs) { // the library would read past the end of the list
 		return nil, invalid("Checksums must have one checksum per pair")
 	}
-	if s.Epochs != nil && len(s.Epochs) != len(s.Pairs) {
-		return nil, invalid("Epochs must have one epoch per pair")
+	sources := len(s.Pairs)
+	if s.SourceTable != nil {
+		sources = len(s.SourceTable.Blocks)
+	}
+	if s.Epochs != nil && len(s.Epochs) != sources {
+		return nil, invalid("Epochs must have one epoch per pair, or per block of SourceTable")
 	}
 	o := newOptions[C.kvmem_submit_options](a)
 	o.pairs = pairsOf(a, s.Pairs)

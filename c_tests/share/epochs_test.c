@@ -172,16 +172,51 @@ static const struct path {
     {"served", false, KVMEM_METHOD_NIXL_SERVED},
 };
 
-static kvmem_transfer *transfer_by(const fixture *fixture, const struct path *path) {
+/* How blocks are named, and what a run does with them. */
+static const struct form {
+    const char *name;
+    bool by_layer;
+    bool verifies;
+    bool has_tables;
+} forms[] = {
+    {"pairs", false, false, false},
+    {"by layer", true, false, false},
+    {"verified", false, true, false},
+    {"tables", false, false, true},
+    {"verified tables", false, true, true},
+};
+
+static kvmem_transfer *transfer_of(const fixture *fixture, const struct path *path, const struct form *form) {
     return MADE(kvmem_transfer, kvmem_transfer_create, path->is_mapped ? fixture->mapped : fixture->remote, fixture->own,
-                REF(OPTIONS(kvmem_transfer_options, it.method = path->method)));
+                REF(OPTIONS(kvmem_transfer_options, it.method = path->method, it.flags = form->by_layer ? KVMEM_TRANSFER_BY_LAYER : 0)));
 }
 
-static kvmem_status read_blocks(kvmem_transfer *transfer, const kvmem_block_pair *pairs, size_t count, const uint64_t *epochs) {
-    const kvmem_submit_options run = {.struct_size = sizeof(run), .pairs = pairs, .num_pairs = count, .epochs = epochs};
+static kvmem_transfer *transfer_by(const fixture *fixture, const struct path *path) { return transfer_of(fixture, path, &forms[0]); }
+
+static kvmem_status read_form(const struct form *form, kvmem_transfer *transfer, const kvmem_block_pair *pairs, size_t count,
+                              const uint64_t *epochs) {
+    uint32_t from[PAIRS], to[PAIRS];
+    const kvmem_block_table source = {from, count, 0, 1}, destination = {to, count, 0, 1};
+    kvmem_submit_options run = {.struct_size = sizeof(run), .pairs = pairs, .num_pairs = count, .epochs = epochs,
+                                .flags = form->verifies ? KVMEM_SUBMIT_VERIFY : 0};
+    if (form->has_tables) {
+        for (size_t k = 0; k < count; k++) {
+            from[k] = pairs[k].source;
+            to[k] = pairs[k].destination;
+        }
+        run.pairs = NULL;
+        run.num_pairs = 0;
+        run.source_table = &source;
+        run.destination_table = &destination;
+        run.num_tokens = count * 4;
+    }
     kvmem_status status = kvmem_transfer_submit(transfer, &run, ERR);
     THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     return status;
+}
+
+static kvmem_status read_blocks(kvmem_transfer *transfer, const kvmem_block_pair *pairs, size_t count, const uint64_t *epochs) {
+    return read_form(&forms[0], transfer, pairs, count, epochs);
 }
 
 /* ---- The cases of vllm#52234 ---- */
@@ -264,6 +299,26 @@ TEST(a_block_that_its_owner_has_reused_is_stale) {
     }
 }
 
+TEST(each_form_of_a_read_of_reused_blocks_is_stale) {
+    OPENED(fixture, fixture);
+    const kvmem_block_pair pairs[] = {{20, 3}, {1, 4}, {21, 5}, {30, 6}, {2, 7}, {19, 8}};
+    for (size_t i = 0; i < NUM(paths); i++)
+        for (size_t n = 0; n < NUM(forms); n++) {
+            OWNED(kvmem_transfer) transfer = transfer_of(&fixture, &paths[i], &forms[n]);
+            uint64_t epochs[PAIRS];
+            for (size_t k = 0; k < PAIRS; k++) epochs[k] = published(&fixture, pairs[k].source);
+            EXPECT_OK(read_form(&forms[n], transfer, pairs, PAIRS, epochs));
+            for (size_t k = 0; k < PAIRS; k++)
+                CHECK_EQ(wrong_words(fixture.own, pairs[k].destination, pairs[k].source, epochs[k]), 0);
+            ask(&fixture, RAISE, 30);
+            ask(&fixture, FILL, 1);
+            EXPECT_MESSAGE(KVMEM_STATUS_STALE, forms[n].has_tables ? "of entry 1" : "of pair 1",
+                           read_form(&forms[n], transfer, pairs, PAIRS, epochs));
+            kv_expect_mismatches(transfer, (uint64_t[]){1, 3}, 2);
+            ask(&fixture, FILL, 30);
+        }
+}
+
 /* The owner ends a lease by raising the epochs of its blocks. */
 TEST(a_lease_that_is_over_is_stale) {
     OPENED(fixture, fixture);
@@ -316,7 +371,8 @@ typedef struct counts {
     uint64_t stale; /* runs */
 } counts;
 
-static void read_at_random(const fixture *fixture, kvmem_transfer *transfer, uint64_t *state, counts *counts) {
+static void read_at_random(const fixture *fixture, const struct path *path, const struct form *form, kvmem_transfer *transfer,
+                           uint64_t *state, counts *counts) {
     kvmem_block_pair pairs[PAIRS];
     uint64_t epochs[PAIRS];
     for (uint32_t k = 0; k < PAIRS; k++) {
@@ -325,7 +381,9 @@ static void read_at_random(const fixture *fixture, kvmem_transfer *transfer, uin
         epochs[k] = published(fixture, pairs[k].source);
     }
     const size_t count = 1 + (*state >> 40) % PAIRS;
-    const kvmem_status status = read_blocks(transfer, pairs, count, epochs);
+    const kvmem_status status = read_form(form, transfer, pairs, count, epochs);
+    /* The source is read again after the epochs of a peer were compared. */
+    if (status == KVMEM_STATUS_CORRUPT && form->verifies && !path->is_mapped) return;
     if (status == KVMEM_STATUS_STALE) {
         size_t number = 0;
         EXPECT_OK(kvmem_transfer_get_mismatches(transfer, NULL, 0, &number, ERR));
@@ -342,14 +400,24 @@ TEST(no_read_that_succeeds_has_bytes_of_another_epoch) {
     OPENED(fixture, fixture);
     uint64_t state = (uint64_t)getpid();
     for (size_t i = 0; i < NUM(paths); i++) {
-        OWNED(kvmem_transfer) transfer = transfer_by(&fixture, &paths[i]);
-        counts counts = {0, 0};
+        kvmem_transfer *transfers[NUM(forms)];
+        counts counts[NUM(forms)] = {{0, 0}};
+        for (size_t n = 0; n < NUM(forms); n++) transfers[n] = transfer_of(&fixture, &paths[i], &forms[n]);
         ask(&fixture, WRITE, 0);
         const load_clock clock = load_begin();
-        while (load_lasts(&clock, load_duration()) || counts.stale == 0 || counts.right == 0)
-            read_at_random(&fixture, transfer, &state, &counts);
+        uint64_t right = 0, stale = 0;
+        for (size_t n = 0; right == 0 || stale == 0 || load_lasts(&clock, load_duration()); n = (n + 1) % NUM(forms)) {
+            right -= counts[n].right;
+            stale -= counts[n].stale;
+            read_at_random(&fixture, &paths[i], &forms[n], transfers[n], &state, &counts[n]);
+            right += counts[n].right;
+            stale += counts[n].stale;
+        }
         ask(&fixture, STOP, 0);
-        load_report("epochs, %s: %llu blocks read, each of its epoch; %llu runs ended stale", paths[i].name,
-                    (unsigned long long)counts.right, (unsigned long long)counts.stale);
+        for (size_t n = 0; n < NUM(forms); n++) {
+            load_report("epochs, %s, %s: %llu blocks read, each of its epoch; %llu runs ended stale", paths[i].name, forms[n].name,
+                        (unsigned long long)counts[n].right, (unsigned long long)counts[n].stale);
+            kvmem_transfer_destroy(transfers[n]);
+        }
     }
 }

@@ -132,6 +132,50 @@ TEST(damaged_bytes_of_reused_blocks_are_stale) {
     kv_expect_mismatches(transfer, (uint64_t[]){1}, 1);
 }
 
+/* By layer, and compared with the source. */
+TEST(each_kind_of_run_of_reused_blocks_is_stale) {
+    const kv_job kinds[] = {*KV_JOB(&move, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER), *KV_JOB(&move, it.run.flags = KVMEM_SUBMIT_VERIFY)};
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
+        EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+        const uint64_t epochs[PAIRS] = {0};
+        OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, REF(WITH(kinds[i], it.run.epochs = epochs)));
+        RUN(transfer);
+        kv_side_check_moved(&destination, &source, &move);
+        raise_epoch(source.layout, 2);
+        RUN_ENDS(KVMEM_STATUS_STALE, "the first, of pair 1, has epoch 1", transfer);
+        kv_expect_mismatches(transfer, (uint64_t[]){1}, 1);
+    }
+}
+
+/* Tokens of three blocks move to two of another size, and the epochs are those of the blocks. */
+TEST(tokens_of_reused_blocks_are_stale) {
+    const kvmem_layout_config from = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = 2, it.outer_dim = 1, it.page_size = 2,
+                                             it.inner_dim = 8, it.dtype_width = 1, it.order = "BLONHC");
+    const kvmem_layout_config to = WITH(from, it.page_size = 3);
+    KV_SIDES(source, destination, from, to);
+    EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+    const uint32_t blocks[] = {6, 2, 4}, others[] = {0, 5};
+    const kvmem_block_table read = {blocks, 3, 0, 1}, written = {others, 2, 0, 1};
+    uint64_t epochs[] = {raise_epoch(source.layout, 6), 0, 0};
+    const kvmem_submit_options run = OPTIONS(kvmem_submit_options, it.source_table = &read, it.destination_table = &written, it.num_tokens = 6,
+                                             it.epochs = epochs);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, NULL);
+    EXPECT_OK(kvmem_transfer_submit(transfer, &run, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kv_expect_mismatches(transfer, NULL, 0);
+    raise_epoch(source.layout, 4);
+    raise_epoch(source.layout, 6);
+    EXPECT_OK(kvmem_transfer_submit(transfer, &run, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "2 of 3 source blocks have other epochs than expected; the first, of entry 0, has epoch 2, and 1 was expected",
+                   kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kv_expect_mismatches(transfer, (uint64_t[]){0, 2}, 2);
+    epochs[0] = 2;
+    epochs[2] = 1;
+    EXPECT_OK(kvmem_transfer_submit(transfer, &run, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+}
+
 static void refuse(kvmem_status status, const char *part, const kv_side *source, const kv_side *destination, const kv_job *job) {
     REFUSE(status, part, kv_prepare, source->layout, destination->layout, job);
 }
@@ -143,14 +187,12 @@ TEST(epochs_that_cannot_be_compared_are_refused) {
     refuse(KVMEM_STATUS_INVALID_STATE, "call kvmem_layout_create_epochs first", &source, &destination, &job);
     EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
     refuse(KVMEM_STATUS_INVALID_STATE, "the layout has no epochs", &destination, &source, &job);
-    refuse(KVMEM_STATUS_UNSUPPORTED, "KVMEM_TRANSFER_BY_LAYER", &source, &destination,
-           REF(WITH(job, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER)));
-    refuse(KVMEM_STATUS_UNSUPPORTED, "give the checksums", &source, &destination, REF(WITH(job, it.run.flags = KVMEM_SUBMIT_VERIFY)));
-    const uint32_t blocks[] = {0};
-    const kvmem_block_table table = {blocks, 1, 0, 1};
-    refuse(KVMEM_STATUS_UNSUPPORTED, "submit pairs", &source, &destination,
+    /* Also of a block of which no token is moved. */
+    const uint32_t blocks[] = {0, 7};
+    const kvmem_block_table table = {blocks, 2, 0, 1};
+    refuse(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] of source_table is 7, and an epoch is expected of it", &source, &destination,
            REF(WITH(job, it.run.pairs = NULL, it.run.num_pairs = 0, it.run.source_table = &table,
-                    it.run.destination_table = &table, it.run.num_tokens = 4)));
+                    it.run.destination_table = &table, it.run.num_tokens = 1)));
     static const kvmem_block_pair outside[] = {{7, 0}};
     refuse(KVMEM_STATUS_OUT_OF_RANGE, "7", &source, &destination,
            KV_JOB((&(kv_move){outside, 1, 0, 0, 3}), it.run.epochs = epochs));

@@ -111,13 +111,15 @@ typedef struct kvmem_submit_options {
     /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
     const void *notification;
     size_t notification_size;  ///< Bytes of the notification.
-    /// Expected epochs of the source blocks, one per pair, as their owner has published them with the block
-    /// ids. NULL for none. They are compared when the run begins, and after its last byte. If one differs,
-    /// the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches returns such pairs, and the bytes
-    /// of their destination blocks are undefined. KVMEM_STATUS_OK proves that all bytes are of the expected
-    /// epochs. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph, and together
-    /// with block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY. If the source is in memory of this
-    /// process or mapped here, not together with a notification.
+    /// Expected epochs of the source blocks, one per pair, or one per block of `source_table`, as their owner
+    /// has published them with the block ids. NULL for none. They are compared when the run begins, and after
+    /// its last byte. If one differs, the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches
+    /// returns such pairs or indices of `source_table`, and what was moved from these blocks is undefined.
+    /// KVMEM_STATUS_OK proves that all bytes are of the expected epochs. With KVMEM_TRANSFER_BY_LAYER, layers
+    /// are reported before that: use no result of theirs before the run has ended. KVMEM_SUBMIT_VERIFY reads
+    /// the source again: a block that a peer reuses after the last comparison ends the run with
+    /// KVMEM_STATUS_CORRUPT. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph.
+    /// If the source is in memory of this process or mapped here, not together with a notification.
     const uint64_t *epochs;
 } kvmem_submit_options;
 
@@ -423,8 +425,9 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t
 ///         status = kvmem_transfer_get_mismatches(transfer, different, 64, &count, &error);
 ///
 /// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
-/// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs
-/// whose source blocks have other epochs than expected, and others may not have arrived. After a run that was
+/// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs, or
+/// the indices of `source_table`, whose blocks have other epochs than expected, and others may not have
+/// arrived. After a run that was
 /// not compared, or has ended with KVMEM_STATUS_OK, there are none. After a served run that found a damaged
 /// chunk, pairs that had not moved by then are mismatches, too. There are none if the peer does not let the
 /// blocks be read once more; then the message of the run says so.

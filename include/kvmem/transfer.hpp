@@ -77,23 +77,28 @@ struct SubmitOptions {
     Elements<std::uint32_t> checksums{};
     /// Bytes for the remote agent; an empty string is an empty message.
     std::optional<std::string> notification{};
-    /// Expected epochs of the source blocks, one per pair. The run ends with Status::stale if one differs.
+    /// Expected epochs of the source blocks, one per pair or per block of source_table. The run ends with
+    /// Status::stale if one differs.
     Elements<std::uint64_t> epochs{};
 };
 
 namespace detail {
 
-inline Result<void> check_one_per_pair(std::size_t pairs, std::size_t count, const char *what) {
-    // Without pairs the call fails, and reports why.
-    if (count == 0 || pairs == 0 || count == pairs) return {};
-    return Error(Status::invalid_argument, "there are " + std::to_string(count) + " " + what + " for " +
-                                               std::to_string(pairs) + " pairs; give one per pair, or none");
+inline Result<void> check_one_per(const char *block, std::size_t blocks, std::size_t count,
+                                  const char *what) {
+    // Without blocks the call fails, and reports why.
+    if (count == 0 || blocks == 0 || count == blocks) return {};
+    return Error(Status::invalid_argument,
+                 "there are " + std::to_string(count) + " " + what + " for " + std::to_string(blocks) + " " +
+                     block + "s; give one per " + block + ", or none");
 }
 
 inline Result<void> check_lists(const SubmitOptions &options) {
     const std::size_t pairs = options.pairs.size();
-    auto checked = check_one_per_pair(pairs, options.checksums.size(), "checksums");
-    return checked ? check_one_per_pair(pairs, options.epochs.size(), "epochs") : checked;
+    auto checked = check_one_per("pair", pairs, options.checksums.size(), "checksums");
+    if (!checked) return checked;
+    if (!options.source_table) return check_one_per("pair", pairs, options.epochs.size(), "epochs");
+    return check_one_per("block", options.source_table->blocks.size(), options.epochs.size(), "epochs");
 }
 
 struct TransferOptionsInC {

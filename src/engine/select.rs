@@ -151,7 +151,7 @@ pub fn prepare(
         return Ok(Box::new(PartSequence::new(parts)));
     }
     let plans: Vec<_> = divide(plan);
-    // The peer is notified after the last byte.
+    // The peer is notified after the last byte, and epochs that are right then prove all bytes before.
     let last = plans.len() - 1;
     let (Ending { verifies, mut notification, epochs }, mut preferences) = (ending, preferences.clone());
     let prepare = |(index, plan)| {
@@ -162,7 +162,8 @@ pub fn prepare(
         if !sides.iter().any(|side| side.memory().is_remote()) {
             return NixlMove::prepare(sides, plan, notification);
         }
-        let ending = |notification| Ending { verifies, notification, epochs: epochs.clone() };
+        let epochs = epochs.clone().filter(|_| index == last);
+        let ending = |notification| Ending { verifies, notification, epochs };
         let part = NixlMove::with_peer(sides, plan, &preferences, ending(notification))?;
         // All layers take the method of the first.
         preferences.method = Some(part.method());

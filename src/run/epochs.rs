@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::base::{Mutex, Result, error, lists};
+use crate::base::{Mutex, Result, ensure, error, lists};
 use crate::layout::cache::LayoutCache;
-use crate::layout::{Epochs, Layout};
+use crate::layout::{Axis, Epochs, Layout};
 use crate::nixl::{Agent, Descriptor, Span};
 use crate::plan::BlockPair;
 use crate::region::{EpochTable, Region, Registration, RegistrationHold, SystemConfig, after_reading};
@@ -27,12 +27,14 @@ const MAX_SPARE: usize = 8;
 struct Spare(Mutex<Vec<RegistrationHold>>);
 
 pub struct ExpectedEpochs {
-    /// The word of each pair's source in the table below, and its expected value, in the order of the pairs.
+    /// The word of each source block in the table below, and its expected value, in the order of the pairs or of the table's entries.
     words: Vec<(u64, u64)>,
     table: EpochTable,
     /// If the table is a copy of parts of a peer's.
     remote: Option<RemoteTable>,
-    /// The pairs that differed when they were compared last.
+    /// What a block is in the caller's list: a pair, or an entry of a table.
+    noun: &'static str,
+    /// The indices of those that differed when they were compared last.
     stale: Mutex<Vec<u64>>,
 }
 
@@ -47,21 +49,39 @@ struct RemoteTable {
 
 impl ExpectedEpochs {
     /// The epochs that blocks of a source are expected to have, one per pair. The ids were checked. Fails if the source has none.
-    pub fn new(source: &Layout, pairs: &[BlockPair], expected: &[u64]) -> Result<Self> {
+    pub fn of_pairs(source: &Layout, pairs: &[BlockPair], expected: &[u64]) -> Result<Self> {
         let ids = lists::collect(pairs.iter().map(|pair| u64::from(pair.source)))?;
+        Self::new(source, ids, expected, "pair")
+    }
+
+    /// The same, one per block of a table. Also blocks of which no token is moved need an epoch.
+    pub fn of_table(source: &Layout, blocks: &[u32], expected: &[u64]) -> Result<Self> {
+        let num_blocks = source.geometry().count(Axis::Block);
+        for (index, id) in blocks.iter().enumerate() {
+            ensure!(
+                u64::from(*id) < num_blocks,
+                OutOfRange,
+                "blocks[{index}] of source_table is {id}, and an epoch is expected of it; the layout has {num_blocks} blocks"
+            );
+        }
+        Self::new(source, lists::collect(blocks.iter().map(|id| u64::from(*id)))?, expected, "entry")
+    }
+
+    fn new(source: &Layout, ids: Vec<u64>, expected: &[u64], noun: &'static str) -> Result<Self> {
         let pair_words = |words: Vec<u64>| lists::collect(words.into_iter().zip(expected.iter().copied()));
         match (source.epochs(), source.agent()) {
             (Some(Epochs::Mapped { table, .. }), _) => Ok(Self {
                 words: pair_words(ids)?,
                 table: table.clone(),
                 remote: None,
+                noun,
                 stale: Mutex::default(),
             }),
             (Some(Epochs::Remote(table)), Some(agent)) => {
                 let ranges = ranges(&ids)?;
                 let words = pair_words(in_copy(ids, &ranges)?)?;
                 let (copied, remote) = RemoteTable::new(source, agent, *table, ranges)?;
-                Ok(Self { words, table: copied, remote: Some(remote), stale: Mutex::default() })
+                Ok(Self { words, table: copied, remote: Some(remote), noun, stale: Mutex::default() })
             }
             _ => Err(source.no_epochs()),
         }
@@ -102,18 +122,18 @@ impl ExpectedEpochs {
         let (word, expected) = self.words[first as usize];
         let error = error!(
             Stale,
-            "{} of {} source blocks have other epochs than expected; the first, of pair {first}, has epoch {}, and {expected} was \
-             expected. Their bytes are of another use: discard the destination blocks of these pairs, which \
-             kvmem_transfer_get_mismatches returns",
+            "{} of {} source blocks have other epochs than expected; the first, of {noun} {first}, has epoch {}, and {expected} was \
+             expected. Their bytes are of another use: discard what was moved from them; kvmem_transfer_get_mismatches returns which",
             stale.len(),
             self.words.len(),
-            self.table.load(word)
+            self.table.load(word),
+            noun = self.noun
         );
         *self.stale.lock() = stale;
         Err(error)
     }
 
-    /// The pairs that differed when they were compared last, once.
+    /// The indices of those that differed when they were compared last, once.
     pub fn take_stale(&self) -> Vec<u64> {
         std::mem::take(&mut *self.stale.lock())
     }
@@ -214,7 +234,7 @@ mod tests {
     }
 
     fn ticket(completion: &Arc<Completion>, layout: &Layout, expected: [u64; 3]) -> Ticket {
-        let epochs = ExpectedEpochs::new(layout, &pairs(), &expected).unwrap();
+        let epochs = ExpectedEpochs::of_pairs(layout, &pairs(), &expected).unwrap();
         Ticket::unheld(completion, Account::default()).expecting(Arc::new(epochs))
     }
 

@@ -53,7 +53,10 @@ impl Route {
             None => Plan::new(&self.pair.outline, step.pairs, spare)?,
         };
         let kept = plan.clone();
-        let expected = step.epochs.map(|epochs| ExpectedEpochs::new(source, step.pairs, epochs));
+        let expected = step.epochs.map(|epochs| match &step.tables {
+            Some(TokenTables { sides: [table, _], .. }) => ExpectedEpochs::of_table(source, table.blocks, epochs),
+            None => ExpectedEpochs::of_pairs(source, step.pairs, epochs),
+        });
         let epochs = expected.transpose()?.map(Arc::new);
         self.ensure_compared_before_notified(&step, epochs.as_deref())?;
         let touched = runs::touched(source, destination, &plan);

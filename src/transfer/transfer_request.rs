@@ -33,7 +33,7 @@ pub struct Step<'a> {
     pub checksums: Option<&'a [u32]>,
     /// The destination's blocks are compared with those of the source before the run ends.
     pub verifies: bool,
-    /// Expected epochs of the source's blocks, one per pair.
+    /// Expected epochs of the source's blocks, one per pair or per entry of the source's table.
     pub epochs: Option<&'a [u64]>,
     /// The run returns a CRC32C per pair.
     pub returns_checksums: bool,
@@ -64,23 +64,6 @@ impl Step<'_> {
             Unsupported,
             "a transfer by layer can't be verified: layers would be reported before they are compared; submit without \
              checksums and KVMEM_SUBMIT_VERIFY, or create the transfer without KVMEM_TRANSFER_BY_LAYER"
-        );
-        ensure!(
-            self.epochs.is_none() || self.tables.is_none(),
-            Unsupported,
-            "epochs are expected per pair, so none can be given with block tables; submit pairs"
-        );
-        ensure!(
-            self.epochs.is_none() || !by_layer,
-            Unsupported,
-            "a transfer by layer can't expect epochs: layers would be reported before they are compared; create the transfer \
-             without KVMEM_TRANSFER_BY_LAYER"
-        );
-        ensure!(
-            self.epochs.is_none() || !self.verifies,
-            Unsupported,
-            "KVMEM_SUBMIT_VERIFY reads the source again, which may be refilled by then, so no epochs can be expected with it; give \
-             the checksums of the blocks"
         );
         Ok(())
     }

@@ -137,7 +137,7 @@ pub const SubmitOptions = struct {
     checksums: ?[]const u32 = null,
     /// Message to the remote agent, sent after the last byte has moved.
     notification: ?[]const u8 = null,
-    /// Expected epochs of the source blocks, one per pair. The run ends with Stale if one differs.
+    /// Expected epochs of the source blocks, one per pair or per block of source_table. The run ends with Stale if one differs.
     epochs: ?[]const u64 = null,
 };
 
@@ -160,11 +160,12 @@ const ConvertedStep = struct {
             o.checksums = list.ptr;
         }
         if (options.epochs) |list| {
-            if (list.len != options.pairs.len)
+            const sources = if (options.source_table) |table| table.blocks.len else options.pairs.len;
+            if (list.len != sources)
                 return core.fail(
                     diagnostics,
                     c.KVMEM_STATUS_INVALID_ARGUMENT,
-                    "epochs and pairs differ in length; give one epoch per pair, or null",
+                    "epochs and source blocks differ in length; give one epoch per pair or block of source_table, or null",
                 );
             o.epochs = list.ptr;
         }

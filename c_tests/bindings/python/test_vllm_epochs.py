@@ -3,11 +3,12 @@
 Decode computes them, and never takes blocks of another prompt. python.sh runs this file again with NIXL over TCP."""
 
 import threading
+import time
 
 import pytest
 
 import kvmem
-from vllm_workers import WAIT, check, fill, offer, start  # noqa: F401
+from vllm_workers import HEADS, WAIT, check, fill, offer, start  # noqa: F401
 
 ACCESS = pytest.mark.parametrize("access", ["mapped", "nixl"])
 VERIFY = pytest.mark.parametrize("verify", [True, False])
@@ -39,9 +40,45 @@ def reuse(prefill):
     prefill.cache[:, list(SOURCE)] = 7
 
 
-def lost(decode, request="d"):
+def lost(decode, request="d", blocks=DESTINATION):
     assert decode.wait(1) == {request} and decode.exchange.failed_requests == {request}
-    assert decode.exchange.failed_blocks == set(DESTINATION)
+    assert decode.exchange.failed_blocks == set(blocks)
+
+
+class Form:
+    """A pull between engines that may differ."""
+
+    def __init__(self, start, name, **decode):
+        self.by_layer, ranks = name == "by layer", 2 if name == "other ranks" else 1
+        size = 6 if name == "other block size" else 4
+        self.prefills = [start("p", rank=rank, ranks=ranks) for rank in range(ranks)]
+        self.decode = start("d", block_size=size, produces=False, **decode)
+        self.blocks, self.offer = DESTINATION[: TOKENS // size], offer(SOURCE, TOKENS, ranks=ranks)
+        for rank, prefill in enumerate(self.prefills):
+            fill(prefill, SOURCE, TOKENS, range(rank * HEADS // ranks, (rank + 1) * HEADS // ranks))
+
+    def pull(self):
+        if self.by_layer:
+            assert self.decode.by_layer(self.offer, self.blocks, TOKENS) == ({"d"}, set())
+        else:
+            self.decode.pull(self.offer, self.blocks)
+
+    def lost(self):
+        if not self.by_layer:
+            lost(self.decode, blocks=self.blocks)
+            return
+        self.decode.exchange.wait_for_requests()
+        assert self.decode.exchange.poll() == (set(), set()) and self.decode.exchange.failed_blocks == set(self.blocks)
+
+    def arrived(self):
+        if self.by_layer:
+            self.decode.exchange.wait_for_requests()
+        else:
+            assert self.decode.wait(1) == {"d"}
+        assert not self.decode.exchange.failed_requests and not self.decode.exchange.failed_blocks
+
+
+FORMS = pytest.mark.parametrize("name", ["alike", "by layer", "other block size", "other ranks"])
 
 
 @ACCESS
@@ -79,13 +116,17 @@ def test_reference_used_twice(start, access, verify, caplog):
     assert "does not keep it any longer" in caplog.text
 
 
-def read_late(prefill, decode):
-    """Prefill grants a read, its lease ends, and it reuses the blocks before decode reads them."""
-    fill(prefill, SOURCE, TOKENS)
-    read = Paused(decode.exchange._pulls, "_read")
-    prefill.hold(*SOURCE)
-    decode.pull(offer(SOURCE, TOKENS), DESTINATION)
+def read_late(form):
+    """Prefill grants a read, its lease ends, and it reuses the blocks before decode reads them. Of two ranks, the second does."""
+    read = Paused(form.decode.exchange._pulls, "_read")
+    for prefill in form.prefills:
+        prefill.hold(*SOURCE)
+    form.pull()
     read.wait()
+    end = time.monotonic() + WAIT
+    while not getattr(prefill.exchange._held._held.get("p"), "renewed", None):  # each rank has granted its read
+        assert time.monotonic() < end
+        time.sleep(0.002)
     prefill.exchange._post(lambda _now: prefill.exchange._held._end("p"))  # as the end of its lease does
     assert prefill.wait(0) == {"p"}
     reuse(prefill)
@@ -94,22 +135,40 @@ def read_late(prefill, decode):
 
 @ACCESS
 @VERIFY
-def test_block_reused_by_its_owner(start, access, verify, caplog):
-    prefill, decode = start("p"), start("d", access=access, verify=verify, produces=False)
-    read_late(prefill, decode)
-    lost(decode)
-    assert decode.exchange.counters["stale_blocks"] == len(SOURCE)
+@FORMS
+def test_block_reused_by_its_owner(start, access, verify, name, caplog):
+    form = Form(start, name, access=access, verify=verify)
+    read_late(form)
+    form.lost()
+    assert form.decode.exchange.counters["stale_blocks"] == len(SOURCE)
     assert "has freed blocks before they were read: set its lease_seconds to more" in caplog.text
 
 
 @ACCESS
-def test_control_without_epochs_blocks_of_another_prompt_are_taken(start, access, monkeypatch):
+@FORMS
+def test_control_without_epochs_blocks_of_another_prompt_are_taken(start, access, name, monkeypatch):
     submit = kvmem.Transfer.submit
     monkeypatch.setattr(kvmem.Transfer, "submit", lambda self, *arguments, **more: submit(self, *arguments, **(more | {"epochs": None})))
-    prefill, decode = start("p"), start("d", access=access, verify=False, produces=False)
-    read_late(prefill, decode)
-    assert decode.wait(1) == {"d"} and not decode.exchange.failed_requests
-    assert (decode.cache[:, DESTINATION] == 7).all()
+    form = Form(start, name, access=access, verify=False)
+    read_late(form)
+    form.arrived()
+    assert (form.decode.cache[:, form.blocks, HEADS // 2 :] == 7).all()
+
+
+@ACCESS
+@FORMS
+def test_blocks_that_are_kept_arrive_and_without_verify_prefill_is_not_asked_again(start, access, name):
+    form = Form(start, name, access=access, verify=False)
+    done = Paused(form.prefills[0].exchange._held, "done")
+    for prefill in form.prefills:
+        prefill.hold(*SOURCE)
+    form.pull()
+    form.arrived()
+    check(form.decode, form.blocks, TOKENS)
+    done.wait()
+    done.go_on()
+    for prefill in form.prefills:
+        assert prefill.wait(0) == {"p"}
 
 
 @ACCESS

@@ -14,8 +14,9 @@ use crate::ffi::transfer::kvmem_transfer;
 ///         status = kvmem_transfer_get_mismatches(transfer, different, 64, &count, &error);
 ///
 /// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
-/// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs
-/// whose source blocks have other epochs than expected, and others may not have arrived. After a run that was
+/// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs, or
+/// the indices of `source_table`, whose blocks have other epochs than expected, and others may not have
+/// arrived. After a run that was
 /// not compared, or has ended with KVMEM_STATUS_OK, there are none. After a served run that found a damaged
 /// chunk, pairs that had not moved by then are mismatches, too. There are none if the peer does not let the
 /// blocks be read once more; then the message of the run says so.

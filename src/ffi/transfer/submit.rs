@@ -105,13 +105,15 @@ pub struct kvmem_submit_options {
     pub notification: *const c_void,
     /// Bytes of the notification.
     pub notification_size: usize,
-    /// Expected epochs of the source blocks, one per pair, as their owner has published them with the block
-    /// ids. NULL for none. They are compared when the run begins, and after its last byte. If one differs,
-    /// the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches returns such pairs, and the bytes
-    /// of their destination blocks are undefined. KVMEM_STATUS_OK proves that all bytes are of the expected
-    /// epochs. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph, and together
-    /// with block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_SUBMIT_VERIFY. If the source is in memory of this
-    /// process or mapped here, not together with a notification.
+    /// Expected epochs of the source blocks, one per pair, or one per block of `source_table`, as their owner
+    /// has published them with the block ids. NULL for none. They are compared when the run begins, and after
+    /// its last byte. If one differs, the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches
+    /// returns such pairs or indices of `source_table`, and what was moved from these blocks is undefined.
+    /// KVMEM_STATUS_OK proves that all bytes are of the expected epochs. With KVMEM_TRANSFER_BY_LAYER, layers
+    /// are reported before that: use no result of theirs before the run has ended. KVMEM_SUBMIT_VERIFY reads
+    /// the source again: a block that a peer reuses after the last comparison ends the run with
+    /// KVMEM_STATUS_CORRUPT. The source needs epochs: kvmem_layout_create_epochs. Not supported in a graph.
+    /// If the source is in memory of this process or mapped here, not together with a notification.
     pub epochs: *const u64,
 }
 options!(kvmem_submit_options);
@@ -219,14 +221,16 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
             true => None,
             false => Some(items(options.checksums, options.num_pairs, "checksums")?),
         };
+        let tables = tables(options)?;
+        let num_sources = tables.as_ref().map_or(options.num_pairs, |tables| tables.sides[0].blocks.len());
         let epochs = match options.epochs.is_null() {
             true => None,
-            false => Some(items(options.epochs, options.num_pairs, "epochs")?),
+            false => Some(items(options.epochs, num_sources, "epochs")?),
         };
         Ok(Step {
             // The pair of the core has the layout of C's pair, field by field.
             pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,
-            tables: tables(options)?,
+            tables,
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| lists::copied(message)).transpose()?,
             checksums,

@@ -153,7 +153,8 @@ class Transfer(Handle):
         flags         VERIFY compares the blocks with those of the source, and CHECKSUM computes their checksums: `mismatches` and
                       `checksums` return what the run has found
         checksums     expected CRC32C of each block; the run ends with Corrupt if one differs
-        epochs        expected epoch of each source block, as its owner has published it; the run ends with Stale if one differs
+        epochs        expected epoch of each source block, of pairs or of source_table, as its owner has published it; the run ends with
+                      Stale if one differs
         notification  sent to the remote agent after the last byte
         run_timeout   seconds that the run may take
         user_data     any object, for the completion; `Queue.dispatch` calls it if it is callable
@@ -226,8 +227,8 @@ class Transfer(Handle):
             array, count = block_pairs(pairs)
             options.kept.append(array)
             c.pairs, c.num_pairs = array, count
-        elif checksums is not None or epochs is not None:
-            raise _errors.InvalidArgument("checksums and epochs are of pairs, and there are none")
+        elif checksums is not None:
+            raise _errors.InvalidArgument("checksums are of pairs, and there are none")
         if source_table is not None:
             c.source_table = _block_table(source_table, options)
         if destination_table is not None:
@@ -244,8 +245,9 @@ class Transfer(Handle):
             c.checksums = sums
         if epochs is not None:
             expected = epoch_list(epochs)
-            if len(expected) != c.num_pairs:
-                raise _errors.InvalidArgument(f"there are {len(expected)} epochs for {c.num_pairs} pairs")
+            count, what = (c.num_pairs, "pairs") if source_table is None else (c.source_table.num_blocks, "blocks of source_table")
+            if len(expected) != count:
+                raise _errors.InvalidArgument(f"there are {len(expected)} epochs for {count} {what}")
             options.kept.append(expected)
             c.epochs = expected
         if notification is not None:

@@ -29,6 +29,8 @@ class GroupLayouts:
     """With tokens, heads and elements. None if the packing of a block cannot be described."""
     page_size: int
     """Tokens of a block of `tokens`."""
+    pages: int = 1
+    """Blocks of `tokens` that a block has."""
     obstacle: str = ""
     """Why there are no tokens."""
 
@@ -40,9 +42,20 @@ class GroupLayouts:
         return found
 
     def create_epochs(self) -> None:
-        """Gives whole blocks epochs, before they are published, by which decode finds that a block was reused."""
+        """Gives blocks epochs, before they are published, by which decode finds that a block was reused."""
+        for layout in self._layouts:
+            layout.create_epochs()
+
+    def epochs(self, ids: Sequence[int]) -> list[int]:
+        """Those of blocks. Both layouts are raised together, so each page of a block has the epoch of the block."""
+        return self.blocks.epochs(ids) if self.blocks is not None else self.whole.epochs([block * self.pages for block in ids])
+
+    def raise_epochs(self, ids: Sequence[int]) -> None:
+        """Ends the use of blocks: a read that expects the epochs before it is stale."""
         if self.blocks is not None:
-            self.blocks.create_epochs()
+            self.blocks.raise_epochs(ids)
+        if self.tokens is not None:
+            self.tokens.raise_epochs([block * self.pages + at for block in ids for at in range(self.pages)])
 
     def published(self, number: int) -> dict[str, kvmem.Layout]:
         """The layouts by the names that they have in the directory."""
@@ -51,9 +64,12 @@ class GroupLayouts:
 
     def close(self) -> None:
         """Closes both."""
-        for layout in (self.blocks, self.tokens):
-            if layout is not None:
-                layout.close()
+        for layout in self._layouts:
+            layout.close()
+
+    @property
+    def _layouts(self) -> list[kvmem.Layout]:
+        return [layout for layout in (self.blocks, self.tokens) if layout is not None]
 
 
 def layouts_of(
@@ -70,7 +86,8 @@ def layouts_of(
         if tokens is None:
             raise
         blocks = None
-    return GroupLayouts(blocks, tokens, int(tensors[0].shape[2]), obstacle)
+    page_size = int(tensors[0].shape[2])
+    return GroupLayouts(blocks, tokens, page_size, group.block_size // page_size, obstacle)
 
 
 def token_layout(group: Group, caches: Mapping[str, Any], packing: str, region_of: RegionOf) -> kvmem.Layout:

@@ -61,9 +61,7 @@ class HeldRequests:
 
     def _epochs(self, group: GroupLayouts, ids: Sequence[int]) -> list[int]:
         """0 for blocks out of a window. Decode does not read those."""
-        if group.blocks is None:
-            return []
-        found = iter(group.blocks.epochs([block for block in ids if block]))
+        found = iter(group.epochs([block for block in ids if block]))
         return [next(found) if block else 0 for block in ids]
 
     def _checksums(self, blocks: Sequence[Sequence[int]]) -> list[list[int]] | None:
@@ -128,8 +126,8 @@ class HeldRequests:
         self._users.subtract(_used(held.blocks))
         for number, group in enumerate(self._groups):
             free = [block for group_of, block in _used(held.blocks) if group_of == number and self._users[number, block] <= 0]
-            if group.blocks is not None and free:
-                group.blocks.raise_epochs(free)
+            if free:
+                group.raise_epochs(free)
             for block in free:
                 del self._users[number, block]
         self._forget(request)

@@ -94,6 +94,12 @@ def table(blocks: Sequence[int], block_size: int, page_size: int, first_token: i
     return kvmem.Table(ids[begin % pages :], first_token % page_size)
 
 
+def of_pages(values: Sequence[int], block_size: int, page_size: int, first_token: int) -> list[int]:
+    """The values of the blocks that the pages of `table` belong to."""
+    pages, begin = block_size // page_size, first_token // page_size
+    return [value for value in values[begin // pages :] for _ in range(pages)][begin % pages :]
+
+
 def page_size_of(layout: kvmem.Layout) -> int:
     """Tokens per block of a layout with parts."""
     with layout.part(layout.info.part_names[0]) as part:

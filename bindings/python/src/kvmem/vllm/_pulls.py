@@ -16,7 +16,7 @@ from kvmem.vllm._cache import GroupLayouts
 from kvmem.vllm._handover_scheduler import num_missing
 from kvmem.vllm._offer import Ask, Offer, Pull, agent_name, message
 from kvmem.vllm._peers import Peers
-from kvmem.vllm._pull_state import LegState, PullState, Run, page_size_of, stale_blocks, table
+from kvmem.vllm._pull_state import LegState, PullState, Run, of_pages, page_size_of, stale_blocks, table
 from kvmem.vllm._ranks import Leg
 
 logger = logging.getLogger("vllm.kvmem")
@@ -174,8 +174,8 @@ class Pulls:
         checked = self._verify and whole and heads is None and sums is not None and len(sums) >= len(source)
         # A run by layer cannot compare blocks: it computes their checksums, or other layers wait for all of it.
         by_layer = pull.by_layer and whole and (checked or not self._verify)
-        # Neither layers nor tokens, nor a comparison with the source, can expect epochs: then prefill confirms that it has kept the blocks.
-        fenced = whole and not by_layer and (checked or not self._verify) and epochs is not None and len(epochs) >= len(source)
+        if epochs is not None and len(epochs) < len(source):
+            epochs = None
         key = (number, whole, heads, by_layer)
         idle = peer.idle.setdefault(key, [])
         transfer = idle.pop() if idle else kvmem.Transfer(
@@ -184,14 +184,17 @@ class Pulls:
         )  # fmt: skip
         run = Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
         each.compared &= checked
-        each.fenced &= fenced
+        # What was compared with the source only is confirmed: prefill compares the source with what it had.
+        each.fenced &= epochs is not None and (checked or not self._verify)
         try:
             if whole:
                 blocks = range(first // size, -(-pull.num_tokens // size))
-                self._submit_blocks(state, each, run, blocks, sums if checked else None, epochs if fenced else None)
+                self._submit_blocks(state, each, run, blocks, sums if checked else None, epochs)
             else:
+                page_size = remote.info.page_size or page_size_of(remote)
                 transfer.submit(
-                    source_table=table(source, remote_size, remote.info.page_size or page_size_of(remote), first),
+                    source_table=table(source, remote_size, page_size, first),
+                    epochs=None if epochs is None else of_pages(epochs[: len(source)], remote_size, page_size, first),
                     destination_table=table(destination, size, self._groups[number].page_size, first), num_tokens=pull.num_tokens - first,
                     flags=self._verification, user_data=(state, each, run),
                 )  # fmt: skip
