@@ -7,6 +7,7 @@ use crate::store::NewBlock;
 use crate::store::blocks::*;
 use crate::store::index::*;
 use crate::store::pools::{MAX_LOWERED, Missing};
+use crate::store::record::Record;
 
 fn put(index: &mut Index, number: u64, parent: Option<u64>) {
     let block = NewBlock { key: key(number), parent: parent.map(key) };
@@ -50,6 +51,21 @@ fn leaves_are_evicted_before_their_parents_and_old_ones_first() {
     assert_eq!(held.iter().map(Located::checksum).collect::<Vec<_>>(), [0, 1, 2]);
     held.iter().for_each(|block| index.release(block));
     assert_eq!(evicted(&mut index), [5, 3, 2, 1, 0]);
+}
+
+#[test]
+fn a_key_that_a_journal_stores_again_without_its_removal_has_the_later_slot_and_its_children() {
+    let mut index = Index::to_replay(4).unwrap();
+    for (slot, number, parent) in [(0, 1, None), (1, 2, Some(1)), (2, 1, None)] {
+        let (key, parent) = (key(number), parent.map(key));
+        index.replay(Record::Stored { slot, key, parent, checksum: slot as u32, seal: None }).unwrap();
+    }
+    index.end_replay();
+    assert_eq!((index.counts().stored, index.free.len()), (2, 2));
+    let held = hold(&mut index, &[key(1)]);
+    assert_eq!((held[0].slot(), held[0].checksum()), (2, 2));
+    held.iter().for_each(|block| index.release(block));
+    assert_eq!(evicted(&mut index), [2, 1]);
 }
 
 #[test]
