@@ -54,7 +54,9 @@ impl Route {
         };
         let kept = plan.clone();
         let expected = step.epochs.map(|epochs| match &step.tables {
-            Some(TokenTables { sides: [table, _], .. }) => ExpectedEpochs::of_table(source, table.blocks, epochs),
+            Some(TokenTables { sides: [table, _], .. }) => {
+                ExpectedEpochs::of_table(source, table.blocks, epochs)
+            }
             None => ExpectedEpochs::of_pairs(source, step.pairs, epochs),
         });
         let epochs = expected.transpose()?.map(Arc::new);
