@@ -13,6 +13,7 @@
 
 static bool is_holding, is_feeding;
 static uint64_t last_number;
+static size_t num_queued; /* tasks of all streams */
 
 /* Whether memory that was mapped when the work was submitted is still mapped. */
 static bool is_still_mapped(CUdeviceptr address, bool was_known) {
@@ -51,12 +52,14 @@ static void push_task(const work *work) {
     if (on->first == NULL) on->first = added;
     else on->last->node.next = &added->node;
     on->last = added;
+    num_queued++;
 }
 
 static task *pop_task(stream *on) {
     task *taken = on->first;
     on->first = (task *)taken->node.next;
     if (on->first == NULL) on->last = NULL;
+    num_queued--;
     return taken;
 }
 
@@ -100,7 +103,9 @@ void queue_advance(void) {
         feed();
         return;
     }
-    for (int i = 0; i < TASKS_PER_QUERY && !is_holding; i++) {
+    const size_t share = num_queued / TASKS_PER_QUERY;
+    const size_t most = share > TASKS_PER_QUERY ? share : TASKS_PER_QUERY;
+    for (size_t i = 0; i < most && !is_holding; i++) {
         stream *on = order_next_stream();
         if (on == NULL) return;
         run_next_task(on);

@@ -45,7 +45,8 @@ void queue_go(void);
 /* Drops the tasks of a context's streams. Calls that wait for them continue. */
 void queue_discard(context *of);
 
-/* Runs up to this number of tasks, unless work is held back. Called by queries. */
+/* Called by queries: runs up to this number of tasks, unless work is held back, or that fraction of all tasks if there are more. So few queries
+   complete much work, as a device would while a program that asks for it waits for a processor. */
 #define TASKS_PER_QUERY 16
 void queue_advance(void);
 /* Runs the tasks of a context up to this number, unless work is held back: the device has executed them

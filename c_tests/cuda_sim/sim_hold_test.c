@@ -45,6 +45,18 @@ TEST(held_work_is_not_ready) {
     check_device_filled(address, 4, 64);
 }
 
+/* A program that asks rarely waits no longer for many tasks than for few. */
+TEST(few_queries_complete_many_tasks) {
+    HELD_DEVICE(own);
+    enum { TASKS = 100000, QUERIES = 200 };
+    sim_go();
+    for (size_t i = 0; i < TASKS; i++) CU(cuMemsetD8Async(address, (unsigned char)i, 64, stream));
+    int queries = 1;
+    while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) queries++;
+    CHECK(queries > 2 && queries < QUERIES);
+    check_device_filled(address, (unsigned char)(TASKS - 1), 64);
+}
+
 typedef struct waiter {
     CUresult (*wait)(void);
     CUcontext context;
