@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients of a broker. The victim is the broker, which serves two users; the healthy peer is another user than the hostile one.
-#include "hostile.h"
+#include "published.h"
 
+#include "sample.h"
 #include "server.h"
 
 #include <sys/socket.h>
@@ -17,36 +18,17 @@ TEST(each_behaviour_is_survived) {
 
 /* ---- the broker ---- */
 
-static kvmem_broker *broker;
-static sample published;
-static kvmem_token token;
-
 static void open_broker(void) {
     const uint32_t users[] = {(uint32_t)geteuid(), NOBODY_UID};
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, REF(((struct rlimit){MAX_FILES, MAX_FILES}))), 0);
-    EXPECT_OK(kvmem_broker_create(
-        REF(OPTIONS(kvmem_broker_options, it.path = hostile_path("broker"), it.users = users, it.num_users = NUM(users), it.mode = 0666,
-                    it.max_clients = MAX_CLIENTS, it.client_timeout_ns = MILLISECONDS(500))),
-        &broker, ERR));
-    sample_open(&published);
-    EXPECT_OK(kvmem_broker_publish(broker, "kv", published.share, NULL, &token, ERR));
-    hostile_put("token", &token, sizeof(token));
-}
-
-static void close_broker(void) {
-    kvmem_broker_destroy(broker);
-    sample_close(&published);
+    published_open(OPTIONS(kvmem_broker_options, it.users = users, it.num_users = NUM(users), it.mode = 0666, it.max_clients = MAX_CLIENTS,
+                           it.client_timeout_ns = MILLISECONDS(500)));
 }
 
 /* ---- clients ---- */
 
-static void take_token(void) {
-    CLEANUP(message_free) message taken = hostile_take("token");
-    memcpy(&token, taken.data, sizeof(token));
-}
-
 static void open_client(void) {
-    take_token();
+    published_take_token();
     switch_user(NOBODY_UID);
 }
 
@@ -198,9 +180,9 @@ static const hostile_row rows[] = {
 };
 
 const hostile_form hostile_form_here = {
-    .victim = {.open = open_broker, .close = close_broker},
+    .victim = {.open = open_broker, .close = published_close},
     .healthy = {.open = open_client, .round = fetch},
-    .open_hostile = take_token,
+    .open_hostile = published_take_token,
     .files = MAX_FILES / 2 + MAX_CLIENTS,
     .threads = 1,
     .bytes = 16 * MIB,

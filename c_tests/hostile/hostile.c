@@ -69,6 +69,21 @@ message hostile_take(const char *name) {
     return taken;
 }
 
+void hostile_put_layout(kvmem_agent *agent, const kvmem_layout *layout) {
+    CLEANUP(message_free) message metadata = agent_metadata(agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
+    hostile_put("metadata", metadata.data, metadata.size);
+    hostile_put("descriptor", descriptor.data, descriptor.size);
+}
+
+message hostile_take_layout(kvmem_agent *agent, kvmem_layout **layout) {
+    CLEANUP(message_free) message metadata = hostile_take("metadata");
+    const message descriptor = hostile_take("descriptor");
+    agent_load(agent, &metadata);
+    *layout = MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    return descriptor;
+}
+
 unsigned hostile_deals(void) { return shared->deals; }
 
 uint64_t hostile_random(void) {

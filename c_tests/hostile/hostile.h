@@ -43,6 +43,9 @@ extern const hostile_form hostile_form_here;
 /* Bytes that processes of the case pass to each other under a name: published once; taken as soon as they exist. */
 void hostile_put(const char *name, const void *data, size_t size);
 message hostile_take(const char *name);
+/* What an agent needs to read a layout of another one: put by that one, and taken by others, which import the layout and free its descriptor. */
+void hostile_put_layout(kvmem_agent *agent, const kvmem_layout *layout);
+message hostile_take_layout(kvmem_agent *agent, kvmem_layout **layout);
 /* A name that no other row has, of this hostile process, or of the one that the victim has met. */
 const char *hostile_name(const char *name);
 /* The path of a file that all processes can access. */

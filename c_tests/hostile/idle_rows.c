@@ -18,10 +18,7 @@ static kv_side side;
 static void open_owner(void) {
     agent = agent_open("owner");
     kv_side_open(&side, REF(kv_config(&kv_kinds[0])), agent, 7);
-    CLEANUP(message_free) message metadata = agent_metadata(agent);
-    CLEANUP(message_free) message layout = layout_descriptor(side.layout);
-    hostile_put("metadata", metadata.data, metadata.size);
-    hostile_put("descriptor", layout.data, layout.size);
+    hostile_put_layout(agent, side.layout);
 }
 
 static void close_owner(void) {
@@ -39,10 +36,7 @@ static void open_reader(void) {
     agent = agent_open("reader");
     kv_side_open(&side, REF(kv_config(&kv_kinds[0])), agent, 3);
     kv_model_open(&model, REF(kv_config(&kv_kinds[0])), 7);
-    CLEANUP(message_free) message metadata = hostile_take("metadata");
-    CLEANUP(message_free) message layout = hostile_take("descriptor");
-    agent_load(agent, &metadata);
-    model.layout = MADE(kvmem_layout, kvmem_layout_import, agent, layout.data, layout.size);
+    CLEANUP(message_free) const message descriptor = hostile_take_layout(agent, &model.layout);
     EXPECT_OK(kv_prepare(model.layout, side.layout, KV_JOB(&all, it.transfer.method = KVMEM_METHOD_NIXL), &reads, ERR));
 }
 

@@ -27,10 +27,7 @@ static void open_owner(void) {
                                  REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.staging_size = 8 * 16384,
                                              it.stall_timeout_ns = SECONDS(2))),
                                  ERR));
-    CLEANUP(message_free) message metadata = agent_metadata(agent);
-    CLEANUP(message_free) message layout = layout_descriptor(side.layout);
-    hostile_put("metadata", metadata.data, metadata.size);
-    hostile_put("descriptor", layout.data, layout.size);
+    hostile_put_layout(agent, side.layout);
 }
 
 static void close_owner(void) {
@@ -50,10 +47,7 @@ static void open_requester(void) {
     agent = agent_open("requester");
     kv_side_open(&side, REF(config_of(&kv_kinds[1])), agent, 3);
     kv_model_open(&model, REF(config_of(&kv_kinds[0])), 7);
-    CLEANUP(message_free) message metadata = hostile_take("metadata");
-    descriptor = hostile_take("descriptor");
-    agent_load(agent, &metadata);
-    model.layout = MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    descriptor = hostile_take_layout(agent, &model.layout);
     EXPECT_OK(kv_prepare(model.layout, side.layout, KV_JOB(&all, it.transfer.method = KVMEM_METHOD_NIXL_SERVED), &reads, ERR));
     EXPECT_OK(kv_prepare(side.layout, model.layout, KV_JOB(&all, it.transfer.method = KVMEM_METHOD_NIXL_SERVED), &writes, ERR));
 }

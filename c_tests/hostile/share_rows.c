@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Senders of shares, and brokers. The victim receives from the hostile peer and fetches from it in turn, opens what has arrived, and
 // fetches from the broker of the healthy one meanwhile.
-#include "hostile.h"
+#include "published.h"
 
 #include "forged.h"
+#include "sample.h"
 #include "server.h"
 
 #include <pthread.h>
@@ -13,30 +14,13 @@ HOSTILE_CASES
 
 #define LIMIT MILLISECONDS(10)
 
-static kvmem_broker *broker;
-static sample published;
-static kvmem_token token;
-
 /* ---- the healthy broker ---- */
 
 static void open_broker(void) {
-    EXPECT_OK(kvmem_broker_create(REF(OPTIONS(kvmem_broker_options, it.path = hostile_path("broker"))), &broker, ERR));
-    sample_open(&published);
-    EXPECT_OK(kvmem_broker_publish(broker, "kv", published.share, NULL, &token, ERR));
-    hostile_put("token", &token, sizeof(token));
-}
-
-static void close_broker(void) {
-    kvmem_broker_destroy(broker);
-    sample_close(&published);
+    published_open(OPTIONS(kvmem_broker_options));
 }
 
 /* ---- the victim ---- */
-
-static void open_victim(void) {
-    CLEANUP(message_free) message taken = hostile_take("token");
-    memcpy(&token, taken.data, sizeof(token));
-}
 
 static kvmem_status fetch_from(const char *path, uint64_t timeout, kvmem_share **share) {
     return kvmem_share_fetch(REF(OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = &token)), timeout, share, ERR);
@@ -257,8 +241,8 @@ static const hostile_row rows[] = {
 };
 
 const hostile_form hostile_form_here = {
-    .victim = {.open = open_victim, .round = fetch, .deal = deal},
-    .healthy = {.open = open_broker, .close = close_broker},
+    .victim = {.open = published_take_token, .round = fetch, .deal = deal},
+    .healthy = {.open = open_broker, .close = published_close},
     .open_hostile = open_hostile,
     .files = 8 * WIRE_MAX_FDS + 16,
     .threads = 0,
