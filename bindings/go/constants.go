@@ -335,7 +335,8 @@ const (
 	ChoiceUsed Choice = C.KVMEM_CHOICE_USED
 	// The method is possible, and its estimate is no better. The reason is empty.
 	ChoiceSlower Choice = C.KVMEM_CHOICE_SLOWER
-	// The method is possible, and is not used for the given reason.
+	// The method is not used for the given reason, and is possible as far as is known. If another method
+	// was requested, agents of NIXL are not asked what they have.
 	ChoiceNotUsed Choice = C.KVMEM_CHOICE_NOT_USED
 	// The method is not possible, and the reason says why.
 	ChoiceImpossible Choice = C.KVMEM_CHOICE_IMPOSSIBLE

@@ -63,6 +63,17 @@ TEST(files_from_and_to_pinned_memory) {
     every_kind_from_and_to(pinned_places, NUM(pinned_places), kv_aligned_config, 0, 0);
 }
 
+TEST(gpudirect_storage_without_an_agent_is_impossible_whatever_is_requested) {
+    RETAIN_DEVICE(0);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_BUFFERED);
+    const uint32_t methods[] = {0, KVMEM_METHOD_PREAD};
+    for (size_t i = 0; i < NUM(methods); i++) {
+        flight_create(&flight, it.transfer.method = methods[i]);
+        CHECK_EQ(transfer_choice(flight.transfer, KVMEM_METHOD_NIXL), KVMEM_CHOICE_IMPOSSIBLE);
+    }
+    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "no agent with a GDS backend", it.transfer.method = KVMEM_METHOD_NIXL);
+}
+
 /* Pieces of 512 KiB, slots of 768 KiB. */
 TEST(pieces_are_split_between_slots) {
     const kv_move move = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});

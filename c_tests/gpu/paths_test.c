@@ -50,16 +50,30 @@ static bool move_by(flight *flight, kv_job options) {
 
 #define MOVE_BY(flight, ...) move_by(flight, WITH(flight_options(flight), __VA_ARGS__))
 
+/* Without a request, exactly those that are refused are listed as impossible, though most of them would not be taken anyway. */
+static void check_choices(flight *flight, const bool *are_supported) {
+    flight_create(flight, it.transfer.method = 0);
+    for (uint32_t i = 0; i < NUM(paths); i++) {
+        const uint32_t choice = transfer_choice(flight->transfer, paths[i]);
+        if ((choice != KVMEM_CHOICE_IMPOSSIBLE) != are_supported[i])
+            FAIL("%s is listed with choice %u, and requesting it %s", kvmem_method_name(paths[i]), choice,
+                 are_supported[i] ? "succeeds" : "is refused");
+    }
+}
+
 /* Moves blocks between two sides on all paths. Returns the number of supported paths. */
 static size_t move_between(route route, const kvmem_layout_config *source,
                            const kvmem_layout_config *destination, const kv_move *move) {
     size_t supported = 0;
+    bool are_supported[NUM(paths)];
     OPENED(flight, flight, .from = route.from, .to = route.to, .source = source, .destination = destination,
            .move = move);
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(&flight, 100 + i);
-        supported += MOVE_BY(&flight, it.transfer.method = paths[i]);
+        are_supported[i] = MOVE_BY(&flight, it.transfer.method = paths[i]);
+        supported += are_supported[i];
     }
+    check_choices(&flight, are_supported);
     return supported;
 }
 

@@ -24,6 +24,15 @@ static inline bool gpu_can_access(int device, int owner) {
     return (info.can_access >> owner & 1) != 0;
 }
 
+/* What was decided about a method: a KVMEM_CHOICE_* value; 0 if it was not compared. */
+static inline uint32_t transfer_choice(const kvmem_transfer *transfer, uint32_t method) {
+    kvmem_compared_method compared[16];
+    GET(size_t, count, kvmem_transfer_get_methods, transfer, compared, sizeof(compared) / sizeof(compared[0]));
+    for (size_t i = 0; i < count; i++)
+        if (compared[i].method == method) return compared[i].choice;
+    return 0;
+}
+
 /* The method that a transfer takes, as kvmem_transfer_get_methods returns it. */
 static inline kvmem_compared_method transfer_used_method(const kvmem_transfer *transfer) {
     kvmem_compared_method used;

@@ -79,6 +79,9 @@ TEST(a_layout_that_is_not_served_is_read_and_written_directly) {
     const char *text = kv_explained(read, &explained);
     CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_STAGED);
     CHECK_HAS(text, "the owner does not serve the layout (kvmem_layout_serve)");
+    OWN(kvmem_transfer, direct, kv_prepare, far, near, KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL));
+    CHECK_EQ(transfer_choice(direct, KVMEM_METHOD_NIXL_SERVED), KVMEM_CHOICE_IMPOSSIBLE);
+    CHECK_EQ(transfer_choice(direct, KVMEM_METHOD_NIXL_STAGED), KVMEM_CHOICE_NOT_USED);
     RUN(read);
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner does not serve the layout", kv_prepare, far, near,

@@ -322,7 +322,12 @@ TEST(the_compared_methods_are_returned) {
         CHECK(methods[i].method == KVMEM_METHOD_URING || methods[i].method == KVMEM_METHOD_NIXL);
         CHECK(methods[i].choice == KVMEM_CHOICE_NOT_USED || methods[i].choice == KVMEM_CHOICE_IMPOSSIBLE);
         CHECK(methods[i].reason[0] != 0);
+        const kv_job job = WITH(kv_job_of(&out), it.transfer.method = methods[i].method);
+        OWNED(kvmem_transfer) requested = NULL;
+        const kvmem_status status = kv_prepare(file, host.layout, &job, &requested, ERR);
+        CHECK_EQ(methods[i].choice == KVMEM_CHOICE_IMPOSSIBLE, status != KVMEM_STATUS_OK);
     }
+    CHECK_EQ(transfer_choice(transfer, KVMEM_METHOD_NIXL), KVMEM_CHOICE_IMPOSSIBLE); /* it has no agent */
     /* As many as there is space for, and the number of all. */
     memset(methods, 0xaa, sizeof(methods));
     EXPECT_OK(kvmem_transfer_get_methods(transfer, methods, 1, &count, ERR));

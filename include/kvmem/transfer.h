@@ -495,7 +495,9 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer, kvmem_blob *
 #define KVMEM_CHOICE_USED 1  ///< The transfer takes the method. The reason is a remark, or empty.
 /// The method is possible, and its estimate is no better. The reason is empty.
 #define KVMEM_CHOICE_SLOWER 2
-#define KVMEM_CHOICE_NOT_USED 3  ///< The method is possible, and is not used for the given reason.
+/// The method is not used for the given reason, and is possible as far as is known. If another method was
+/// requested, agents of NIXL are not asked what they have.
+#define KVMEM_CHOICE_NOT_USED 3
 #define KVMEM_CHOICE_IMPOSSIBLE 4  ///< The method is not possible, and the reason says why.
 
 /// A method that was compared with others for a transfer.

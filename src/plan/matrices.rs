@@ -39,6 +39,18 @@ impl<'a> Matrices<'a> {
         of_blocks.or(of_grid).filter(|count| *count <= limit)
     }
 
+    /// Whether any of them has more than one row.
+    pub fn have_rows(&self) -> bool {
+        let apart = !self.grid.blocks_together;
+        match self.rows() {
+            Rows::Grid => true,
+            Rows::Blocks if apart && !self.blocks_are_rows() => false,
+            Rows::Blocks => {
+                self.progressions().any(|each| each.count > 1 || (apart && each.first.length > 1))
+            }
+        }
+    }
+
     /// The units that rows consist of.
     pub fn grid(&self) -> &Grid {
         &self.grid

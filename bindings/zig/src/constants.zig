@@ -327,7 +327,8 @@ pub const Choice = enum(u32) {
     used = 1,
     /// The method is possible, and its estimate is no better. The reason is empty.
     slower = 2,
-    /// The method is possible, and is not used for the given reason.
+    /// The method is not used for the given reason, and is possible as far as is known. If another method
+    /// was requested, agents of NIXL are not asked what they have.
     not_used = 3,
     /// The method is not possible, and the reason says why.
     impossible = 4,

@@ -13,12 +13,30 @@ pub type Reason = Cow<'static, str>;
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub method: TransferMethod,
-    /// Estimated duration of a run; 0 if unknown.
+    /// Estimated duration of a run; 0 if unknown, infinite if it would not be taken, whatever it takes.
     pub seconds: f64,
     /// Why it is not taken.
     pub reason: Option<Reason>,
     /// The method is not possible. Otherwise the reason only says why another one is better, or was requested.
     pub is_impossible: bool,
+}
+
+/// What is against a method.
+#[derive(Clone, Debug)]
+pub struct Against {
+    pub reason: Reason,
+    pub is_impossible: bool,
+}
+
+impl Against {
+    /// It is possible, and another one is better, or was requested.
+    pub fn better(reason: impl Into<Reason>) -> Self {
+        Self { reason: reason.into(), is_impossible: false }
+    }
+
+    pub fn impossible(reason: impl Into<Reason>) -> Self {
+        Self { reason: reason.into(), is_impossible: true }
+    }
 }
 
 impl Candidate {
@@ -29,6 +47,12 @@ impl Candidate {
     /// The same with the reason why it is not taken, if there is one.
     pub fn with_reason(self, reason: Option<Reason>) -> Self {
         Self { reason, ..self }
+    }
+
+    /// The same with what is against it, if there is anything.
+    pub fn against(self, against: Option<Against>) -> Self {
+        let is_impossible = against.as_ref().is_some_and(|against| against.is_impossible);
+        Self { is_impossible, reason: against.map(|against| against.reason), ..self }
     }
 
     /// The same, which is not possible if there is a reason.

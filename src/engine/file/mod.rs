@@ -24,7 +24,8 @@ use self::uring::Uring;
 use super::{Candidate, Engine};
 use crate::base::Result;
 use crate::cuda::ContextIdentity;
-use crate::engine::peer::NixlMove;
+use crate::engine::cost::outcome::Against;
+use crate::engine::peer::{self, NixlMove};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;
@@ -64,12 +65,12 @@ impl DiskMove {
             false => None,
             true => match gds::choose(&sides, plan, preferences)? {
                 Ok(chosen) => return Ok(Self::by_gds(chosen)),
-                Err(reason) => Some(reason),
+                Err(against) => Some(against),
             },
         };
-        sides.ensure_allowed(against_gds.as_deref(), preferences)?;
+        sides.ensure_allowed(against_gds.as_ref().map(|against| &*against.reason), preferences)?;
         let requested = preferences.method;
-        let is_gds_impossible = against_gds.is_some() && requested.is_none() && gds::is_worth_it(plan);
+        let against_nixl = against_gds.unwrap_or_else(|| against_nixl([source, destination], preferences));
         let (io, reasons) = Io::choose(&sides, requested)?;
         if let Io::Uring(uring) = &io {
             RINGS.put(sides.file, uring.clone());
@@ -79,7 +80,10 @@ impl DiskMove {
             true => Kind::Staged(StagedIo::prepare(&sides, ordered, io, preferences.staging_size)?),
             false => Kind::Host(HostIo::prepare(&sides, ordered, io)),
         };
-        Ok(Self { engine, method, candidates: candidates(against_gds, reasons, is_gds_impossible) })
+        // It would be taken if it were possible.
+        let is_wanted = is_staged && requested.is_none() && gds::is_worth_it(plan);
+        let nixl = Candidate::new(TransferMethod::Nixl, if is_wanted { 0.0 } else { f64::INFINITY });
+        Ok(Self { engine, method, candidates: candidates(nixl.against(Some(against_nixl)), reasons) })
     }
 
     /// The plan in the order of the file, in which its pieces are listed.
@@ -177,16 +181,22 @@ impl RunPart for DiskMove {
     }
 }
 
-fn candidates(against_gds: Option<String>, reasons: Reasons, is_gds_impossible: bool) -> Vec<Candidate> {
-    let against_nixl = against_gds
-        .unwrap_or_else(|| "it does not merge adjacent blocks of the file, and needs an agent".to_string());
+/// What is against NIXL between a file and host memory, where it is never taken unless it is requested.
+fn against_nixl(sides: [&Arc<Layout>; 2], preferences: &Preferences) -> Against {
+    match peer::ensure_possible(sides, preferences) {
+        Ok(()) => Against::better("it does not merge adjacent blocks of the file"),
+        Err(error) => Against::impossible(error.message().to_string()),
+    }
+}
+
+fn candidates(nixl: Candidate, reasons: Reasons) -> Vec<Candidate> {
     vec![
         Candidate {
             is_impossible: reasons.is_uring_impossible,
             ..candidate(TransferMethod::Uring, reasons.uring)
         },
         candidate(TransferMethod::Pread, reasons.calls),
-        Candidate { is_impossible: is_gds_impossible, ..candidate(TransferMethod::Nixl, Some(against_nixl)) },
+        nixl,
     ]
 }
 

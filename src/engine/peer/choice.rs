@@ -80,7 +80,13 @@ impl Choosing<'_> {
         let may_be_served = |spans| self.remote.served().is_some() && self.is_served_faster(spans);
         let of_staged =
             self.compared(staged, |spans| !self.are_long(spans) || may_be_served(spans), || self.staged())?;
-        let of_served = self.compared(served, |spans| self.is_served_faster(spans), || self.served())?;
+        let is_served = ServedDivision::ensure_served([self.local, self.remote], self.reads);
+        let of_served = match is_served {
+            Err(error) if self.preferences.method != Some(served) => {
+                Err(Candidate::new(served, 0.0).impossible_if(Some(error.message().to_string().into())))
+            }
+            _ => self.compared(served, |spans| self.is_served_faster(spans), || self.served())?,
+        };
         let mut candidates = vec![Candidate::new(direct, direct_seconds)];
         candidates.extend(of_staged.as_ref().ok().map(|rated| Candidate::new(staged, rated.seconds)));
         candidates.extend(of_served.as_ref().ok().map(|rated| Candidate::new(served, rated.seconds)));

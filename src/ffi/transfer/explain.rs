@@ -79,7 +79,8 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
 pub const KVMEM_CHOICE_USED: u32 = 1;
 /// The method is possible, and its estimate is no better. The reason is empty.
 pub const KVMEM_CHOICE_SLOWER: u32 = 2;
-/// The method is possible, and is not used for the given reason.
+/// The method is not used for the given reason, and is possible as far as is known. If another method was
+/// requested, agents of NIXL are not asked what they have.
 pub const KVMEM_CHOICE_NOT_USED: u32 = 3;
 /// The method is not possible, and the reason says why.
 pub const KVMEM_CHOICE_IMPOSSIBLE: u32 = 4;

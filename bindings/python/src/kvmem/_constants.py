@@ -375,7 +375,8 @@ class Choice(_Open):
     SLOWER = 2
     """The method is possible, and its estimate is no better. The reason is empty."""
     NOT_USED = 3
-    """The method is possible, and is not used for the given reason."""
+    """The method is not used for the given reason, and is possible as far as is known. If another method was
+    requested, agents of NIXL are not asked what they have."""
     IMPOSSIBLE = 4
     """The method is not possible, and the reason says why."""
 

@@ -15,7 +15,7 @@ use crate::engine::cost::gpu::known::{self, Costs};
 use crate::engine::cost::gpu::model as cost;
 use crate::engine::cost::gpu::model::{CopyCase, Staged, is_quick};
 use crate::engine::cost::gpu::observed::{CostObserver, Measurement};
-use crate::engine::cost::outcome::{Candidate, Reason};
+use crate::engine::cost::outcome::{Against, Candidate};
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
 use crate::run::TransferMethod;
@@ -48,7 +48,7 @@ pub struct Comparison<'a> {
     pub(super) case: CopyCase,
     pub limits: MethodLimits,
     costs: Costs,
-    division: std::result::Result<Division, Reason>,
+    division: std::result::Result<Division, Against>,
     pub candidates: Vec<Candidate>,
     /// There was no memory to prepare one of them.
     lacks_memory: bool,
@@ -86,7 +86,7 @@ impl<'a> Comparison<'a> {
             },
             limits,
             costs,
-            division: Err("neither side is host memory".into()),
+            division: Err(Against::impossible("neither side is host memory")),
             candidates: Vec::with_capacity(METHODS.len()),
             lacks_memory: false,
         };
@@ -94,9 +94,9 @@ impl<'a> Comparison<'a> {
             if method == TransferMethod::CudaStaged {
                 comparison.divide()?;
             }
-            let reason = comparison.reason_against(method);
+            let against = comparison.against(method);
             let seconds = cost::seconds(method, &comparison.case, &comparison.costs.rates);
-            comparison.candidates.push(Candidate::new(method, seconds).impossible_if(reason));
+            comparison.candidates.push(Candidate::new(method, seconds).against(against));
         }
         let rates = comparison.costs.rates;
         comparison.compare_rows(&rates);
@@ -144,17 +144,17 @@ impl<'a> Comparison<'a> {
         }
         let is_requested = self.preferences.method == Some(TransferMethod::CudaStaged);
         if self.plan.bytes() < MIN_STAGED && !is_requested {
-            self.division = Err(TOO_FEW.into());
+            self.division = Err(Against::better(TOO_FEW));
             return Ok(());
         }
         if !is_requested && cost::min_staged(&self.case, &self.costs.rates) > self.min_seconds() {
             // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
-            self.division = Err("its launches alone take longer than another method".into());
+            self.division = Err(Against::better("its launches alone take longer than another method"));
             return Ok(());
         }
         self.division = match self.limits.divide(self.sides, self.plan) {
             Err(error) if is_requested && error.status() == Status::OutOfMemory => return Err(error),
-            other => other.map_err(|error| error.message().to_string().into()),
+            other => other.map_err(|error| Against::impossible(error.message().to_string())),
         };
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
@@ -182,9 +182,9 @@ impl<'a> Comparison<'a> {
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 
-    /// Why a method is not possible, or excluded.
-    fn reason_against(&self, method: TransferMethod) -> Option<Reason> {
-        let own = match method {
+    /// Why a method is not possible, excluded, or not worth it.
+    fn against(&self, method: TransferMethod) -> Option<Against> {
+        let impossible = match method {
             TransferMethod::CudaBatch if !self.device.context().driver().copies_batches() => {
                 Some("the driver has no cuMemcpyBatchAsync".into())
             }
@@ -192,27 +192,27 @@ impl<'a> Comparison<'a> {
                 Some("the host memory is not page-locked".into())
             }
             TransferMethod::CudaKernel => self.sides.kernel_reaches.clone().err(),
-            TransferMethod::CudaStaged => {
-                let pageable =
-                    "the host memory is not page-locked, so that the copy engine would wait for the CPU";
-                match self.sides.is_pageable {
-                    true => Some(pageable.into()),
-                    false => self.division.as_ref().err().cloned(),
-                }
-            }
+            TransferMethod::CudaStaged if self.sides.is_pageable => Some(
+                "the host memory is not page-locked, so that the copy engine would wait for the CPU".into(),
+            ),
             _ => None,
         };
-        own.or_else(|| self.excluded_by_flags(method))
+        let impossible = impossible.or_else(|| self.excluded_by_flags(method).map(Into::into));
+        let undivided = || match method {
+            TransferMethod::CudaStaged => self.division.as_ref().err().cloned(),
+            _ => None,
+        };
+        impossible.map(Against::impossible).or_else(undivided)
     }
 
     /// Why the caller's flags exclude a method.
-    fn excluded_by_flags(&self, method: TransferMethod) -> Option<Reason> {
+    fn excluded_by_flags(&self, method: TransferMethod) -> Option<&'static str> {
         let bounces = method != TransferMethod::CudaKernel && self.sides.driver_bounces();
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
-            return Some("the driver copies through its own host memory, which the flags exclude".into());
+            return Some("the driver copies through its own host memory, which the flags exclude");
         }
         (method == TransferMethod::CudaStaged && self.preferences.zero_copy)
-            .then(|| "the bytes pass through staging memory, which the flags exclude".into())
+            .then_some("the bytes pass through staging memory, which the flags exclude")
     }
 
     /// Prepares the best method. If that fails, stores the reason and prepares the next best.
@@ -222,6 +222,9 @@ impl<'a> Comparison<'a> {
         }
         loop {
             let Some(best) = self.best() else { return Err(self.no_method()) };
+            if self.lacks_rows(best) {
+                continue;
+            }
             match self.prepare(best) {
                 Ok(task) => {
                     self.explain_faster(best);
@@ -295,6 +298,9 @@ impl<'a> Comparison<'a> {
         }
         loop {
             let Some(best) = self.best_in_graphs(taken) else { return Ok(None) };
+            if self.lacks_rows(best.method) {
+                continue;
+            }
             let load = |plan| self.limits.load_kernels(self.device, plan, best.method);
             match all.iter().try_for_each(load) {
                 Ok(()) => return Ok(Some(best)),

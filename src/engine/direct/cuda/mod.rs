@@ -8,6 +8,7 @@ mod graphs;
 mod row_costs;
 mod work;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use self::flight::watcher::{Reservation, Watcher};
 use self::graphs::{CapturedCopy, GraphMethod};
 use self::work::method_limits::MethodLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
-use crate::base::{Mutex, MutexGuard, Result, ensure, fail, guarded};
+use crate::base::{Mutex, MutexGuard, Result, Status, ensure, fail, guarded};
 use crate::copy::gpu::DeviceState;
 use crate::copy::gpu::gpu_sides::{CudaSides, executor};
 use crate::cuda::{CallerStream, Capture};
@@ -189,8 +190,22 @@ impl Engine for CudaCopy {
         self.method
     }
 
+    /// Decides what the comparison left open, because the method would not be taken: whether it is possible.
     fn candidates(&self) -> Vec<Candidate> {
-        self.candidates.clone()
+        let plan = if self.by_layer { Cow::Owned(self.plan.layer(0)) } else { Cow::Borrowed(&self.plan) };
+        let reason = |method| match method {
+            TransferMethod::Cuda2d => row_costs::reason_against(&plan),
+            TransferMethod::CudaStaged => {
+                let refused = self.limits.divide(&self.sides, &plan).err()?;
+                (refused.status() != Status::OutOfMemory).then(|| refused.message().to_string().into())
+            }
+            _ => None,
+        };
+        let decided = |each: &Candidate| match each.is_impossible || each.method == self.method {
+            true => None,
+            false => reason(each.method).map(|reason| each.clone().impossible_if(Some(reason))),
+        };
+        self.candidates.iter().map(|each| decided(each).unwrap_or_else(|| each.clone())).collect()
     }
 
     fn conditions(&self) -> String {

@@ -7,34 +7,44 @@ use crate::copy::gpu::rates::Rates;
 use crate::engine::cost::gpu::model as cost;
 use crate::engine::cost::gpu::model::CopyCase;
 use crate::engine::cost::outcome::Reason;
-use crate::plan::Matrices;
+use crate::plan::{Matrices, Plan};
 use crate::run::TransferMethod;
 
-/// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
-fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>, Reason> {
-    let mut calls = 0;
-    for matrices in parts {
-        let Some(more) = matrices.count(limit - calls) else { return Ok(None) };
-        calls += more;
+/// The number of calls, if not more than `limit`.
+fn count(parts: &[Matrices<'_>], limit: u64) -> Option<u64> {
+    parts.iter().try_fold(0, |calls, matrices| Some(calls + matrices.count(limit - calls)?))
+}
+
+/// Why a plan has no rows of which the driver copies several in a call.
+pub fn reason_against(plan: &Plan) -> Option<Reason> {
+    without_rows(&matrices(plan).collect::<Vec<_>>())
+}
+
+fn without_rows(parts: &[Matrices<'_>]) -> Option<Reason> {
+    if parts.iter().any(Matrices::have_rows) {
+        return None;
     }
-    let total_rows: u64 = parts.iter().map(Matrices::total_rows).sum();
-    let longest = parts.iter().max_by_key(|matrices| matrices.total_rows());
-    let Some(grid) = longest.map(Matrices::grid).filter(|_| calls == total_rows) else {
-        return Ok(Some(calls));
-    };
+    let grid = parts.iter().max_by_key(|matrices| matrices.total_rows())?.grid();
     if grid.blocks_together {
-        return Err("adjacent blocks are contiguous, and no other blocks have a constant stride".into());
+        return Some("adjacent blocks are contiguous, and no other blocks have a constant stride".into());
     }
     let pitch = grid.strides.iter().copied().max().unwrap_or(0);
-    if pitch > LARGEST_PITCH {
-        let reason =
-            format!("the stride of blocks is {pitch} bytes; the driver supports up to {LARGEST_PITCH}");
-        return Err(reason.into());
-    }
-    Ok(Some(calls))
+    (pitch > LARGEST_PITCH).then(|| {
+        format!("the stride of blocks is {pitch} bytes; the driver supports up to {LARGEST_PITCH}").into()
+    })
 }
 
 impl Comparison<'_> {
+    /// Whether a method would copy rows, and there are none. Then it is not possible.
+    pub fn lacks_rows(&mut self, method: TransferMethod) -> bool {
+        let reason = if method == TransferMethod::Cuda2d { reason_against(self.plan) } else { None };
+        let is_lacking = reason.is_some();
+        if is_lacking && let Some(rows) = self.candidates.iter_mut().find(|each| each.method == method) {
+            *rows = rows.clone().impossible_if(reason);
+        }
+        is_lacking
+    }
+
     /// Compares rows after all other methods: their calls are counted only as long as rows could be the
     /// fastest.
     pub fn compare_rows(&mut self, rates: &Rates) {
@@ -52,16 +62,20 @@ impl Comparison<'_> {
             // The cast turns negative values into 0, and too large ones into the maximum.
             None => ((self.min_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,
         };
-        let counted = match self.candidates[rows].reason {
+        let calls = match self.candidates[rows].reason {
             None => count(&matrices, limit),
-            Some(_) => Ok(None),
+            Some(_) => None,
         };
-        let calls = counted.as_ref().map_or(None, |calls| *calls);
         let row_calls = calls.unwrap_or_else(|| matrices.iter().map(Matrices::most).sum());
-        let seconds = seconds(row_calls);
         self.case.row_calls = row_calls;
         let candidate = &mut self.candidates[rows];
-        candidate.seconds = seconds;
-        candidate.reason = candidate.reason.take().or(counted.err());
+        candidate.seconds = seconds(row_calls);
+        // Of those that were not counted it is known when they would be taken, or when the methods are listed.
+        let total: u64 = matrices.iter().map(Matrices::total_rows).sum();
+        if calls == Some(total)
+            && let Some(reason) = without_rows(&matrices)
+        {
+            *candidate = candidate.clone().impossible_if(Some(reason));
+        }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::file_sides::FileSides;
-use crate::base::{Result, Status, ensure, error, fail};
+use crate::base::{Result, Status, error, fail};
+use crate::engine::cost::outcome::Against;
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::nixl::gds::GdsEndpoints;
@@ -29,54 +30,74 @@ pub struct Chosen {
     pub doubt: Option<String>,
 }
 
-/// The transfer, or the reason for another method. Fails if this method was requested and is not possible.
+/// The transfer, or what is against it. Fails if this method was requested and is not possible.
 pub fn choose(
     sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
-) -> Result<std::result::Result<Chosen, String>> {
+) -> Result<std::result::Result<Chosen, Against>> {
     let method = TransferMethod::Nixl;
     let is_requested = preferences.method == Some(method);
     if preferences.method.is_some() && !is_requested {
-        return Ok(Err("another method was requested".to_string()));
+        // Its agent is not asked: a call of NIXL may take long.
+        let possible = shared_agent(sides).map(|_| Against::better("another method was requested"));
+        return Ok(Err(possible.unwrap_or_else(|error| Against::impossible(error.to_string()))));
     }
     match attempt(sides, plan, preferences, is_requested) {
         Err(error) if is_requested => {
             Err(error.context(format!("{method} was requested and is not possible")))
         }
-        attempted => Ok(attempted.map_err(|error| error.to_string())),
+        Err(error) => {
+            let is_impossible = error.status() == Status::Unsupported;
+            Ok(Err(Against { reason: error.to_string().into(), is_impossible }))
+        }
+        Ok(attempted) => Ok(attempted.map_err(Against::better)),
     }
 }
 
-/// Fails with UNSUPPORTED if the method is not possible, and with another status if that is not known.
+/// The transfer, or why another method is better. Fails with UNSUPPORTED if the method is not possible, and with another status if that
+/// is not known.
 fn attempt(
     sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
     is_requested: bool,
-) -> Result<Chosen> {
+) -> Result<std::result::Result<Chosen, String>> {
     let agent = agent(sides)?;
     let refuses_bounces = preferences.no_host_bounce || preferences.zero_copy;
     let doubt = doubt(sides);
-    if let (Some(reason), true) = (&doubt, refuses_bounces || !is_requested) {
-        fail!(Unsupported, "{reason}");
+    match &doubt {
+        Some(reason) if refuses_bounces => fail!(Unsupported, "{reason}"),
+        Some(reason) if !is_requested => return Ok(Err(reason.clone())),
+        _ => (),
     }
-    if !is_requested && !refuses_bounces {
-        ensure_worth_it(plan)?;
+    if !is_requested
+        && !refuses_bounces
+        && let Some(reason) = not_worth_it(plan)
+    {
+        return Ok(Err(reason));
     }
     try_out(agent, sides, preferences.prepared_by)?;
-    Ok(Chosen { moved: prepare(sides, plan)?, doubt })
+    Ok(Ok(Chosen { moved: prepare(sides, plan)?, doubt }))
 }
 
-/// The one agent that knows both layouts and has a backend for them.
-fn agent<'a>(sides: &FileSides<'a>) -> Result<&'a Arc<Agent>> {
-    const NONE: &str = "no agent with a GDS backend knows both layouts";
+const NO_AGENT: &str = "no agent with a GDS backend knows both layouts";
+
+/// The one agent that knows both layouts.
+fn shared_agent<'a>(sides: &FileSides<'a>) -> Result<&'a Arc<Agent>> {
     let (file, memory) = (sides.file.agent(), sides.memory.agent());
     let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
-    let agent = both.ok_or_else(|| error!(Unsupported, "{NONE}"))?;
+    both.ok_or_else(|| error!(Unsupported, "{NO_AGENT}"))
+}
+
+/// The same, if it has a backend for them.
+fn agent<'a>(sides: &FileSides<'a>) -> Result<&'a Arc<Agent>> {
+    let agent = shared_agent(sides)?;
     match agent.call(Command::GdsBackend)? {
         Ok(_) => Ok(agent),
-        Err(others) => fail!(Unsupported, "{NONE}; agent '{}' knows both, and has {others}", agent.name()),
+        Err(others) => {
+            fail!(Unsupported, "{NO_AGENT}; agent '{}' knows both, and has {others}", agent.name())
+        }
     }
 }
 
@@ -105,18 +126,16 @@ fn nvidia_fs() -> &'static str {
 
 /// Whether its requests are large enough to be faster than other methods.
 pub fn is_worth_it(plan: &Plan) -> bool {
-    ensure_worth_it(plan).is_ok()
+    not_worth_it(plan).is_none()
 }
 
-fn ensure_worth_it(plan: &Plan) -> Result<()> {
-    let (bytes, moves) = (plan.bytes(), plan.max_moves().max(1));
-    ensure!(
-        bytes / moves >= MIN_MOVE,
-        Unsupported,
-        "each move of {} bytes would be one request; the staging ring merges them into requests of up to {MIN_MOVE}",
-        bytes / moves
-    );
-    Ok(())
+fn not_worth_it(plan: &Plan) -> Option<String> {
+    let move_size = plan.bytes() / plan.max_moves().max(1);
+    (move_size < MIN_MOVE).then(|| {
+        format!(
+            "each move of {move_size} bytes would be one request; the staging ring merges them into requests of up to {MIN_MOVE}"
+        )
+    })
 }
 
 /// Runs a trial transfer, once per file system. Waits for it as long as the caller has time, and a call of the agent may take.

@@ -10,7 +10,7 @@ use crate::engine::peer::served::protocol::message::MAX_TERMS;
 use crate::engine::peer::served::protocol::session_control;
 use crate::engine::peer::staged::{Arena, ArenaUse, Check, Slot, SlotUser, StagingMemory};
 use crate::layout::cache::LayoutCache;
-use crate::layout::{Layout, Memory, Served};
+use crate::layout::{Layout, Memory, RemoteMemory, Served};
 use crate::nixl::{
     Agent, AgentState, Descriptor, MemoryType, Operation, Remote, RequestId, RequestSide, Span,
 };
@@ -45,14 +45,12 @@ pub struct ServedDivision {
 }
 
 impl ServedDivision {
-    /// Fails with the reason if the owner does not serve the transfer.
-    pub fn new(
-        plan: &Plan,
+    /// What the owner serves, whose memory it is, and staging memory of this process for it. Fails with the reason if the owner does not
+    /// serve transfers between these layouts.
+    fn parties(
         [local, remote]: [&Arc<Layout>; 2],
         reads: bool,
-        rates: &RequestRates,
-        verifies: bool,
-    ) -> Result<Self> {
+    ) -> Result<(&Served, &RemoteMemory, StagingMemory)> {
         let (Some(served), Memory::Remote(memory)) = (remote.served(), remote.memory()) else {
             fail!(Unsupported, "the owner does not serve the layout (kvmem_layout_serve)");
         };
@@ -64,6 +62,23 @@ impl ServedDivision {
             "the owner's staging memory is in GPU memory, and the local layout is not; the owner can serve from host \
              memory (KVMEM_SERVE_FROM_HOST)"
         );
+        Ok((served, memory, staging))
+    }
+
+    /// Fails with the reason if the owner serves no transfer between these layouts.
+    pub fn ensure_served(sides: [&Arc<Layout>; 2], reads: bool) -> Result<()> {
+        Self::parties(sides, reads).map(drop)
+    }
+
+    /// Fails with the reason if the owner does not serve the transfer.
+    pub fn new(
+        plan: &Plan,
+        [local, remote]: [&Arc<Layout>; 2],
+        reads: bool,
+        rates: &RequestRates,
+        verifies: bool,
+    ) -> Result<Self> {
+        let (served, memory, staging) = Self::parties([local, remote], reads)?;
         // NIXL accesses memory of the layout only where that is as fast as the arena.
         let is_plain = local.memory_type() == staging.memory_type() && !local.is_elastic();
         let side = usize::from(reads);
