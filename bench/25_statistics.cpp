@@ -2,14 +2,17 @@
 // Row 25: a run with the counters of statistics, and the same run by a library that has none. Both libraries are in this
 // process, and have the same transfer. BENCH_WITHOUT is the path of that library:
 // of the same commit, built with functions of src/run/statistics.rs that count nothing and keep no run, and a RunClock that reads no
-// clock. Other commits differ in more than that.
+// clock. Other commits differ in more than that. With BENCH_WITHOUT=trace it is a copy of this library which keeps no trace.
 #include "common/clock.hpp"
 #include "common/program.hpp"
 
 #include <cstdlib>
 #include <dlfcn.h>
+#include <filesystem>
 #include <kvmem.h>
+#include <optional>
 #include <stdexcept>
+#include <unistd.h>
 
 namespace {
 
@@ -51,6 +54,7 @@ class transfer {
         step.pairs = &pair;
         step.num_pairs = 1;
         check(SYMBOL(library, kvmem_transfer_prepare)(transfer_, &step, nullptr), "kvmem_transfer_prepare");
+        run();
     }
 
     // Returns nanoseconds per run.
@@ -96,6 +100,24 @@ class transfer {
     kvmem_transfer *transfer_ = nullptr;
 };
 
+// A copy of a library, which the dynamic linker loads beside it; removed when it goes out of scope.
+class copied_library {
+  public:
+    explicit copied_library(const std::string &path) : path_(std::filesystem::temp_directory_path() / ("bench-25-" + std::to_string(getpid())))
+    {
+        std::filesystem::copy_file(path, path_);
+    }
+
+    copied_library(const copied_library &) = delete;
+    copied_library &operator=(const copied_library &) = delete;
+    ~copied_library() { std::filesystem::remove(path_); }
+
+    const char *path() const { return path_.c_str(); }
+
+  private:
+    std::filesystem::path path_;
+};
+
 std::string own_library()
 {
     Dl_info found{};
@@ -109,11 +131,20 @@ void measure(const options &chosen, results &found)
     const char *without = std::getenv("BENCH_WITHOUT");
     if (!without)
         throw std::runtime_error("BENCH_WITHOUT is not set: the path of a libkvmem.so without statistics");
+    const bool is_trace = std::string(without) == "trace";
+    std::optional<copied_library> copied;
+    if (is_trace)
+        without = copied.emplace(own_library()).path();
     for (const uint64_t bytes : {uint64_t{512}, uint64_t{16384}}) {
-        const transfer counted(own_library().c_str(), bytes), uncounted(without, bytes);
+        const transfer counted(own_library().c_str(), bytes);
+        if (is_trace) // read at the first run of a library
+            setenv("KVMEM_TRACE", "0", 1);
+        const transfer uncounted(without, bytes);
+        unsetenv("KVMEM_TRACE");
         const std::vector<samples> taken =
             alternate(chosen.rounds(201), {[&] { return counted.run(); }, [&] { return uncounted.run(); }});
-        found.add({"25-statistics", {{"bytes", bytes}}, taken[0], "the library without statistics", taken[1], {}, "ns"});
+        const char *other = is_trace ? "the library without its trace" : "the library without statistics";
+        found.add({"25-statistics", {{"bytes", bytes}}, taken[0], other, taken[1], {}, "ns"});
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use super::phases::{MILESTONES, RunTimes};
 use crate::base::sorting::sort_by_number;
 use crate::base::{Result, Status, lists};
+use crate::copy::host::prefetch_into_first_level;
 
 /// How many of the last runs are kept.
 pub const RUNS: usize = 10_000;
@@ -110,6 +111,10 @@ impl Ring {
             milestones.iter().zip(reached).for_each(|(word, at)| word.store(at, Ordering::Relaxed));
         }
         version.store(before + 2, Ordering::Release);
+        // The line of the next run was last used thousands of runs ago. The next atomic operation would wait for it.
+        if let Some(next) = chunk.slots.get(at + 1) {
+            prefetch_into_first_level(std::ptr::from_ref(next).cast());
+        }
     }
 
     #[inline]
