@@ -5,6 +5,7 @@
 #
 # FAULTS               the seeded faults                                          (default: byte leak lost hang)
 # SOAK_DRIVER=machine  the driver of the machine's GPU instead of the stand-in
+# SOAK_DIRECTORY=etcd  agents are found in etcd instead of in a folder
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1 nixl=$2 python=$3 site=$4 minutes=$5 seed=${6:-$(date +%s)}
@@ -33,7 +34,12 @@ if [[ $minutes == faults ]]; then
     exit 0
 fi
 
-output=$("$python" c_tests/soak/soak.py --minutes "$minutes" --seed "$seed" | tee /dev/stderr)
+options=()
+if [[ ${SOAK_DIRECTORY:-} == etcd ]]; then
+    options+=(--etcd)
+    driver+=", etcd"
+fi
+output=$("$python" c_tests/soak/soak.py --minutes "$minutes" --seed "$seed" "${options[@]}" | tee /dev/stderr)
 result=$(sed -n 's/^soak: \(.* nothing found\)$/\1/p' <<<"$output")
 [[ $result ]]
 echo "| $(date -u +%F) | $(git rev-parse --short HEAD) | $driver | $seed | $minutes | $result |" >>"$record"

@@ -15,6 +15,8 @@ IDLE_THREADS_END = 20
 THREAD_OF_DEADLINES = "thread kvmem-serve"
 """It ends after the last deadline, also if all runs have ended."""
 IDLE_THREAD = re.compile("thread kvmem-(copy|file|check|free|start|serve|load)")
+EVENTS = ("excess_bytes", "num_peer_staging_waits", "num_gpu_waits", "num_elapsed_waits", "num_file_retries", "num_fallbacks")
+"""Statistics of what has happened, not of what exists."""
 MAPPED = ("memfd:", "(deleted)", "io_uring", "anon_inode", "/soak-")
 
 
@@ -43,7 +45,7 @@ def take(folder):
                 found["locked pages, kB"] += int(line.split()[1])
     statistics = kvmem.statistics()
     for name in statistics._fields[2:]:
-        if not name.startswith("num_store_"):
+        if not name.startswith("num_store_") and name not in EVENTS:
             found["kvmem " + name] = getattr(statistics, name)
     for index, value in enumerate(driver.live()):
         found[f"driver object {index}"] = value

@@ -26,6 +26,15 @@ def make(tier, order, folder, name, agent=None):
     return side
 
 
+def directory(worker):
+    """That of all agents: in etcd if the coordinator has started a server, else in a folder."""
+    try:
+        with open(worker.place("etcd-url")) as file:
+            return kvmem.Directory(endpoints=[file.read()], lease_seconds=10)
+    except FileNotFoundError:
+        return kvmem.Directory(worker.place("agents"))
+
+
 class Publisher:
     """The broker of a worker, and its agent if it has one."""
 
@@ -36,7 +45,7 @@ class Publisher:
         self.broker = kvmem.Broker(worker.place(f"broker-{worker.slot}"), client_timeout=5)
         if worker.has_agent:
             self.agent = kvmem.Agent(f"w{worker.slot}", call_timeout=60)
-            self.directory = kvmem.Directory(worker.place("agents"))
+            self.directory = directory(worker)
 
     def publish_share(self, tier, order):
         worker = self.worker

@@ -13,6 +13,7 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ import control
 HERE = pathlib.Path(__file__).resolve().parent
 SMALL_BYTES = 48 << 20
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 1 << 14, 1 << 18
+PR_SET_PDEATHSIG = 1
 OPERATION_SECONDS = 300
 """Deadline of an operation of a worker, without the time that it is stopped. It has up to two runs, each with 100 s."""
 
@@ -108,6 +110,31 @@ class Slot:
         return "\n".join([*lines, self.tail()])
 
 
+def start_etcd(folder):
+    """A server on loopback, whose URL workers find in a file. It ends with this process."""
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        url, peers = (f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second))
+    log = folder / "etcd-log"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [
+                "etcd", "--name", "soak", "--data-dir", folder / "etcd", "--listen-client-urls", url, "--advertise-client-urls", url,
+                "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"soak={peers}",
+                "--logger", "zap", "--log-outputs", "stderr", "--unsafe-no-fsync",
+            ],
+            stderr=output, preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while b"serving client traffic" not in log.read_bytes():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            raise SystemExit(f"etcd does not start:\n{log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.05)
+    (folder / "etcd-url").write_text(url)
+    return process
+
+
 class Soak:
     def __init__(self, arguments, folder):
         self.folder, self.seed, self.agents, self.fault = folder, arguments.seed, arguments.agents, arguments.fault
@@ -120,6 +147,7 @@ class Soak:
         self.can_be_full = self.mount()
         self.page = control.create(folder / "page")[0]
         self.slots = [Slot(self, index) for index in range(arguments.workers)]
+        self.etcd = start_etcd(folder) if arguments.etcd else None
         self.done = dict.fromkeys(("killed", "killed while stopped", "stopped", "disk filled"), 0)
         self.filled_until = 0.0
 
@@ -248,6 +276,9 @@ class Soak:
               f"with a reason; {events}; {blocks} blocks in stores at the end; nothing found")  # fmt: skip
 
     def end_all(self):
+        if self.etcd is not None:
+            self.etcd.kill()
+            self.etcd.wait()
         for slot in self.slots:
             if slot.process is not None and slot.process.poll() is None:
                 slot.process.kill()
@@ -263,6 +294,7 @@ def main():
     parser.add_argument("--patience", type=float, default=OPERATION_SECONDS, help="seconds that an operation may take, without those that a process is stopped")
     parser.add_argument("--cycle", type=float, help="seconds after which a worker closes everything and counts; 30, or a third of the time")
     parser.add_argument("--settle", type=float, default=60, help="seconds that idle threads and deferred releases have until they have ended")
+    parser.add_argument("--etcd", action="store_true", help="agents are found in etcd, of which a server is started, instead of in a folder")
     parser.add_argument("--calm", action="store_true", help="kills, stops and fills nothing: to repeat what a worker has found")
     parser.add_argument("--fault", choices=("leak", "byte", "lost", "hang"), help="seeds a fault into the first worker, which must be found")
     arguments = parser.parse_args()
