@@ -22,6 +22,14 @@ type Statistics struct {
 	NumStoreHits, NumStoreMisses, NumStoreEvicted, NumStoreDamaged uint64
 	// NumRegions and the others below are handles that were not destroyed.
 	NumRegions, NumLayouts, NumTransfers, NumQueues, NumShares, NumBrokers, NumAgents, NumDirectories, NumStores, NumRequests uint64
+	// MappedBytes of regions of other processes, StagingBytes of staging memory, and LockedBytesLimit that the process may lock in memory.
+	MappedBytes, StagingBytes, LockedBytesLimit uint64
+	// ExcessBytes that staged runs have read from peers and discarded.
+	ExcessBytes uint64
+	// NumPeerStagingWaits and NumGPUWaits are times that a run has begun to wait, NumElapsedWaits calls whose timeout has elapsed.
+	NumPeerStagingWaits, NumGPUWaits, NumElapsedWaits uint64
+	// NumFileRetries of reads and writes, and NumFallbacks to another method, because the best one could not be prepared.
+	NumFileRetries, NumFallbacks uint64
 }
 
 // MethodStatistics is what has happened by one method.
@@ -55,6 +63,10 @@ func ReadStatistics() (Statistics, error) {
 		NumTransfers: uint64(s.num_transfers), NumQueues: uint64(s.num_queues), NumShares: uint64(s.num_shares),
 		NumBrokers: uint64(s.num_brokers), NumAgents: uint64(s.num_agents), NumDirectories: uint64(s.num_directories),
 		NumStores: uint64(s.num_stores), NumRequests: uint64(s.num_requests),
+		MappedBytes: uint64(s.mapped_bytes), StagingBytes: uint64(s.staging_bytes), LockedBytesLimit: uint64(s.locked_bytes_limit),
+		ExcessBytes: uint64(s.excess_bytes), NumPeerStagingWaits: uint64(s.num_peer_staging_waits),
+		NumGPUWaits: uint64(s.num_gpu_waits), NumElapsedWaits: uint64(s.num_elapsed_waits),
+		NumFileRetries: uint64(s.num_file_retries), NumFallbacks: uint64(s.num_fallbacks),
 	}, nil
 }
 

@@ -28,6 +28,9 @@ TEST(creating_transfers_does_not_make_others_busy) {
     OPENED(stream, stream, 0);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     flight_create_with(&flight, staged(&flight));
+    kvmem_statistics statistics = OPTIONS(kvmem_statistics);
+    EXPECT_OK(kvmem_statistics_get(&statistics, ERR));
+    CHECK(statistics.staging_bytes >= 64 * 1024);
     threads_start(&creators, THREADS, create_and_destroy, &flight, 0);
     kvmem_status submitted = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && submitted == KVMEM_STATUS_OK; i++) {

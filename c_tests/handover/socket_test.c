@@ -22,7 +22,12 @@ static kvmem_share *receive(int socket) { return MADE(kvmem_share, kvmem_share_r
 /* Role: receives a share from the socket, and sets its mark. */
 ROLE(importer) {
     OWNED(kvmem_share) share = receive(socket);
+    kvmem_statistics statistics = OPTIONS(kvmem_statistics);
+    EXPECT_OK(kvmem_statistics_get(&statistics, ERR));
+    CHECK_EQ(statistics.mapped_bytes, 0);
     OWNED(kvmem_region) region = sample_import(share);
+    EXPECT_OK(kvmem_statistics_get(&statistics, ERR));
+    CHECK_EQ(statistics.mapped_bytes, region_info(region).size);
     sample_mark(region);
 }
 

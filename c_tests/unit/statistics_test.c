@@ -34,6 +34,19 @@ static uint64_t latencies(const kvmem_method_statistics *statistics) {
     return sum;
 }
 
+static uint64_t failed_calls(const char *status) {
+    OWN(kvmem_blob, blob, kvmem_statistics_text);
+    const char *name = TEXT("\nkvmem_call_errors_total{status=\"%s\"} ", status);
+    const char *line = strstr(kvmem_blob_data(blob), name);
+    return line == NULL ? 0 : strtoull(line + strlen(name), NULL, 10);
+}
+
+static uint64_t elapsed_waits(void) {
+    OWN(kvmem_blob, blob, kvmem_statistics_text);
+    const char *name = "\nkvmem_waits_elapsed_total ";
+    return strtoull(strstr(kvmem_blob_data(blob), name) + strlen(name), NULL, 10);
+}
+
 TEST(a_run_is_in_flight_and_then_has_succeeded) {
     OPENED(flight, flight, &move, 0);
     const kvmem_method_statistics before = copies();
@@ -65,6 +78,10 @@ TEST(a_late_run_is_counted_once_at_its_deadline) {
     const kvmem_method_statistics late = copies();
     CHECK_EQ(process().runs_in_flight, 0);
     CHECK_EQ(runs(&late, KVMEM_STATUS_TIMED_OUT) - runs(&before, KVMEM_STATUS_TIMED_OUT), 1);
+    const uint64_t failed = failed_calls("timed_out"), elapsed = elapsed_waits();
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR)); /* the run has failed */
+    CHECK_EQ(failed_calls("timed_out") - failed, 1);
+    CHECK_EQ(elapsed_waits(), elapsed);
     OWN(kvmem_blob, trace, kvmem_trace_export);
     CHECK_HAS(kvmem_blob_data(trace), TEXT("\"user_data\":\"0x%llx\",\"bytes\":%llu,\"status\":\"timed_out\"",
                                            (unsigned long long)FLIGHT_USER_DATA, (unsigned long long)BYTES));
@@ -94,13 +111,6 @@ TEST(the_phases_of_the_last_run_are_explained) {
     CHECK(text != NULL && strstr(text, "estimated") == NULL);
 }
 
-static uint64_t failed_calls(const char *status) {
-    OWN(kvmem_blob, blob, kvmem_statistics_text);
-    const char *name = TEXT("\nkvmem_call_errors_total{status=\"%s\"} ", status);
-    const char *line = strstr(kvmem_blob_data(blob), name);
-    return line == NULL ? 0 : strtoull(line + strlen(name), NULL, 10);
-}
-
 TEST(a_failed_call_is_counted_by_its_status) {
     const uint64_t invalid = failed_calls("invalid_argument"), found = failed_calls("not_found");
     kvmem_method_statistics method = OPTIONS(kvmem_method_statistics);
@@ -109,6 +119,21 @@ TEST(a_failed_call_is_counted_by_its_status) {
     EXPECT_OK(kvmem_statistics_get_method(0, &method, ERR));
     CHECK_EQ(failed_calls("invalid_argument") - invalid, 2);
     CHECK_EQ(failed_calls("not_found"), found);
+}
+
+TEST(a_wait_whose_timeout_elapses_has_not_failed) {
+    OPENED(flight, flight, &move, 0);
+    const uint64_t failed = failed_calls("timed_out"), elapsed = elapsed_waits();
+    flight_hold(&flight, 0, 0);
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 1, 1, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(flight.queue, 1, &completion, 1, &count, ERR));
+    CHECK_EQ(elapsed_waits() - elapsed, 3);
+    CHECK_EQ(failed_calls("timed_out"), failed);
+    gate_open();
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
 TEST(memory_and_handles_are_counted_while_they_exist) {
@@ -162,6 +187,10 @@ TEST(the_text_is_in_the_format_of_prometheus) {
         {"kvmem_runs_in_flight", 0},
         {"kvmem_region_bytes{tier=\"system\"}", process().system_bytes},
         {"kvmem_handles{type=\"transfer\"}", 1},
+        {"kvmem_mapped_bytes", process().mapped_bytes},
+        {"kvmem_file_retries_total", process().num_file_retries},
+        {"kvmem_excess_bytes_total", process().excess_bytes},
+        {"kvmem_waits_elapsed_total", process().num_elapsed_waits},
     };
     for (size_t i = 0; i < NUM(expected); i++)
         CHECK_HAS(text, TEXT("\n%s %llu\n", expected[i].series, (unsigned long long)expected[i].value));
@@ -171,7 +200,8 @@ TEST(the_text_is_in_the_format_of_prometheus) {
         "kvmem_region_bytes", "kvmem_elastic_committed_bytes", "kvmem_registrations", "kvmem_store_hits_total",
         "kvmem_store_misses_total", "kvmem_store_evicted_total", "kvmem_store_damaged_total", "kvmem_handles",
         "kvmem_excess_bytes_total", "kvmem_peer_staging_waits_total", "kvmem_gpu_waits_total",
-        "kvmem_call_errors_total",
+        "kvmem_call_errors_total", "kvmem_waits_elapsed_total", "kvmem_mapped_bytes", "kvmem_staging_bytes", "kvmem_locked_bytes_limit",
+        "kvmem_fallbacks_total", "kvmem_file_retries_total",
     };
     for (size_t i = 0; i < NUM(metrics); i++) CHECK_HAS(text, TEXT("# TYPE %s ", metrics[i]));
     CHECK_HAS(text, "kvmem_run_duration_seconds_bucket{method=\"memcpy\",max_bytes=\"16777216\",le=\"0.000001024\"} ");

@@ -54,6 +54,25 @@ typedef struct kvmem_statistics {
     uint64_t num_directories;  ///< Handles of directories that were not destroyed.
     uint64_t num_stores;  ///< Handles of stores that were not destroyed.
     uint64_t num_requests;  ///< Handles of requests that were not destroyed.
+    /// Bytes of regions of other processes that are mapped here, which are counted above, too.
+    uint64_t mapped_bytes;
+    /// Bytes of staging memory: of GPUs, between files and GPUs, and for transfers with peers and objects.
+    /// That for peers and objects is counted above, too.
+    uint64_t staging_bytes;
+    /// Bytes that this process may lock in memory (RLIMIT_MEMLOCK); UINT64_MAX without a limit.
+    uint64_t locked_bytes_limit;
+    uint64_t excess_bytes;  ///< Bytes that staged runs have read from peers and discarded.
+    /// Times that a run with a peer has begun to wait for staging memory of this process.
+    uint64_t num_peer_staging_waits;
+    /// Times that a run has begun to wait for a stream, descriptors or staging memory of a GPU.
+    uint64_t num_gpu_waits;
+    /// Calls that waited for a run, a completion or a message until their timeout had elapsed.
+    uint64_t num_elapsed_waits;
+    /// Reads and writes of files that were continued or repeated: the kernel had moved a part, or was
+    /// interrupted.
+    uint64_t num_file_retries;
+    /// Times that a transfer took another method, because the best one could not be prepared.
+    uint64_t num_fallbacks;
 } kvmem_statistics;
 
 /// Returns what exists in this process, and what has happened in it. Waits for nothing, and stops nothing.

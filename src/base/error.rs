@@ -134,6 +134,7 @@ struct Failure {
     status: Status,
     message: Cow<'static, str>,
     cause: Option<Cause>,
+    is_elapsed: bool,
 }
 
 /// The result of everything that can fail.
@@ -144,6 +145,14 @@ impl Error {
     #[cold]
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
         Self::from_parts(status, message.into(), None)
+    }
+
+    /// The end of a wait whose timeout has elapsed. Nothing has failed: what is waited for may still come.
+    #[cold]
+    pub fn elapsed(message: impl Into<Cow<'static, str>>) -> Self {
+        let mut error = Self::new(Status::TimedOut, message);
+        error.0.is_elapsed = true;
+        error
     }
 
     /// The same with a formatted message. Formats it here, so that each place that can fail contains little code for it.
@@ -157,7 +166,7 @@ impl Error {
     #[cold]
     #[inline(never)]
     fn from_parts(status: Status, message: Cow<'static, str>, cause: Option<Cause>) -> Self {
-        Self(Box::new(Failure { status, message, cause }))
+        Self(Box::new(Failure { status, message, cause, is_elapsed: false }))
     }
 
     /// A failed system call. The message consists of `action`, the text of the errno, and advice if there is any.
@@ -195,6 +204,7 @@ impl Error {
     /// Replaces the status, if the caller knows a more specific one.
     pub fn with_status(mut self, status: Status) -> Self {
         self.0.status = status;
+        self.0.is_elapsed = false;
         self
     }
 
@@ -226,6 +236,11 @@ impl Error {
 
     pub fn status(&self) -> Status {
         self.0.status
+    }
+
+    /// Whether it only says that the timeout of a wait has elapsed.
+    pub fn is_elapsed(&self) -> bool {
+        self.0.is_elapsed
     }
 
     /// The message for people.

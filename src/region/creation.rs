@@ -87,9 +87,12 @@ impl Region {
         control: OnceCell<Arc<Control>>,
     ) -> Arc<Self> {
         let counted = view.is_none().then(|| statistics::count(memory.tier(), memory.size()));
+        let mapped = origin.is_some().then(|| statistics::count_mapped(memory.size()));
         let region = Arc::new(Self {
             log_id: LogId::next(),
             _counted: counted,
+            _mapped: mapped,
+            counted_in: OnceCell::new(),
             memory,
             view,
             origin,

@@ -70,7 +70,7 @@ use counts::Counts;
 use once_cell::sync::OnceCell;
 use registration::Registrations;
 
-use crate::base::{Counted, Error, LogId, Result, Status, fail};
+use crate::base::{Counted, Error, Gauge, LogId, Result, Status, fail};
 use crate::cuda::DevicePair;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 
@@ -100,11 +100,20 @@ pub struct Region {
     blocks: OnceCell<Blocks>,
     /// `None` for a view.
     _counted: Option<Counted>,
+    /// If it is memory of another process.
+    _mapped: Option<Counted>,
+    /// What it is counted as in addition.
+    counted_in: OnceCell<Counted>,
 }
 
 impl Region {
     pub fn log_id(&self) -> LogId {
         self.log_id
+    }
+
+    /// Adds its bytes to another sum as long as it exists, once.
+    pub fn count_in(&self, sum: &Gauge) {
+        self.counted_in.get_or_init(|| sum.count(self.size()));
     }
 
     /// The region that it is a view of, or itself.

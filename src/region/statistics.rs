@@ -9,6 +9,14 @@ use crate::base::{Counted, Gauge};
 /// Bytes by tier.
 static BYTES: [Gauge; 7] = [const { Gauge::new() }; 7];
 
+/// Bytes of memory of other processes.
+static MAPPED: Gauge = Gauge::new();
+
+/// Counts a region of another process, which is mapped here.
+pub(super) fn count_mapped(size: u64) -> Counted {
+    MAPPED.count(size)
+}
+
 /// Counts a region that is no view.
 pub(super) fn count(tier: Tier, size: u64) -> Counted {
     BYTES[tier as usize].count(size)
@@ -17,6 +25,11 @@ pub(super) fn count(tier: Tier, size: u64) -> Counted {
 /// Bytes of all regions of a tier that are no views; of an elastic one its addresses, whether they have memory or not.
 pub fn bytes(tier: Tier) -> u64 {
     BYTES[tier as usize].value()
+}
+
+/// Bytes of regions of other processes that are mapped here. They are a part of those of their tiers.
+pub fn mapped() -> u64 {
+    MAPPED.value()
 }
 
 /// Bytes of elastic regions that have memory.

@@ -232,7 +232,7 @@ impl Completion {
         let mut last = self.last();
         while !is_met() {
             let Ok(woken) = self.over.wait_until(last, deadline) else {
-                fail!(TimedOut, "the transfer is still in flight");
+                return Err(Error::elapsed("the transfer is still in flight"));
             };
             last = woken;
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
-use crate::base::{Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, fail, log, retried};
+use crate::base::{Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, log, retried};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -191,7 +191,7 @@ impl Queue {
         let mut state = self.lock();
         while state.entries.is_empty() {
             let Ok(woken) = self.arrival.wait_until(state, deadline) else {
-                fail!(TimedOut, "no completion arrived within the timeout");
+                return Err(Error::elapsed("no completion arrived within the timeout"));
             };
             state = woken;
         }

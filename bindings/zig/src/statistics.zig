@@ -34,6 +34,23 @@ pub const Statistics = struct {
     num_directories: u64,
     num_stores: u64,
     num_requests: u64,
+    /// Of regions of other processes, which are mapped here.
+    mapped_bytes: u64,
+    /// Of staging memory.
+    staging_bytes: u64,
+    /// That the process may lock in memory; the largest value without a limit.
+    locked_bytes_limit: u64,
+    /// That staged runs have read from peers and discarded.
+    excess_bytes: u64,
+    /// Times that a run has begun to wait for staging memory here, or for a resource of a GPU.
+    num_peer_staging_waits: u64,
+    num_gpu_waits: u64,
+    /// Calls that waited until their timeout had elapsed.
+    num_elapsed_waits: u64,
+    /// Reads and writes that were continued or repeated.
+    num_file_retries: u64,
+    /// Times that a transfer took another method, because the best one could not be prepared.
+    num_fallbacks: u64,
 };
 
 /// What has happened by one method.

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::base::Error;
-use crate::run::TransferMethod;
+use crate::run::{TransferMethod, counters};
 
 /// Why a method is not taken. Most reasons are known before, and allocate nothing: few callers read them.
 pub type Reason = Cow<'static, str>;
@@ -60,9 +60,10 @@ impl Candidate {
         Self { is_impossible: reason.is_some(), reason, ..self }
     }
 
-    /// Makes it impossible, because it could not be prepared.
+    /// Makes it impossible, because it could not be prepared. Another method is taken instead.
     #[cold]
     pub fn exclude(&mut self, error: &Error) {
+        counters::count_fallback(self.method, error.status());
         *self = self.clone().impossible_if(Some(error.message().to_string().into()));
     }
 }
@@ -106,6 +107,7 @@ pub fn repeat(candidates: &mut [Candidate], times: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
 
     fn methods() -> [Candidate; 3] {
         [(TransferMethod::Nixl, 1.0), (TransferMethod::NixlStaged, 0.98), (TransferMethod::NixlServed, 0.5)]
@@ -123,6 +125,19 @@ mod tests {
         assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferMethod::Nixl));
         assert_eq!(best(&candidates, &tolerance, |_| 0.0), Some(TransferMethod::NixlStaged));
         assert_eq!(best(&[], &tolerance, of_arena), None);
+    }
+
+    #[test]
+    fn a_method_that_could_not_be_prepared_is_counted_with_the_status_of_its_failure() {
+        let count = |status: Status| {
+            counters::FALLBACKS[TransferMethod::NixlServed as usize][(status as i32).unsigned_abs() as usize]
+                .value()
+        };
+        let before = [Status::VersionMismatch, Status::NotFound].map(count);
+        let [_, _, mut served] = methods();
+        served.exclude(&Error::new(Status::VersionMismatch, "another version"));
+        assert!(served.is_impossible && served.reason.as_deref() == Some("another version"));
+        assert_eq!([Status::VersionMismatch, Status::NotFound].map(count), [before[0] + 1, before[1]]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::file_requests::{FileRequest, FileRequests, IoSpan, after};
 use crate::base::{Error, Result, advice, error, retried};
+use crate::run::counters;
 
 /// How often the kernel may return EINTR or EAGAIN without transferring a byte.
 const MAX_DELAYS: u32 = 1000;
@@ -62,6 +63,19 @@ impl FileOperation {
     /// Handles the result of a system call.
     pub fn advance(&mut self, requests: &FileRequests, result: std::result::Result<u64, Errno>) -> IoStep {
         let size = self.size(requests);
+        let step = self.after_call(requests, size, result);
+        if let IoStep::Again = step {
+            counters::FILE_RETRIES.add(1);
+        }
+        step
+    }
+
+    fn after_call(
+        &mut self,
+        requests: &FileRequests,
+        size: u64,
+        result: std::result::Result<u64, Errno>,
+    ) -> IoStep {
         match result {
             Ok(0) => IoStep::Failed(self.end_of_file(requests, None)),
             Ok(moved) => {
@@ -151,9 +165,12 @@ mod tests {
     fn an_interrupted_call_is_repeated_a_limited_number_of_times() {
         let requests = requests(false);
         let mut operation = FileOperation::new(0);
+        let before = counters::FILE_RETRIES.value();
         for _ in 0..MAX_DELAYS {
             assert!(matches!(operation.advance(&requests, Err(Errno::INTR)), IoStep::Again));
         }
+        // Other tests may add to it.
+        assert!(counters::FILE_RETRIES.value() - before >= MAX_DELAYS.into());
         let IoStep::Failed(error) = operation.advance(&requests, Err(Errno::AGAIN)) else {
             panic!("no failure")
         };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs calls: failed ones at DEBUG, all others at TRACE. Every C function is logged here, so none logs its own failures.
 
+use crate::base::Error;
 use crate::base::log::{Level, enabled, write};
-use crate::base::{Error, Status};
 use crate::ffi::common::status::{kvmem_status, name};
 
 /// Logs a call that succeeded. The name is that of the type of the function's body, a closure; a call without
@@ -20,9 +20,9 @@ fn write_returned(body_name: &'static str, status: kvmem_status) {
     write(Level::Trace, module, format_args!("{function}: {}", name(status)));
 }
 
-/// Logs a call that failed. A timeout is logged like a success, because callers that poll expect it.
+/// Logs a call that failed. A wait whose timeout has elapsed is logged like a success, because callers that poll expect it.
 pub fn failed(body_name: &'static str, error: &Error) {
-    let level = if error.status() == Status::TimedOut { Level::Trace } else { Level::Debug };
+    let level = if error.is_elapsed() { Level::Trace } else { Level::Debug };
     if enabled(level) && !body_name.is_empty() {
         let (module, function) = split(body_name);
         write(level, module, format_args!("{function}: {}: {error}", name(error.status() as i32)));

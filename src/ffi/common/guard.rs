@@ -16,6 +16,9 @@ use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
 pub static FAILED: [Gauge; 1 + (Status::Panic as i32).unsigned_abs() as usize] =
     [const { Gauge::new() }; 1 + (Status::Panic as i32).unsigned_abs() as usize];
 
+/// Number of waits whose timeout has elapsed. They are no failures.
+pub static ELAPSED: Gauge = Gauge::new();
+
 /// Runs the body of a C function that returns KVMEM_STATUS_OK or an error.
 ///
 /// # Safety
@@ -212,7 +215,10 @@ unsafe fn run(
 #[cold]
 unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
     call_log::failed(body_name, failure);
-    FAILED[(failure.status() as i32).unsigned_abs() as usize].add(1);
+    match failure.is_elapsed() {
+        true => ELAPSED.add(1),
+        false => FAILED[(failure.status() as i32).unsigned_abs() as usize].add(1),
+    }
     // SAFETY: the caller's promise.
     if let Some(slot) = unsafe { error.as_mut() } {
         *slot = new_handle(Failure::from_error(failure));

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters, and where they come from.
 
+use rustix::process::{Resource, getrlimit};
+
+use crate::base::Gauge;
+use crate::copy::gpu::device::resource::WAITS;
+use crate::copy::gpu::device::staging::BYTES as GPU_STAGING;
+use crate::ffi::common::guard::ELAPSED;
 use crate::ffi::common::kind::{ALIVE, Kind};
 use crate::ffi::common::options;
 use crate::region::{Tier, statistics as regions};
-use crate::run::statistics as runs;
+use crate::run::{counters as run_counters, statistics as runs};
 use crate::store::statistics as stores;
 use crate::transfer::TransferMethod;
 
@@ -82,6 +88,26 @@ pub struct kvmem_statistics {
     pub num_stores: u64,
     /// Handles of requests that were not destroyed.
     pub num_requests: u64,
+    /// Bytes of regions of other processes that are mapped here, which are counted above, too.
+    pub mapped_bytes: u64,
+    /// Bytes of staging memory: of GPUs, between files and GPUs, and for transfers with peers and objects.
+    /// That for peers and objects is counted above, too.
+    pub staging_bytes: u64,
+    /// Bytes that this process may lock in memory (RLIMIT_MEMLOCK); UINT64_MAX without a limit.
+    pub locked_bytes_limit: u64,
+    /// Bytes that staged runs have read from peers and discarded.
+    pub excess_bytes: u64,
+    /// Times that a run with a peer has begun to wait for staging memory of this process.
+    pub num_peer_staging_waits: u64,
+    /// Times that a run has begun to wait for a stream, descriptors or staging memory of a GPU.
+    pub num_gpu_waits: u64,
+    /// Calls that waited for a run, a completion or a message until their timeout had elapsed.
+    pub num_elapsed_waits: u64,
+    /// Reads and writes of files that were continued or repeated: the kernel had moved a part, or was
+    /// interrupted.
+    pub num_file_retries: u64,
+    /// Times that a transfer took another method, because the best one could not be prepared.
+    pub num_fallbacks: u64,
 }
 options!(kvmem_statistics);
 
@@ -108,6 +134,15 @@ pub struct kvmem_method_statistics {
     pub latency_sums_ns: [u64; 5],
 }
 options!(kvmem_method_statistics);
+
+/// Bytes of staging memory, by what it is for.
+pub(super) fn staging() -> [(&'static str, u64); 3] {
+    [
+        ("gpu", GPU_STAGING.value()),
+        ("file", run_counters::FILE_STAGING.value()),
+        ("peer", run_counters::PEER_STAGING.value()),
+    ]
+}
 
 pub(super) fn current() -> kvmem_statistics {
     let alive = |name: &str| ALIVE[Kind::index(name)].value();
@@ -137,6 +172,15 @@ pub(super) fn current() -> kvmem_statistics {
         num_directories: alive("directory"),
         num_stores: alive("store"),
         num_requests: alive("request"),
+        mapped_bytes: regions::mapped(),
+        staging_bytes: staging().iter().map(|(_, bytes)| bytes).sum(),
+        locked_bytes_limit: getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX),
+        excess_bytes: run_counters::EXCESS.value(),
+        num_peer_staging_waits: run_counters::STAGING_WAITS.value(),
+        num_gpu_waits: WAITS.iter().map(Gauge::value).sum(),
+        num_elapsed_waits: ELAPSED.value(),
+        num_file_retries: run_counters::FILE_RETRIES.value(),
+        num_fallbacks: run_counters::FALLBACKS.iter().flatten().map(Gauge::value).sum(),
     }
 }
 

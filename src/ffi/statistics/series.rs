@@ -19,7 +19,7 @@ impl Series {
     }
 
     /// A metric with one value.
-    pub fn single(&mut self, metric: &'static str, kind: &str, meaning: &str, value: u64) {
+    pub fn single(&mut self, metric: &'static str, kind: &str, meaning: &str, value: impl Display) {
         self.begin(metric, kind, meaning);
         self.line(format_args!("{metric} {value}"));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters as text for Prometheus.
 
-use super::counters::{current, kvmem_method_statistics, of_method};
+use super::counters::{current, kvmem_method_statistics, of_method, staging};
 use super::series::Series;
 use crate::copy::gpu::device::resource::WAITS;
 use crate::ffi::common::guard::FAILED;
@@ -123,6 +123,18 @@ fn add_rest(series: &mut Series) {
             "Bytes of elastic regions that have memory.",
             now.elastic_committed_bytes,
         ),
+        (
+            "kvmem_mapped_bytes",
+            GAUGE,
+            "Bytes of regions of other processes that are mapped here.",
+            now.mapped_bytes,
+        ),
+        (
+            "kvmem_file_retries_total",
+            COUNTER,
+            "Reads and writes of files that were continued or repeated.",
+            now.num_file_retries,
+        ),
         ("kvmem_registrations", GAUGE, "Registrations of regions with agents.", now.num_registrations),
         ("kvmem_store_hits_total", COUNTER, "Keys that gets of stores have found.", now.num_store_hits),
         (
@@ -142,18 +154,39 @@ fn add_rest(series: &mut Series) {
             "kvmem_excess_bytes_total",
             COUNTER,
             "Bytes that were read from peers and discarded.",
-            run_counters::EXCESS.value(),
+            now.excess_bytes,
+        ),
+        (
+            "kvmem_waits_elapsed_total",
+            COUNTER,
+            "Waits for a run, a completion or a message whose timeout has elapsed.",
+            now.num_elapsed_waits,
         ),
         (
             "kvmem_peer_staging_waits_total",
             COUNTER,
             "Times that a run with a peer has begun to wait for staging memory.",
-            run_counters::STAGING_WAITS.value(),
+            now.num_peer_staging_waits,
         ),
     ];
     singles
         .into_iter()
         .for_each(|(metric, kind, meaning, value)| series.single(metric, kind, meaning, value));
+    series.begin("kvmem_staging_bytes", GAUGE, "Bytes of staging memory.");
+    staging().into_iter().for_each(|(of, bytes)| series.value("", &[("of", of)], bytes));
+    let limit = match now.locked_bytes_limit {
+        u64::MAX => "+Inf".to_string(),
+        limit => limit.to_string(),
+    };
+    series.single("kvmem_locked_bytes_limit", GAUGE, "Bytes that the process may lock in memory.", limit);
+    let meaning = "Times that a transfer took another method, because this one could not be prepared.";
+    series.begin("kvmem_fallbacks_total", COUNTER, meaning);
+    for (method, by_status) in METHOD_LABELS.iter().skip(1).zip(&run_counters::FALLBACKS) {
+        for (value, count) in (0..).zip(by_status).filter(|(_, count)| count.value() > 0) {
+            let labels = [("method", *method), ("status", &status_label(-value))];
+            series.value("", &labels, count.value());
+        }
+    }
     series.begin(
         "kvmem_gpu_waits_total",
         COUNTER,

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::AgentState;
-use crate::base::{Count, Error, Result, Status, log};
+use crate::base::{Count, Error, Result, error, log};
 use crate::nixl::call::check;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
 use crate::nixl::remote::{Connecting, Remote};
@@ -125,21 +125,22 @@ impl AgentState {
 
     pub(in crate::nixl) fn none_arrived(&self) -> Error {
         let agent = self.display_name();
-        let message = match self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
-            true => format!(
+        if self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
+            return error!(
+                TimedOut,
                 "no notification can arrive for agent '{agent}': it has {}; create a backend that carries notifications, \
                  such as UCX",
                 self.backend_names()
-            ),
-            false => format!("no notification has arrived for agent '{agent}' in time"),
-        };
-        Error::new(Status::TimedOut, message)
+            );
+        }
+        Error::elapsed(format!("no notification has arrived for agent '{agent}' in time"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Status;
     use crate::nixl::ServiceId;
     use crate::nixl::notification_inbox::Arrivals;
 

@@ -67,6 +67,20 @@ class Statistics(NamedTuple):
     num_directories: int
     num_stores: int
     num_requests: int
+    mapped_bytes: int
+    """Of regions of other processes, which are mapped here."""
+    staging_bytes: int
+    locked_bytes_limit: int
+    """That the process may lock in memory; 2**64 - 1 without a limit."""
+    excess_bytes: int
+    """That staged runs have read from peers and discarded."""
+    num_peer_staging_waits: int
+    num_gpu_waits: int
+    num_elapsed_waits: int
+    """Calls that waited until their timeout had elapsed. Python waits in several such calls."""
+    num_file_retries: int
+    num_fallbacks: int
+    """Times that a transfer took another method, because the best one could not be prepared."""
 
 
 def statistics() -> Statistics:

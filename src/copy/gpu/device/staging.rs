@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::{Counted, Gauge, Result};
 use crate::cuda::{Context, DeviceBuffer, Event, Stream};
 
 /// Number of parts of the staging memory. Concurrently with compute, there are few and large parts: each needs a launch, and
@@ -15,6 +15,9 @@ pub fn staging_parts(computes: bool) -> u64 {
 
 pub const MAX_PARTS: u64 = 8;
 
+/// Bytes of all of it.
+pub static BYTES: Gauge = Gauge::new();
+
 /// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.
 pub struct Staging {
     memory: DeviceBuffer,
@@ -22,6 +25,7 @@ pub struct Staging {
     pub copier: Stream,
     /// Recorded behind the work that the run waits for.
     pub begun: Event,
+    _counted: Counted,
 }
 
 /// The events of a part of the staging memory.
@@ -38,7 +42,8 @@ impl Staging {
         let memory = DeviceBuffer::new(context.device(), size)?;
         let part = |_| Ok(StagingPart { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..MAX_PARTS).map(part).collect::<Result<_>>()?;
-        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
+        let (copier, begun) = (Stream::new(context)?, Event::new(context)?);
+        Ok(Self { memory, parts, copier, begun, _counted: BYTES.count(size) })
     }
 
     pub fn size(&self) -> u64 {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::inbox::Inbox;
 use crate::base::file_systems::FileSystems;
-use crate::base::{PerProcess, Result, SharedObjects, error};
+use crate::base::{Counted, PerProcess, Result, SharedObjects, error};
 use crate::copy::gpu::DeviceState;
 use crate::cuda::ContextIdentity;
 use crate::region::{PinnedConfig, PinnedMemory};
+use crate::run::counters;
 
 pub const SLOTS: usize = 4;
 const PAGE: u64 = 4096;
@@ -19,6 +20,7 @@ const PAGE: u64 = 4096;
 pub struct StagingRing {
     slot_size: u64,
     memory: PinnedMemory,
+    _counted: Counted,
     /// If the driver fails there, new transfers use a new ring.
     pub device: Arc<DeviceState>,
     /// The queue of the thread that serves it.
@@ -43,6 +45,7 @@ impl StagingRing {
             slot_size,
             device: DeviceState::for_device(ordinal)?,
             memory: PinnedMemory::allocate(&config, &mut |_, _| true)?,
+            _counted: counters::FILE_STAGING.count(size),
             inbox: Arc::default(),
         })
     }

@@ -9,6 +9,7 @@ use crate::copy::gpu::RowCopier;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::region::{DeviceConfig, OwnedDevice, PinnedConfig, Region, SystemConfig};
+use crate::run::counters;
 
 /// The memory of an arena, by what copies rows between it and a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +35,15 @@ impl StagingMemory {
     }
 
     pub fn allocate(self, size: u64) -> Result<Arc<Region>> {
-        match self {
-            Self::Host => Region::system(&SystemConfig { size, ..SystemConfig::default() }),
+        let region = match self {
+            Self::Host => Region::system(&SystemConfig { size, ..SystemConfig::default() })?,
             Self::PageLocked(ordinal) => {
-                Region::pinned(&PinnedConfig { size, ordinal, ..PinnedConfig::default() }, &mut |_, _| true)
+                Region::pinned(&PinnedConfig { size, ordinal, ..PinnedConfig::default() }, &mut |_, _| true)?
             }
-            Self::Device(ordinal) => Ok(Region::new(OwnedDevice::allocate(&DeviceConfig { size, ordinal })?)),
-        }
+            Self::Device(ordinal) => Region::new(OwnedDevice::allocate(&DeviceConfig { size, ordinal })?),
+        };
+        region.count_in(&counters::PEER_STAGING);
+        Ok(region)
     }
 
     /// What copies between it and a layout; `None` for the threads that copy host memory.
