@@ -67,7 +67,7 @@ fetch() {
     local packages=build/llama-package
     mkdir -p "$packages" "$1"
     "${KVMEM_PYTHON:-python3}" -m pip download --disable-pip-version-check --retries 2 --no-input --no-deps \
-        --no-binary :all: --dest "$packages" "$package" >&2
+        --no-binary "${package%%==*}" --dest "$packages" "$package" >&2
     tar -xzf "$packages"/*.tar.gz -C "$1" --wildcards '*/vendor/llama.cpp/*' --exclude '*/llama.cpp/models/*' \
         --exclude '*/llama.cpp/docs/*' --strip-components=3
     rm -rf "$packages"
