@@ -36,6 +36,8 @@ impl Gauge {
         self.sum().load(Ordering::Relaxed)
     }
 
+    /// Not inlined: there are many places.
+    #[inline(never)]
     fn sum(&self) -> &'static AtomicU64 {
         self.0.get(AtomicU64::default)
     }

@@ -12,6 +12,7 @@ pub(super) struct Series {
 
 impl Series {
     /// Begins a metric. Its name, type and meaning come before its values.
+    #[inline(never)]
     pub fn begin(&mut self, metric: &'static str, kind: &str, meaning: &str) {
         self.metric = metric;
         self.line(format_args!("# HELP {metric} {meaning}"));
@@ -19,13 +20,14 @@ impl Series {
     }
 
     /// A metric with one value.
-    pub fn single(&mut self, metric: &'static str, kind: &str, meaning: &str, value: impl Display) {
+    pub fn single(&mut self, metric: &'static str, kind: &str, meaning: &str, value: &dyn Display) {
         self.begin(metric, kind, meaning);
         self.line(format_args!("{metric} {value}"));
     }
 
     /// A value of the metric that was begun. No label has a character that the format escapes.
-    pub fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+    #[inline(never)]
+    pub fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &dyn Display) {
         let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         let (metric, labels) = (self.metric, labels.join(","));
         self.line(format_args!("{metric}{suffix}{{{labels}}} {value}"));

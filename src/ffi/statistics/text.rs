@@ -82,8 +82,8 @@ fn add_latencies(series: &mut Series, methods: &[Method]) {
             let size = SIZES.get(class).map_or("+Inf".to_string(), u64::to_string);
             let labels = [("method", *method), ("max_bytes", &size)];
             let total = add_buckets(series, labels, &counted.latencies[class]);
-            series.value("_sum", &labels, seconds(counted.latency_sums_ns[class]));
-            series.value("_count", &labels, total);
+            series.value("_sum", &labels, &seconds(counted.latency_sums_ns[class]));
+            series.value("_count", &labels, &total);
         }
     }
 }
@@ -97,14 +97,19 @@ fn add_buckets(series: &mut Series, [method, size]: [(&str, &str); 2], counts: &
             _ if bucket as usize == BUCKETS - 1 => "+Inf".to_string(),
             _ => seconds(1 << (FIRST_BUCKET + bucket)).to_string(),
         };
-        series.value("_bucket", &[method, size, ("le", &bound)], total);
+        series.value("_bucket", &[method, size, ("le", &bound)], &total);
     }
     total
 }
 
 fn add_rest(series: &mut Series) {
     let now = current();
-    series.single("kvmem_runs_in_flight", GAUGE, "Runs that have started and not ended.", now.runs_in_flight);
+    series.single(
+        "kvmem_runs_in_flight",
+        GAUGE,
+        "Runs that have started and not ended.",
+        &now.runs_in_flight,
+    );
     series.begin("kvmem_region_bytes", GAUGE, "Bytes of all regions that are no views.");
     let tiers = [
         ("system", now.system_bytes),
@@ -115,7 +120,7 @@ fn add_rest(series: &mut Series) {
         ("object", now.object_bytes),
         ("block", now.block_bytes),
     ];
-    tiers.into_iter().for_each(|(tier, bytes)| series.value("", &[("tier", tier)], bytes));
+    tiers.into_iter().for_each(|(tier, bytes)| series.value("", &[("tier", tier)], &bytes));
     let singles = [
         (
             "kvmem_elastic_committed_bytes",
@@ -171,20 +176,20 @@ fn add_rest(series: &mut Series) {
     ];
     singles
         .into_iter()
-        .for_each(|(metric, kind, meaning, value)| series.single(metric, kind, meaning, value));
+        .for_each(|(metric, kind, meaning, value)| series.single(metric, kind, meaning, &value));
     series.begin("kvmem_staging_bytes", GAUGE, "Bytes of staging memory.");
-    staging().into_iter().for_each(|(of, bytes)| series.value("", &[("of", of)], bytes));
+    staging().into_iter().for_each(|(of, bytes)| series.value("", &[("of", of)], &bytes));
     let limit = match now.locked_bytes_limit {
         u64::MAX => "+Inf".to_string(),
         limit => limit.to_string(),
     };
-    series.single("kvmem_locked_bytes_limit", GAUGE, "Bytes that the process may lock in memory.", limit);
+    series.single("kvmem_locked_bytes_limit", GAUGE, "Bytes that the process may lock in memory.", &limit);
     let meaning = "Times that a transfer took another method, because this one could not be prepared.";
     series.begin("kvmem_fallbacks_total", COUNTER, meaning);
     for (method, by_status) in METHOD_LABELS.iter().skip(1).zip(&run_counters::FALLBACKS) {
         for (value, count) in (0..).zip(by_status).filter(|(_, count)| count.value() > 0) {
             let labels = [("method", *method), ("status", &status_label(-value))];
-            series.value("", &labels, count.value());
+            series.value("", &labels, &count.value());
         }
     }
     series.begin(
@@ -193,15 +198,15 @@ fn add_rest(series: &mut Series) {
         "Times that a run has begun to wait for a resource of a GPU.",
     );
     for (resource, waits) in GPU_RESOURCES.iter().zip(&WAITS) {
-        series.value("", &[("resource", resource)], waits.value());
+        series.value("", &[("resource", resource)], &waits.value());
     }
     series.begin("kvmem_call_errors_total", COUNTER, "Calls that have failed.");
     for (value, failed) in (0..).zip(&FAILED).filter(|(_, failed)| failed.value() > 0) {
-        series.value("", &[("status", &status_label(-value))], failed.value());
+        series.value("", &[("status", &status_label(-value))], &failed.value());
     }
     series.begin("kvmem_handles", GAUGE, "Handles that were not destroyed.");
     for (name, alive) in NAMES.iter().zip(&ALIVE) {
-        series.value("", &[("type", &name.replace(' ', "_"))], alive.value());
+        series.value("", &[("type", &name.replace(' ', "_"))], &alive.value());
     }
 }
 
