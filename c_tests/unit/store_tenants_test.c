@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants of one store: threads that put at the same time, another process that reads, and what a description has.
+#include "gate.h"
 #include "harness.h"
 
 #define BLOCKS 7
@@ -150,4 +151,34 @@ TEST(a_lost_list_of_namespaces_is_logged_and_the_other_blocks_stay) {
     CHECK(!store_has(sealed, 0));
     EXPECT_OK(store_put(sealed, source.layout, 0, ids, QUOTA, &moved));
     CHECK_EQ(moved, QUOTA);
+}
+
+/* The move of the bytes that were decrypted is a run of its own, of which the caller knows nothing. */
+TEST(a_get_of_encrypted_blocks_is_an_access_with_the_user_data_of_its_caller) {
+    SCRATCH_FILE(path, "store");
+    OPENED(kv_side, source, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1);
+    OWNED(kvmem_store) store = open_store(path, 0);
+    OWNED(kvmem_store) sealed = open_tenant(store, "sealed", 7);
+    size_t count = 0;
+    EXPECT_OK(store_put(sealed, source.layout, 0, ids, 1, &count));
+    OWNED(kvmem_layout) memory = layout_allocate_system(REF(kv_aligned_config(&kv_kinds[0])));
+    GET(kvmem_block, piece, kvmem_layout_get_block, memory, 0, 0, 0);
+    unsigned char keys[STORE_KEY];
+    store_keys(keys, 0, 1);
+    const kvmem_store_blocks what = OPTIONS(kvmem_store_blocks, it.keys = keys, it.key_size = STORE_KEY, it.num_keys = 1,
+                                            it.blocks = ids, it.num_blocks = 1, it.user_data = 77);
+    OWNED(kvmem_transfer) transfer = NULL;
+    gate_close((void *)(uintptr_t)piece.address, 4096);
+    EXPECT_OK(kvmem_store_get(sealed, memory, NULL, &what, &transfer, &count, ERR));
+    gate_await();
+    kvmem_block_access found[4];
+    EXPECT_OK(kvmem_layout_get_accesses(memory, ids, 1, found, NUM(found), &count, ERR));
+    CHECK(count > 0 && count <= NUM(found));
+    for (size_t i = 0; i < count; i++) {
+        CHECK_EQ(found[i].accessor, KVMEM_ACCESSOR_RUN);
+        CHECK_EQ(found[i].user_data, 77);
+        CHECK_EQ(found[i].writes, 1);
+    }
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
 }

@@ -15,7 +15,7 @@ use crate::run::completion::{Account, Completion, Limit};
 use crate::run::method::TransferMethod;
 use crate::run::{Stop, UsedBytes, cancelled};
 
-/// How long moves may take, one after the other.
+/// How long moves may take, one after the other, and what they are for.
 #[derive(Clone, Default)]
 pub struct WaitLimits {
     /// When they end at the latest; `None` for no deadline.
@@ -24,6 +24,8 @@ pub struct WaitLimits {
     pub stall_timeout: Option<Duration>,
     /// Whether the run that they are for was cancelled: then no further one begins.
     pub stop: Stop,
+    /// That of the run that they are for.
+    pub user_data: u64,
 }
 
 impl WaitLimits {
@@ -63,7 +65,8 @@ pub fn move_once(
     contexts.ensure_alive()?;
     let limit = limits.of_run(&time_limit::described(method, sides, &plan)).map(Arc::new);
     let used = Some(UsedBytes::of_plan(&plan, sides, [true; 2], &contexts));
-    let account = Account { bytes: plan.bytes(), limit, used, ..Account::default() };
+    let account =
+        Account { bytes: plan.bytes(), limit, used, user_data: limits.user_data, ..Account::default() };
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
     let engine = prepared(method, sides, plan, limits)?;

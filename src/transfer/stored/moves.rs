@@ -67,7 +67,7 @@ impl OpenStore {
             let pairs: Vec<_> = lists::collect(reserved.list().iter().zip(what.blocks).filter_map(pair))?;
             let step = Step { returns_checksums: true, ..what.step(&pairs, deadline) };
             transfer.started_once(step, |checks| {
-                RunEnd::new(Uses::Put(reserved), Work::Checks(checks), deadline)
+                RunEnd::new(Uses::Put(reserved), Work::Checks(checks), deadline, what.user_data)
             })?
         } else {
             // The slots are reserved, so only the tokens of the source are looked at.
@@ -78,8 +78,10 @@ impl OpenStore {
             let step = what.step(&[], deadline);
             let blocks =
                 FollowedBlocks { tables, step, moved: [count as u64, slots.len() as u64], is_written: false };
-            transfer
-                .started_before(blocks, RunEnd::new(Uses::Put(reserved), Work::Moves(conversion), deadline))?
+            transfer.started_before(
+                blocks,
+                RunEnd::new(Uses::Put(reserved), Work::Moves(conversion), deadline, what.user_data),
+            )?
         };
         Ok(Moved { transfer: Some(transfer), count })
     }
@@ -126,8 +128,9 @@ impl OpenStore {
             let (pairs, checksums): (Vec<_>, Vec<_>) =
                 (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(Located::checksum))?);
             let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
-            transfer
-                .started_once(step, |checks| RunEnd::new(Uses::Get(held), Work::Checks(checks), deadline))?
+            transfer.started_once(step, |checks| {
+                RunEnd::new(Uses::Get(held), Work::Checks(checks), deadline, what.user_data)
+            })?
         } else {
             let slots: Vec<u32> = lists::collect(held.blocks().iter().map(Located::slot))?;
             let conversion = self.conversion(wanted, what, Vec::new())?;
@@ -135,8 +138,10 @@ impl OpenStore {
             let tables = TokenTables { sides, tokens: count as u64 * self.page_size() };
             let step = what.step(&[], deadline);
             let blocks = FollowedBlocks { tables, step, moved: [1, 1], is_written: true };
-            transfer
-                .started_before(blocks, RunEnd::new(Uses::Get(held), Work::Moves(conversion), deadline))?
+            transfer.started_before(
+                blocks,
+                RunEnd::new(Uses::Get(held), Work::Moves(conversion), deadline, what.user_data),
+            )?
         };
         self.store.count_get(self.namespace.number(), count, keys.len() - count);
         Ok(Moved { transfer: Some(transfer), count })

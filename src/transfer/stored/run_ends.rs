@@ -168,11 +168,12 @@ pub struct RunEnd {
     work: Work,
     /// When the run ends at the latest.
     deadline: Option<Instant>,
+    user_data: u64,
 }
 
 impl RunEnd {
-    pub fn new(uses: Uses, work: Work, deadline: Option<Instant>) -> Arc<Self> {
-        Arc::new(Self { uses: Mutex::new(Some(uses)), work, deadline })
+    pub fn new(uses: Uses, work: Work, deadline: Option<Instant>, user_data: u64) -> Arc<Self> {
+        Arc::new(Self { uses: Mutex::new(Some(uses)), work, deadline, user_data })
     }
 }
 
@@ -233,7 +234,8 @@ impl Verify for RunEnd {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome {
-        let limits = WaitLimits { deadline: self.deadline, stop, ..WaitLimits::default() };
+        let (deadline, user_data) = (self.deadline, self.user_data);
+        let limits = WaitLimits { deadline, stop, user_data, ..WaitLimits::default() };
         // The lock is not held during calls of the file system.
         let uses = self.uses.lock().take();
         match uses {

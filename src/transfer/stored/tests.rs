@@ -273,7 +273,7 @@ fn blocks_that_pass_through_memory_of_the_store_do_so_until_the_deadline_of_thei
         let bytes = keys(0..4);
         let conversion = store.conversion(Wanted::default(), &stored(&bytes, &blocks), Vec::new()).unwrap();
         let (uses, work) = (run_ends::Uses::Get(held), run_ends::Work::Moves(conversion));
-        let end = run_ends::RunEnd::new(uses, work, deadline);
+        let end = run_ends::RunEnd::new(uses, work, deadline, 0);
         let layouts = [store.layout.clone(), destination.clone()];
         let outcome = end.outcome(Ok(()), &layouts, Stop::default(), &mut Findings::default());
         assert_eq!(outcome.err().map(|error| error.status()), expected);

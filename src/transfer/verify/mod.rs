@@ -177,7 +177,7 @@ impl Verify for Verification {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome {
-        let limits = WaitLimits { deadline: None, stall_timeout: self.stall_timeout, stop };
+        let limits = WaitLimits { stall_timeout: self.stall_timeout, stop, ..WaitLimits::default() };
         let compares = self.compares && (moved.is_err() || !self.by_engine);
         let checked = self.check(layouts, &limits, compares, findings);
         match (moved, checked) {
