@@ -42,6 +42,7 @@ GROUPS = {
     "MEMORY_DRAM": ("MEMORY_", "MemoryType", "Type of memory of NIXL."),
     "LAYOUT_ALLOCATE": None,
     "ACCESSOR_RUN": ("ACCESSOR_", "Accessor", "Who accesses a block."),
+    "LEASE_WRITES": ("LEASE_", "LeaseFlags", "Flags of LeaseOptions."),
     "LOCALITY_LOCAL": ("LOCALITY_", "Locality", "Processes that can access a layout."),
     "SUBMIT_VERIFY": ("SUBMIT_", "SubmitFlags", "Flags of SubmitOptions."),
     "TRANSFER_ZERO_COPY": ("TRANSFER_", "TransferFlags", "Flags of TransferOptions."),
@@ -286,7 +287,7 @@ def simple_calls(text):
 def contract(calls):
     """NULL for each pointer, and handles of a parent in a forked child, with the objects of the world of contract.h."""
     objects = {"region": "region", "layout": "local.layout", "transfer": "copy", "queue": "queue", "agent": "agent",
-               "registration": "registration"}
+               "registration": "registration", "lease": "lease"}
     nulls, forked = "", ""
     for call in calls:
         if call.noun not in objects:
@@ -307,7 +308,7 @@ def contract(calls):
 def fuzz(calls):
     text, rows = '#include "options.h"\n#include "table.h"\n\n', ""
     for call in calls:
-        if call.noun not in {"region", "layout", "transfer", "queue", "share", "broker", "agent", "registration", "request"}:
+        if call.noun not in {"region", "layout", "transfer", "queue", "share", "broker", "agent", "registration", "request", "lease"}:
             continue
         yield call
         kind = f"{call.noun.upper()}S"

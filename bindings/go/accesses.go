@@ -7,7 +7,10 @@ package kvmem
 */
 import "C"
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // BlockAccess is an access to a block that may be in progress.
 type BlockAccess struct {
@@ -15,8 +18,11 @@ type BlockAccess struct {
 	Accessor Accessor
 	// Reads and Writes: the block may be read, written.
 	Reads, Writes bool
-	// PID and Agent are those of a peer, as it says; 0 and empty for a run of this process.
-	PID   uint32
+	// Remaining is the time until a lease ends, NoEnd if it ends when it is closed; 0 for others.
+	Remaining time.Duration
+	// PID is that of a peer or of the holder of a lease, as it says; 0 for a run of this process.
+	PID uint32
+	// Agent is that of a peer.
 	Agent string
 }
 
@@ -37,7 +43,7 @@ func (l *Layout) Accesses(blocks []uint32) ([]BlockAccess, error) {
 		a := &list[i]
 		accesses[i] = BlockAccess{
 			Block: uint32(a.block), Accessor: Accessor(a.accessor), Reads: a.reads != 0, Writes: a.writes != 0,
-			PID: uint32(a.pid), Agent: C.GoString(&a.agent[0]),
+			Remaining: remaining(a.remaining_ns), PID: uint32(a.pid), Agent: C.GoString(&a.agent[0]),
 		}
 	}
 	return accesses, nil

@@ -199,6 +199,16 @@ const (
 	AccessorLostRun Accessor = C.KVMEM_ACCESSOR_LOST_RUN
 	// A peer, in a session that this process serves (kvmem_layout_serve).
 	AccessorPeer Accessor = C.KVMEM_ACCESSOR_PEER
+	// The holder of a lease (kvmem_lease_create), in this process or another one.
+	AccessorLease Accessor = C.KVMEM_ACCESSOR_LEASE
+)
+
+// LeaseFlags: flags of LeaseOptions.
+type LeaseFlags uint64
+
+const (
+	// The holder may also write the blocks.
+	LeaseWrites LeaseFlags = C.KVMEM_LEASE_WRITES
 )
 
 // Locality: processes that can access a layout.

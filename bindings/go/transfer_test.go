@@ -449,3 +449,33 @@ func TestAccessesOfARunInFlight(t *testing.T) {
 		t.Fatalf("%+v are accesses after the run", after)
 	}
 }
+
+func TestLeases(t *testing.T) {
+	layout := build(t, config())
+	reader := need(layout.Lease([]uint32{2, 1, 2}, kvmem.LeaseOptions{}))(t)
+	defer reader.Close()
+	found := need(layout.Accesses([]uint32{0, 1, 2}))(t)
+	for i, block := range []uint32{1, 2} {
+		expected := kvmem.BlockAccess{
+			Block: block, Accessor: kvmem.AccessorLease, Reads: true, Remaining: kvmem.NoEnd, PID: uint32(os.Getpid()),
+		}
+		if len(found) != 2 || found[i] != expected {
+			t.Fatalf("%+v are the accesses of a lease", found)
+		}
+	}
+	succeeds(t, reader.Renew(time.Hour))
+	if remaining := need(reader.Remaining())(t); remaining <= 0 || remaining > time.Hour {
+		t.Fatalf("%v remain", remaining)
+	}
+	writer := need(layout.Lease([]uint32{0}, kvmem.LeaseOptions{Flags: kvmem.LeaseWrites, Duration: time.Hour}))(t)
+	if found = need(layout.Accesses([]uint32{0}))(t); len(found) != 1 || !found[0].Writes || found[0].Remaining > time.Hour {
+		t.Fatalf("%+v are the accesses of a lease to write", found)
+	}
+	succeeds(t, writer.Close())
+	succeeds(t, reader.Close())
+	if found = need(layout.Accesses([]uint32{0, 1, 2}))(t); len(found) != 0 {
+		t.Fatalf("%+v are accesses after the leases", found)
+	}
+	_, err := layout.Lease(nil, kvmem.LeaseOptions{})
+	fails(t, err, kvmem.ErrInvalidArgument, "num_blocks")
+}

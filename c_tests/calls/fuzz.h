@@ -46,6 +46,7 @@ typedef enum kind {
     MEMORIES,
     MAPPINGS,
     ERRORS,
+    LEASES,
     STREAMS, /* of the driver */
     NUM_KINDS
 } kind;

@@ -183,6 +183,18 @@ static void get_accesses(fuzz *fuzz) {
         or_null(fuzz, &count));
 }
 
+static void create_lease(fuzz *fuzz) {
+    uint32_t blocks[6];
+    FUZZ_OPTIONS(kvmem_lease_options, options);
+    options.flags = random_flags(fuzz, KVMEM_LEASE_WRITES);
+    options.duration_ns = random_one_in(fuzz, 2) ? 0 : random_below(fuzz, MILLISECONDS(5));
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
+    CREATE(fuzz, LEASES, kvmem_lease_create, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
+           random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, &options));
+}
+
+DESTROYS(destroy_lease, LEASES)
+
 TRIES_WITH(resize, kvmem_layout_resize, LAYOUTS, random_below(fuzz, 20))
 DESTROYS(destroy_layout, LAYOUTS)
 
@@ -203,6 +215,8 @@ const operation layout_operations[] = {
     OPERATION_WITH(4, create_epochs, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, use_epochs, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, get_accesses, BIT(LAYOUTS), 0),
+    OPERATION_WITH(6, create_lease, BIT(LAYOUTS), BIT(LEASES)),
+    OPERATION_WITH(4, destroy_lease, BIT(LEASES), 0),
     OPERATION_WITH(8, resize, BIT(LAYOUTS), 0),
     OPERATION_WITH(10, destroy_layout, BIT(LAYOUTS), 0),
     {0},

@@ -26,6 +26,7 @@ static void destroy(fuzz *fuzz, kind kind, void *handle) {
     switch (kind) {
         DESTROY(REGIONS, kvmem_region_destroy)
         DESTROY(LAYOUTS, kvmem_layout_destroy)
+        DESTROY(LEASES, kvmem_lease_destroy)
         DESTROY(TRANSFERS, kvmem_transfer_destroy)
         DESTROY(QUEUES, kvmem_queue_destroy)
         DESTROY(SHARES, kvmem_share_destroy)

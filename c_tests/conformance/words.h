@@ -119,6 +119,12 @@ static const struct word accessors[] = {
     {"ended_run", KVMEM_ACCESSOR_ENDED_RUN},
     {"lost_run", KVMEM_ACCESSOR_LOST_RUN},
     {"peer", KVMEM_ACCESSOR_PEER},
+    {"lease", KVMEM_ACCESSOR_LEASE},
+    {NULL, 0},
+};
+
+static const struct word lease_flags[] = {
+    {"writes", KVMEM_LEASE_WRITES},
     {NULL, 0},
 };
 

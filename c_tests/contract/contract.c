@@ -34,6 +34,8 @@ static void open_layouts(world *world) {
     kv_side_open(&world->local, &config, NULL, 1);
     kv_side_open(&world->near, &config, world->agent, 2);
     kv_side_open(&world->far_side, &config, world->far, 3);
+    const uint32_t block = 0;
+    EXPECT_OK(kvmem_lease_create(world->local.layout, &block, 1, NULL, &world->lease, ERR));
 }
 
 static void open_transfers(world *world) {
@@ -65,6 +67,7 @@ void world_close(world *world) {
     kvmem_notifications_destroy(world->notifications);
     kvmem_blob_destroy(world->blob);
     kvmem_layout_destroy(world->remote);
+    kvmem_lease_destroy(world->lease);
     kv_side_close(&world->local);
     kv_side_close(&world->near);
     kv_side_close(&world->far_side);

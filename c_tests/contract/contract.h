@@ -50,6 +50,7 @@ typedef struct world {
     kvmem_region *region;
     kvmem_region *file; /* a named file */
     kvmem_registration *registration;
+    kvmem_lease *lease; /* of a block of `local` */
     kv_side local; /* without an agent */
     kv_side near;
     kv_side far_side;

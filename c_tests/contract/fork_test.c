@@ -58,6 +58,8 @@ static void use_layouts(void) {
     FORKED_KEEPS(epoch, kvmem_layout_get_epochs, w.local.layout, &first, 1, &epoch);
     size_t accesses = 0;
     FORKED_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, &first, 1, NULL, 0, &accesses);
+    kvmem_lease *lease = NULL;
+    FORKED_NULLS(lease, kvmem_lease_create, w.local.layout, &first, 1, NULL, &lease);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
     FORKED(kvmem_layout_serve, w.near.layout, NULL);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);
@@ -119,6 +121,8 @@ static void run_own_transfer(void) {
 static void expect_parent_works(void) {
     RUN(w.copy);
     RUN(w.transfer);
+    GET(size_t, leases, kvmem_layout_get_accesses, w.local.layout, REF((uint32_t)0), 1, NULL, 0);
+    CHECK_EQ(leases, 1);
 }
 
 TEST(open_world) {

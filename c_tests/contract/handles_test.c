@@ -35,6 +35,7 @@ USE(registration, kvmem_registration_info, kvmem_registration_get_info, handle)
 USE(layout, kvmem_block, kvmem_layout_get_block, handle, 0, 0, 0)
 USE(transfer, kvmem_transfer_info, kvmem_transfer_get_info, handle)
 USE(share, kvmem_share_info, kvmem_share_get_info, handle)
+USE(lease, uint64_t, kvmem_lease_get_remaining, handle)
 USE(broker, kvmem_broker_info, kvmem_broker_get_info, handle)
 
 static void *create_agent(void) { return agent_open("handles"); }
@@ -60,6 +61,10 @@ static void *create_share(void) {
     return MADE(kvmem_share, kvmem_share_create_region, region, NULL);
 }
 
+static void *create_lease(void) {
+    return MADE(kvmem_lease, kvmem_lease_create, w.local.layout, REF((uint32_t)1), 1, NULL);
+}
+
 static void *create_broker(void) {
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_handles_%d", (int)getpid());
@@ -78,11 +83,12 @@ DESTROY(transfer)
 DESTROY(queue)
 DESTROY(share)
 DESTROY(broker)
+DESTROY(lease)
 
 #define TYPE(type) {#type, use_##type, destroy_##type, create_##type}
 static const type types[] = {
     TYPE(agent), TYPE(region), TYPE(registration), TYPE(layout),
-    TYPE(transfer), TYPE(queue), TYPE(share), TYPE(broker),
+    TYPE(transfer), TYPE(queue), TYPE(share), TYPE(broker), TYPE(lease),
 };
 
 /* The call must fail with INVALID_ARGUMENT, and the message must contain these words. */

@@ -199,6 +199,12 @@ TEST(layout_infos) {
     INVALID_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, NULL, 1, &access, 1, &accesses);
     INVALID_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, &first, 1, NULL, 1, &accesses);
     INVALID_KEEPS(access, kvmem_layout_get_accesses, w.local.layout, &first, 1, &access, 1, NULL);
+    kvmem_lease *lease = NULL;
+    INVALID_NULLS(lease, kvmem_lease_create, NULL, &first, 1, NULL, &lease);
+    INVALID_NULLS(lease, kvmem_lease_create, w.local.layout, NULL, 1, NULL, &lease);
+    INVALID_NULLS(lease, kvmem_lease_create, w.local.layout, NULL, 0, NULL, &lease);
+    INVALID(kvmem_lease_create, w.local.layout, &first, 1, NULL, NULL);
+    kvmem_lease_destroy(NULL);
 }
 
 TEST(shares) {

@@ -129,10 +129,14 @@ CREATED(layout, kvmem_layout, kvmem_layout_build, options)
 /* A layout without an agent: its options are checked first. */
 FILL(serve, kvmem_serve_options, (void)it)
 
+static const uint32_t leased_block = 0;
+
 static kvmem_status call_serve(const void *options) {
     return kvmem_layout_serve(subjects_world.local.layout, options, ERR);
 }
 
+FILL(lease, kvmem_lease_options, it->duration_ns = 1)
+CREATED(lease, kvmem_lease, kvmem_lease_create, subjects_world.local.layout, &leased_block, 1, options)
 FILL(transfer, kvmem_transfer_options, it->num_layers = 3)
 CREATED(transfer, kvmem_transfer, kvmem_transfer_create, subjects_world.local.layout,
         subjects_world.local.layout, options)
@@ -215,6 +219,7 @@ const subject subjects[] = {
     {"nested config", sizeof(kvmem_layout_config), 0, fill_config, call_nested_config, UINT64_MAX,
      KVMEM_STATUS_OK, false},
     {"layout", OPTIONS_OF(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
+    {"lease", OPTIONS_OF(kvmem_lease_options), fill_lease, call_lease, 1, KVMEM_STATUS_OK, false},
     {"transfer", OPTIONS_OF(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
     {"submit", OPTIONS_OF(kvmem_submit_options), fill_submit, call_submit, 3, KVMEM_STATUS_OK, false},
 };

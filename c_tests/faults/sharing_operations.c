@@ -61,6 +61,26 @@ OPERATION(share_a_layout) {
     return status;
 }
 
+/* With memory of its own: a region keeps the file by which it was leased open. */
+OPERATION(lease_blocks) {
+    OWNED(kvmem_region) own = NULL;
+    OWNED(kvmem_layout) leased = NULL;
+    OWNED(kvmem_lease) lease = NULL;
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const uint32_t blocks[] = {0, 2};
+    size_t count = 0;
+    kvmem_status status = kvmem_region_create_system(
+        REF(OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE, it.size = kv_region_size(&config))), &own, ERR);
+    THEN(status, kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
+                                                it.regions = &own, it.count = 1)),
+                                    &leased, ERR));
+    THEN(status, kvmem_lease_create(leased, blocks, NUM(blocks), NULL, &lease, ERR));
+    THEN(status, kvmem_lease_renew(lease, SECONDS(1000), ERR));
+    THEN(status, kvmem_layout_get_accesses(leased, blocks, NUM(blocks), NULL, 0, &count, ERR));
+    if (status == KVMEM_STATUS_OK) CHECK_EQ(count, NUM(blocks));
+    return status;
+}
+
 OPERATION(send_and_receive) {
     OWNED(kvmem_share) received = NULL;
     kvmem_status status = kvmem_share_send(share, sockets.fds[0], LIMIT, ERR);

@@ -224,6 +224,7 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     HANDLE(kvmem_directory_events)                                                                   \
     HANDLE(kvmem_error)                                                                              \
     HANDLE(kvmem_layout)                                                                             \
+    HANDLE(kvmem_lease)                                                                              \
     HANDLE(kvmem_notifications)                                                                      \
     HANDLE(kvmem_plugins)                                                                            \
     HANDLE(kvmem_prepared)                                                                           \

@@ -200,6 +200,13 @@ constexpr std::uint64_t limit_ns(std::chrono::nanoseconds limit) noexcept {
     return limit.count() < 0 ? 1 : Timeout(limit).ns();
 }
 
+// The time until a lease ends; none if it has no end.
+constexpr std::optional<std::chrono::nanoseconds> remaining(std::uint64_t ns) noexcept {
+    if (ns == UINT64_MAX) return std::nullopt;
+    constexpr std::uint64_t max = INT64_MAX;
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(ns < max ? ns : max));
+}
+
 }  // namespace detail
 
 // ---- Handles ----

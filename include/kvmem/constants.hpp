@@ -118,6 +118,12 @@ enum class Accessor : std::uint32_t {
     ended_run = KVMEM_ACCESSOR_ENDED_RUN,
     lost_run = KVMEM_ACCESSOR_LOST_RUN,
     peer = KVMEM_ACCESSOR_PEER,
+    lease = KVMEM_ACCESSOR_LEASE,
+};
+
+/// Flags of LeaseOptions.
+enum class LeaseFlag : std::uint64_t {
+    writes = KVMEM_LEASE_WRITES,
 };
 
 /// Processes that can access a layout.

@@ -420,46 +420,121 @@ kvmem_status kvmem_layout_get_epochs(const kvmem_layout *layout, const uint32_t 
 #define KVMEM_ACCESSOR_LOST_RUN 3  ///< The same if nothing will detect when the memory is no longer in use.
 #define KVMEM_ACCESSOR_PEER 4  ///< A peer, in a session that this process serves (kvmem_layout_serve).
 
+/// The holder of a lease (kvmem_lease_create), in this process or another one.
+#define KVMEM_ACCESSOR_LEASE 5
+
 /// An access to a block that may be in progress.
 typedef struct kvmem_block_access {
     uint32_t block;  ///< Block id.
     uint32_t accessor;  ///< KVMEM_ACCESSOR_* value.
     uint32_t reads;  ///< 1 if the block may be read, otherwise 0.
     uint32_t writes;  ///< 1 if the block may be written, otherwise 0.
-    uint64_t user_data;  ///< For a run: the value of its options. 0 for a peer.
-    /// For a peer: its process id, as the peer says and as its own namespace numbers it. 0 for a run.
+    uint64_t user_data;  ///< For a run: the value of its options. Otherwise 0.
+    /// For a lease: nanoseconds until it ends, in whole milliseconds; UINT64_MAX if it ends when it is
+    /// destroyed. Otherwise 0.
+    uint64_t remaining_ns;
+    /// For a peer or a lease: the process id, as that process says and as its own namespace numbers it; 0 if
+    /// the holder of a lease is unknown. 0 for a run.
     uint32_t pid;
     uint32_t reserved;
-    /// For a peer: the name of its agent, NUL-terminated; what does not fit is cut. Empty for a run.
+    /// For a peer: the name of its agent, NUL-terminated; what does not fit is cut. Otherwise empty.
     char agent[64];
 } kvmem_block_access;
 
 /// Returns which of some blocks may still be read or written, and by whom, so that an owner need not wait
-/// blindly after a timeout, an abort or the loss of a peer. Never waits.
+/// blindly after a timeout, an abort or the loss of a peer. Waits for no run and no other process.
 ///
 ///     kvmem_block_access accesses[64];
 ///     size_t count = 0;
 ///     status = kvmem_layout_get_accesses(layout, blocks, num_blocks, accesses, 64, &count, &error);
-///     // count is 0: no access that has begun goes on, and the blocks can be filled again
+///     // count is 0: no access that has begun goes on, and no process has leased the blocks
 ///
 /// Bytes are compared: runs between other layouts, views or mappings of the same memory in this process
-/// count. Each block has one access per run or session, in ascending order of the ids; accesses to one block
-/// are in no order. A run counts from its start, before the call that submits it returns, until its memory is
-/// no longer in use. A session counts as a whole until it has ended and its last copy, too.
+/// count, and so do leases of them in any process. Each block has one access per run, session or lease, in
+/// ascending order of the ids; accesses to one block are in no order. A run counts from its start, before the
+/// call that submits it returns, until its memory is no longer in use. A session counts as a whole until it
+/// has ended and its last copy, too. A lease that is over does not count.
 ///
 /// This process does not know of, and the call does not return:
-/// - what a peer accesses by NIXL without a session, and what another process accesses in memory that it has
-///   mapped: epochs detect such reads (kvmem_layout_create_epochs);
+/// - what a peer accesses by NIXL without a session, and what another process accesses without a lease in
+///   memory that it has mapped: epochs detect such reads (kvmem_layout_create_epochs);
 /// - requests of peers that have not begun, because they wait for slots of the owner;
 /// - replays of a graph that a transfer was captured into;
 /// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
+///
+/// Leases are locks that importers of the memory have. An importer can lease every block, and prolong leases
+/// of others. If its locks hide others, there are more than 1,024 leases of a region, or to find them has
+/// taken 0.25 s of CPU time, each block has the access of a lease with a pid of 0 and no end.
 /// @param blocks block ids; one that occurs twice counts once
 /// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of accesses
 /// @param count receives the number of accesses, which may be more than `capacity`
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the memory was shared, and the kernel does not
+///           report its locks, for example because a system call filter rejects F_OFD_GETLK
 kvmem_status kvmem_layout_get_accesses(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     kvmem_block_access *accesses, size_t capacity, size_t *count, kvmem_error **error);
+
+/* ---- Leases: a process says which blocks it uses ---- */
+
+/// A lease of blocks: an announcement to the owner of memory that this process uses them. It keeps the layout
+/// alive, and ends at the latest with this process.
+typedef struct kvmem_lease kvmem_lease;
+
+#define KVMEM_LEASE_WRITES 1  ///< The holder may also write the blocks.
+
+/// Options of kvmem_lease_create.
+typedef struct kvmem_lease_options {
+    size_t struct_size;
+    uint64_t flags;  ///< KVMEM_LEASE_* flags; 0: the holder reads the blocks.
+    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0: it ends when it is destroyed.
+    uint64_t duration_ns;
+} kvmem_lease_options;
+
+/// Leases blocks of a layout that is mapped here, such as one that was opened from a share.
+/// Waits for no other process.
+///
+///     const kvmem_lease_options options = {.struct_size = sizeof options, .duration_ns = 2000000000};
+///     status = kvmem_lease_create(layout, blocks, num_blocks, &options, &lease, &error);
+///     // read the blocks, with the epochs that were published for them
+///     kvmem_lease_destroy(lease);
+///
+/// The owner sees who has leased which blocks, and until when (kvmem_layout_get_accesses), and then keeps
+/// them or raises their epochs. A lease forbids nothing: an owner that reuses a block meanwhile, or has
+/// decided to before the lease began, is detected by epochs only. It ends when it is destroyed, when its
+/// duration has passed, also while this process is stopped, and when this process ends in any way. Runs do
+/// not end with it: renew it as long as they take.
+///
+/// Other processes cannot end it. This process may have 256 leases of a region, with 1,024 separate
+/// ranges of bytes in all.
+/// @param blocks block ids, at least 1; one that occurs twice counts once
+/// @param options flags and duration; NULL for a lease to read, until it is destroyed
+/// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
+///           kernel forbids locks (F_OFD_SETLK)
+///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases or ranges as it may have
+///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory
+kvmem_status kvmem_lease_create(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
+    const kvmem_lease_options *options, kvmem_lease **lease, kvmem_error **error);
+
+/// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
+/// that the owner may see a later end.
+/// @param duration_ns nanoseconds, rounded up to milliseconds; 0: it ends when it is destroyed
+/// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
+///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
+kvmem_status kvmem_lease_renew(kvmem_lease *lease, uint64_t duration_ns, kvmem_error **error);
+
+/// Returns the time until a lease ends. Never waits.
+/// @param remaining_ns receives nanoseconds, in whole milliseconds: 0 if the lease is over, UINT64_MAX if it
+///        ends when it is destroyed
+kvmem_status kvmem_lease_get_remaining(const kvmem_lease *lease, uint64_t *remaining_ns, kvmem_error **error);
+
+/// Ends a lease, and destroys the handle.
+void kvmem_lease_destroy(kvmem_lease *lease);
 
 #ifdef __cplusplus
 } /* extern "C" */

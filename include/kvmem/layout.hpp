@@ -115,7 +115,7 @@ using BlockRange = kvmem_block;
 struct BlockAccess {
     BlockAccess(const kvmem_block_access &c)
         : block(c.block), accessor(Accessor{c.accessor}), reads(c.reads != 0), writes(c.writes != 0),
-          user_data(c.user_data), pid(c.pid), agent(c.agent) {}
+          user_data(c.user_data), remaining(detail::remaining(c.remaining_ns)), pid(c.pid), agent(c.agent) {}
 
     std::uint32_t block;
     Accessor accessor;
@@ -123,9 +123,44 @@ struct BlockAccess {
     bool writes;
     /// That of a run.
     std::uint64_t user_data;
-    /// Those of a peer.
+    /// The time until a lease ends; none if it has no end. 0 for others.
+    std::optional<std::chrono::nanoseconds> remaining;
+    /// That of a peer, or of the holder of a lease.
     std::uint32_t pid;
+    /// That of a peer.
     std::string agent;
+};
+
+/// kvmem_lease_options.
+struct LeaseOptions {
+    Flags<LeaseFlag> flags{};
+    /// 0: the lease ends when it is destroyed.
+    std::chrono::nanoseconds duration{0};
+
+    kvmem_lease_options c() const noexcept {
+        auto c = detail::defaults<kvmem_lease_options>();
+        c.flags = flags.bits();
+        c.duration_ns = detail::limit_ns(duration);
+        return c;
+    }
+};
+
+/// A lease of blocks: Layout::lease.
+class Lease : public detail::Handle<kvmem_lease, kvmem_lease_destroy> {
+public:
+    using Handle::Handle;
+
+    /// Has it end after a duration from now on; 0: when it is destroyed.
+    Return<void> renew(std::chrono::nanoseconds duration) {
+        return detail::give(detail::run(kvmem_lease_renew, get(), detail::limit_ns(duration)));
+    }
+    /// Returns the time until it ends: 0 if it is over, none if it ends when it is destroyed.
+    Return<std::optional<std::chrono::nanoseconds>> remaining() const {
+        using Remaining = std::optional<std::chrono::nanoseconds>;
+        auto found = detail::get<std::uint64_t>(kvmem_lease_get_remaining, get());
+        if (!found) return detail::give(Result<Remaining>(found.error()));
+        return detail::give(Result<Remaining>(detail::remaining(*found)));
+    }
 };
 
 // ---- Layouts ----
@@ -295,6 +330,11 @@ public:
         if (!found) return detail::give(Result<std::vector<BlockAccess>>(found.error()));
         return detail::give(
             Result<std::vector<BlockAccess>>(std::vector<BlockAccess>(found->begin(), found->end())));
+    }
+    /// Leases blocks of memory that is mapped here, so that its owner sees who uses them.
+    Return<Lease> lease(Elements<std::uint32_t> blocks, const LeaseOptions &options = {}) const {
+        const auto c = options.c();
+        return detail::give(detail::make<Lease>(kvmem_lease_create, get(), blocks.data(), blocks.size(), &c));
     }
     Return<LayoutInfo> info() const {
         auto c = detail::get<kvmem_layout_info>(kvmem_layout_get_info, get());

@@ -7,12 +7,16 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use once_cell::sync::OnceCell;
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 
-use super::file_lock::FileLock;
+use super::file_lock::{FileLock, LockBudget};
+use super::lease_locks::{LeaseLocks, OwnLeases};
 use super::mapping::{Mapping, Pages, give_size};
 use super::memory_file::Inspected;
 use super::open_file::{FileId, reopened};
@@ -27,6 +31,7 @@ const OWNER: u64 = 0;
 /// The first byte that importers lock. A lock may be past the end of its file.
 const FIRST_IMPORTER: u64 = 1 << 20;
 const LAST_IMPORTER: u64 = 1 << 62;
+const IMPORTERS: Range<u64> = FIRST_IMPORTER..LAST_IMPORTER;
 /// The maximum number of extents of a region: 4 bytes each.
 pub const MAX_EXTENTS: usize = 1 << 24;
 
@@ -62,6 +67,8 @@ pub struct Control {
     readable: OwnedFd,
     file_id: FileId,
     lock: FileLock,
+    /// Those that this process has taken, once it has taken one.
+    leases: OnceCell<Arc<OwnLeases>>,
     owned: bool,
 }
 
@@ -94,7 +101,7 @@ impl Control {
         // SAFETY: a new mapping of at least this size, page-aligned, and not in use yet.
         unsafe { memory.address().cast::<Head>().write(head) };
         let file_id = FileId::from_fd(readable.as_fd())?;
-        Ok(Self { id, memory, size, readable, file_id, lock, owned: true })
+        Ok(Self { id, memory, size, readable, file_id, lock, leases: OnceCell::new(), owned: true })
     }
 
     /// Opens the block of a region of another process, which may be malicious: fails for a file that could make a reader
@@ -112,7 +119,8 @@ impl Control {
         let memory = Mapping::shared(&file, size, Pages::Ordinary, false)
             .map_err(|error| error.context("open a control block"))?;
         let file_id = FileId::from_fd(file.as_fd())?;
-        let this = Self { id, memory, size, readable: file, file_id, lock, owned: false };
+        let leases = OnceCell::new();
+        let this = Self { id, memory, size, readable: file, file_id, lock, leases, owned: false };
         // SAFETY: mapped, aligned, and valid for any bytes. Another process may write it, so it is read once.
         let found = unsafe { this.head().identity.get().read_volatile() };
         let whole = Self::extents_of_size(size as u64) == Some(found.extents as usize);
@@ -217,18 +225,30 @@ impl Control {
 
     /// How often other processes have the region open; no more than [`MAX_COUNTED`](super::file_lock::MAX_COUNTED).
     pub fn importers(&self) -> Result<u64> {
-        self.lock.others(FIRST_IMPORTER)
+        self.lock.others(IMPORTERS)
     }
 
     /// Whether other processes may have the region open. True if that cannot be determined.
     pub fn may_have_importers(&self) -> bool {
-        self.lock.has_others(FIRST_IMPORTER).unwrap_or(true)
+        self.lock.has_others(IMPORTERS).unwrap_or(true)
     }
 
     /// Whether the owner has freed the region, or has ended.
     pub fn owner_is_gone(&self) -> bool {
         let closed = self.head().closed.load(Ordering::SeqCst) != 0;
         !self.owned && (closed || self.lock.is_free(OWNER).unwrap_or(false))
+    }
+
+    /// The leases that all processes have on bytes of the region.
+    pub fn leases<'a>(&'a self, budget: &'a LockBudget) -> LeaseLocks<'a> {
+        LeaseLocks::new(&self.lock, budget)
+    }
+
+    /// Where this process takes leases: by an open of the file that is used for nothing else.
+    pub fn own_leases(&self) -> Result<&Arc<OwnLeases>> {
+        self.leases.get_or_try_init(|| {
+            Ok(OwnLeases::new(LocalFd::open(|| reopened(&self.readable, OFlags::RDONLY))?).into())
+        })
     }
 
     fn head(&self) -> &Head {

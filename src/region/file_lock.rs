@@ -17,9 +17,32 @@ const END: u64 = i64::MAX as u64;
 /// A process that may read a file may put any number of locks on it, and the kernel finds one by passing those before
 /// it. So to count all takes the square of their number; to count this many takes so many passes at most.
 pub const MAX_COUNTED: u64 = 1 << 10;
-/// Time of the processor for one count. To count as many locks as are counted takes some milliseconds of it, if there are no
+/// Time of the processor for one question about the locks of a file. To count as many locks as are counted takes some milliseconds of it, if there are no
 /// others: a count that takes longer passes far more.
 const MAX_TIME: Duration = Duration::from_millis(250);
+
+/// The time of the processor that this thread may still spend on locks of a file, of which other processes can make any number.
+pub struct LockBudget {
+    begun: Duration,
+    max_time: Duration,
+}
+
+impl Default for LockBudget {
+    fn default() -> Self {
+        Self { begun: thread_time(), max_time: MAX_TIME }
+    }
+}
+
+impl LockBudget {
+    pub fn is_spent(&self) -> bool {
+        thread_time().saturating_sub(self.begun) > self.max_time
+    }
+
+    #[cfg(test)]
+    pub fn spent() -> Self {
+        Self { max_time: Duration::ZERO, ..Self::default() }
+    }
+}
 
 /// One locked byte, through an exclusive open of the file.
 pub struct FileLock {
@@ -39,7 +62,8 @@ impl FileLock {
     }
 
     fn take(file: LocalFd, kind: c_int, byte: u64) -> Result<Self> {
-        set(&file, kind, byte).map_err(|error| error.context(format!("lock byte {byte} of a file")))?;
+        set(&file, kind, byte..byte + 1)
+            .map_err(|error| error.context(format!("lock byte {byte} of a file")))?;
         Ok(Self { file, byte })
     }
 
@@ -52,27 +76,26 @@ impl FileLock {
         is_locked(self.file.as_fd(), byte).map(|is_locked| !is_locked)
     }
 
-    /// Whether another open of the file has a lock on bytes from `first` on.
-    pub fn has_others(&self, first: u64) -> Result<bool> {
-        self.any_other(first..END).map(|found| found.is_some())
+    /// Whether another open of the file has a lock on some of these bytes.
+    pub fn has_others(&self, bytes: Range<u64>) -> Result<bool> {
+        self.any_other(bytes).map(|found| found.is_some())
     }
 
-    /// How many locks other opens of the file have on bytes from `first` on; [`MAX_COUNTED`] if there are more.
-    pub fn others(&self, first: u64) -> Result<u64> {
-        self.others_within(first, MAX_TIME)
+    /// How many locks other opens of the file have on some of these bytes; [`MAX_COUNTED`] if there are more.
+    pub fn others(&self, bytes: Range<u64>) -> Result<u64> {
+        self.others_within(bytes, &LockBudget::default())
     }
 
     /// The kernel returns any lock in a span, not the first: the one that it returns divides the span in two.
-    fn others_within(&self, first: u64, max_time: Duration) -> Result<u64> {
-        let begun = thread_time();
-        let mut spans = Vec::from_iter(std::iter::once(first..END));
+    fn others_within(&self, bytes: Range<u64>, budget: &LockBudget) -> Result<u64> {
+        let mut spans = Vec::from_iter(std::iter::once(bytes));
         let mut count = 0;
         while let Some(span) = spans.pop()
             && count < MAX_COUNTED
         {
             if let Some(locked) = self.any_other(span.clone())? {
                 count += 1;
-                if thread_time().saturating_sub(begun) > max_time {
+                if budget.is_spent() {
                     return Ok(MAX_COUNTED);
                 }
                 let around = [span.start..locked.start, locked.end..span.end];
@@ -83,9 +106,14 @@ impl FileLock {
     }
 
     /// The bytes of a lock that another open of the file has within a span, or reaching into it.
-    fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
-        conflicting(self.file.as_fd(), libc::F_WRLCK, span)
+    pub(super) fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
+        other_lock(&self.file, span)
     }
+}
+
+/// The bytes of a lock that another open of the file has within a span, or reaching into it.
+pub(super) fn other_lock(file: &LocalFd, span: Range<u64>) -> Result<Option<Range<u64>>> {
+    conflicting(file.as_fd(), libc::F_WRLCK, span)
 }
 
 /// Whether another open of a file than this one has locked a byte exclusively. A shared lock does not count: each process that
@@ -116,15 +144,26 @@ impl Drop for FileLock {
     /// A child created by clone may still have the file open, and the lock with it.
     fn drop(&mut self) {
         if self.file.is_own()
-            && let Err(error) = set(&self.file, libc::F_UNLCK, self.byte)
+            && let Err(error) = unlock(&self.file, self.byte..self.byte + 1)
         {
             log!(Warn, "unlock byte {} of a file: {error}", self.byte);
         }
     }
 }
 
-fn set(file: &LocalFd, kind: c_int, byte: u64) -> Result<()> {
-    let mut lock = description(kind, byte, 1);
+/// Locks bytes shared, beside other locks of this open of the file, which must be open for reading. The kernel joins locks that
+/// touch each other.
+pub(super) fn lock_shared(file: &LocalFd, bytes: Range<u64>) -> Result<()> {
+    set(file, libc::F_RDLCK, bytes)
+}
+
+/// Releases what this open of the file has locked of some bytes.
+pub(super) fn unlock(file: &LocalFd, bytes: Range<u64>) -> Result<()> {
+    set(file, libc::F_UNLCK, bytes)
+}
+
+fn set(file: &LocalFd, kind: c_int, bytes: Range<u64>) -> Result<()> {
+    let mut lock = description(kind, bytes.start, bytes.end - bytes.start);
     retried::ofd_lock(file.as_fd(), libc::F_OFD_SETLK, &mut lock)
         .map_err(|errno| Error::errno("fcntl F_OFD_SETLK", errno))
 }
@@ -179,12 +218,12 @@ mod tests {
         let bytes = [700, 100, 900, 101, 1 << 62, 500, 300, 800];
         let mut locks = Vec::new();
         for byte in bytes {
-            assert_eq!(own.others(100).unwrap(), locks.len() as u64);
+            assert_eq!(own.others(100..END).unwrap(), locks.len() as u64);
             locks.push(lock(&file, byte));
         }
-        assert_eq!(own.others(101).unwrap(), bytes.len() as u64 - 1);
+        assert_eq!(own.others(101..END).unwrap(), bytes.len() as u64 - 1);
         drop(locks);
-        assert_eq!(own.others(100).unwrap(), 0);
+        assert_eq!(own.others(100..END).unwrap(), 0);
     }
 
     #[test]
@@ -194,34 +233,34 @@ mod tests {
         let all = reopened(&file, OFlags::RDONLY).unwrap();
         let mut lock = description(libc::F_RDLCK, 1, 0);
         retried::ofd_lock(all.as_fd(), libc::F_OFD_SETLK, &mut lock).unwrap();
-        assert_eq!(own.others(100).unwrap(), 1);
+        assert_eq!(own.others(100..END).unwrap(), 1);
     }
 
     #[test]
     fn many_locks_are_counted_up_to_a_limit_and_each_is_found() {
         let file = file();
         let own = exclusive(&file, 0);
-        assert!(!own.has_others(100).unwrap());
+        assert!(!own.has_others(100..END).unwrap());
         let one = reopened(&file, OFlags::RDONLY).unwrap();
         // Apart from each other: the kernel joins neighbours of one open.
         for byte in 0..MAX_COUNTED + 100 {
             let mut lock = description(libc::F_RDLCK, 100 + 2 * byte, 1);
             retried::ofd_lock(one.as_fd(), libc::F_OFD_SETLK, &mut lock).unwrap();
         }
-        assert!(own.has_others(100).unwrap());
-        assert_eq!(own.others(100).unwrap(), MAX_COUNTED);
+        assert!(own.has_others(100..END).unwrap());
+        assert_eq!(own.others(100..END).unwrap(), MAX_COUNTED);
         drop(one);
-        assert!(!own.has_others(100).unwrap());
+        assert!(!own.has_others(100..END).unwrap());
     }
 
     #[test]
     fn a_count_that_takes_too_long_ends() {
         let file = file();
         let own = exclusive(&file, 0);
-        assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), 0);
+        assert_eq!(own.others_within(100..END, &LockBudget::spent()).unwrap(), 0);
         let _other = lock(&file, 700);
-        assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), MAX_COUNTED);
-        assert_eq!(own.others(100).unwrap(), 1);
+        assert_eq!(own.others_within(100..END, &LockBudget::spent()).unwrap(), MAX_COUNTED);
+        assert_eq!(own.others(100..END).unwrap(), 1);
     }
 
     #[test]
@@ -248,7 +287,7 @@ mod tests {
         let reader = lock(&file, 7);
         assert!(!is_locked(file.as_fd(), 7).unwrap() && other.is_free(7).unwrap());
         // As an importer it counts.
-        assert!(other.has_others(7).unwrap() && !reader.has_others(9).unwrap());
+        assert!(other.has_others(7..END).unwrap() && !reader.has_others(9..END).unwrap());
     }
 
     #[test]

@@ -69,10 +69,15 @@ impl Region {
         self.root().control.get_or_try_init(|| Control::create(0).map(Arc::new))
     }
 
+    /// The control block, if it has one.
+    pub fn shared_control(&self) -> Option<&Arc<Control>> {
+        self.root().control.get()
+    }
+
     /// Identifies the memory in all processes; `None` if it was never shared. Regions with the same id contain the same bytes,
     /// also at different addresses.
     pub fn shared_id(&self) -> Option<[u8; 16]> {
-        self.root().control.get().map(|control| control.id())
+        self.shared_control().map(|control| control.id())
     }
 
     /// Its owner, if that is another process.

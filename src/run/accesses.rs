@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may still read or write some blocks: runs in flight, runs that have ended and still use their memory, and sessions of peers.
+//! Who may still read or write some blocks: runs in flight, runs that have ended and still use their memory, sessions of peers, and
+//! holders of leases.
 //!
 //! Bytes are compared, so that a run between other layouts over the same memory counts. A run adds nothing to a list: a completion is
 //! listed by its first run, and says what the one in flight uses when that is asked.
@@ -7,12 +8,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use super::block_lease::LeasedBlocks;
 use super::unreleased::Unreleased;
 use super::used_bytes::UsedBytes;
-use crate::base::{LogId, Mutex, PerProcess, ProcessIdentity, Result, ensure, lists};
-use crate::layout::{Axis, Layout};
+use super::{block_bytes, block_lease};
+use crate::base::{LogId, Mutex, PerProcess, ProcessIdentity, Result, lists};
+use crate::layout::Layout;
 use crate::plan::overlap::{Placed, common, which_meet};
-use crate::plan::{BlockPair, Outline, Plan, Wanted};
+use crate::plan::{Outline, Plan};
+use crate::region::FoundLease;
 
 /// Who accesses bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub enum Accessor {
     EndedRun { transfer: LogId, user_data: u64, is_lost: bool },
     /// A session that this process serves, of an agent and its process, as they say.
     Peer { agent: String, process: ProcessIdentity },
+    /// The holder of a lease.
+    Lease(FoundLease),
 }
 
 /// Bytes that may be accessed.
@@ -122,7 +128,7 @@ fn all() -> Result<Vec<Access>> {
 
 /// Who may still access some blocks, in ascending order of the blocks.
 pub fn of_blocks(layout: &Layout, blocks: &[u32]) -> Result<Vec<BlockAccess>> {
-    let ids = sorted_ids(layout, blocks)?;
+    let ids = block_bytes::sorted_ids(layout, blocks)?;
     let mut found: Vec<BlockAccess> = Vec::new();
     if ids.is_empty() {
         return Ok(found);
@@ -143,8 +149,19 @@ pub fn of_blocks(layout: &Layout, blocks: &[u32]) -> Result<Vec<BlockAccess>> {
             }
         }
     }
-    // Stable: both accesses of one accessor to a block are beside each other.
-    found.sort_by_key(|access| access.block);
+    let mut holders: Vec<(FoundLease, Arc<Accessor>)> = Vec::new();
+    for LeasedBlocks { lease, blocks } in block_lease::of_blocks(layout, &ids)? {
+        // In several regions of the layout it is one lease.
+        let known = holders.iter().find(|(known, _)| known.is_part_of(&lease)).map(|(_, by)| by.clone());
+        let by = known.unwrap_or_else(|| Arc::new(Accessor::Lease(lease)));
+        lists::push(&mut holders, (lease, by.clone()))?;
+        for block in blocks {
+            let writes = lease.holder.writes;
+            lists::push(&mut found, BlockAccess { block: ids[block], by: by.clone(), reads: true, writes })?;
+        }
+    }
+    // All accesses of one accessor to a block are beside each other.
+    found.sort_unstable_by_key(|access| (access.block, Arc::as_ptr(&access.by)));
     found.dedup_by(|next, last| {
         let is_same = next.block == last.block && Arc::ptr_eq(&next.by, &last.by);
         if is_same {
@@ -166,9 +183,8 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn new(layout: &'a Layout, ids: &'a [u32]) -> Result<Self> {
-        let outline = Arc::new(Outline::new(layout, layout, Wanted::default(), false)?);
-        let pairs = lists::collect(ids.iter().map(to_itself))?;
-        let plan = Plan::new(&outline, &pairs, None)?;
+        let outline = block_bytes::outline(layout)?;
+        let plan = block_bytes::plan(&outline, ids)?;
         Ok(Self { layout, outline, ids, plan })
     }
 
@@ -177,29 +193,9 @@ impl<'a> Asked<'a> {
         if common([Placed::side(&self.plan, 0, self.layout), other])?.is_none() {
             return Ok(Vec::new());
         }
-        let each = self.ids.iter().map(|id| Plan::new(&self.outline, &[to_itself(id)], None));
+        let each = self.ids.iter().map(|id| block_bytes::plan(&self.outline, std::slice::from_ref(id)));
         which_meet(self.layout, each, other)
     }
-}
-
-fn to_itself(id: &u32) -> BlockPair {
-    BlockPair { source: *id, destination: *id }
-}
-
-/// The ids in order, each once. Fails for one that the layout does not have.
-fn sorted_ids(layout: &Layout, blocks: &[u32]) -> Result<Vec<u32>> {
-    let have = layout.geometry().count(Axis::Block);
-    for (index, block) in blocks.iter().enumerate() {
-        ensure!(
-            u64::from(*block) < have,
-            OutOfRange,
-            "blocks[{index}] is {block}; the layout has {have} blocks, give ids below that"
-        );
-    }
-    let mut ids = lists::copied(blocks)?;
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
 }
 
 #[cfg(test)]
@@ -207,7 +203,7 @@ mod tests {
     use super::*;
     use crate::base::Status;
     use crate::layout::{Arrangement, Dimensions, Order};
-    use crate::plan::PairedRange;
+    use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{Contexts, Region, SystemConfig};
     use crate::run::{Account, Completion, Run, Ticket};
 

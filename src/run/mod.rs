@@ -2,6 +2,8 @@
 //! One run of a transfer: the caller's objects that it keeps, its parts, and its end.
 
 pub mod accesses;
+mod block_bytes;
+pub mod block_lease;
 pub mod completion;
 pub mod counters;
 pub mod deadline;
@@ -27,6 +29,7 @@ pub mod unreleased;
 pub mod used_bytes;
 
 pub use accesses::PeerAccess;
+pub use block_lease::BlockLease;
 pub use completion::{Account, Completion, Limit, Outcome};
 pub use epochs::ExpectedEpochs;
 pub use findings::Findings;

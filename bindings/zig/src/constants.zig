@@ -190,7 +190,16 @@ pub const Accessor = enum(u32) {
     lost_run = 3,
     /// A peer, in a session that this process serves (kvmem_layout_serve).
     peer = 4,
+    /// The holder of a lease (kvmem_lease_create), in this process or another one.
+    lease = 5,
     _,
+};
+
+/// Flags of LeaseOptions.
+pub const LeaseFlags = packed struct(u64) {
+    /// The holder may also write the blocks.
+    writes: bool = false,
+    _: u63 = 0,
 };
 
 /// Processes that can access a layout.

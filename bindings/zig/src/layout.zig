@@ -93,7 +93,9 @@ pub const BlockAccess = extern struct {
     writes: u32,
     /// That of a run.
     user_data: u64,
-    /// That of a peer, as it says.
+    /// Nanoseconds until a lease ends; the largest number if it has no end.
+    remaining_ns: u64,
+    /// That of a peer or of the holder of a lease, as it says.
     pid: u32,
     reserved: u32,
     /// NUL-terminated; `agentName` is the text.
@@ -102,6 +104,34 @@ pub const BlockAccess = extern struct {
     /// The name of the agent of a peer.
     pub fn agentName(self: *const BlockAccess) []const u8 {
         return std.mem.sliceTo(&self.agent, 0);
+    }
+};
+
+pub const LeaseOptions = struct {
+    flags: constants.LeaseFlags = .{},
+    /// Nanoseconds after which the lease ends; 0: at `deinit`.
+    duration_ns: u64 = 0,
+};
+
+/// A lease of blocks: an announcement to the owner of memory that this process uses them.
+pub const Lease = struct {
+    handle: *c.kvmem_lease,
+
+    /// Ends the lease.
+    pub fn deinit(self: Lease) void {
+        c.kvmem_lease_destroy(self.handle);
+    }
+
+    /// Has it end after a duration from now on; 0: at `deinit`. Fails with `Stale` if it is over.
+    pub fn renew(self: Lease, duration_ns: u64, diagnostics: ?*Diagnostics) Error!void {
+        return call(diagnostics, c.kvmem_lease_renew, .{ self.handle, duration_ns });
+    }
+
+    /// Nanoseconds until it ends: 0 if it is over, the largest number if it ends at `deinit`.
+    pub fn remaining(self: Lease, diagnostics: ?*Diagnostics) Error!u64 {
+        var ns: u64 = 0;
+        try call(diagnostics, c.kvmem_lease_get_remaining, .{ self.handle, &ns });
+        return ns;
     }
 };
 
@@ -389,6 +419,14 @@ pub const Layout = struct {
         var count: usize = 0;
         try call(diagnostics, c.kvmem_layout_get_accesses, .{ self.handle, blocks.ptr, blocks.len, found, buffer.len, &count });
         return count;
+    }
+
+    /// Leases blocks of memory that is mapped here, so that its owner sees by `accesses` who uses them.
+    pub fn lease(self: Layout, blocks: []const u32, options: LeaseOptions, diagnostics: ?*Diagnostics) Error!Lease {
+        const o = core.toC(c.kvmem_lease_options, options);
+        var handle: ?*c.kvmem_lease = null;
+        try call(diagnostics, c.kvmem_lease_create, .{ self.handle, blocks.ptr, blocks.len, &o, &handle });
+        return .{ .handle = handle.? };
     }
 
     fn checkEpochs(blocks: []const u32, out: []u64, diagnostics: ?*Diagnostics) Error!void {

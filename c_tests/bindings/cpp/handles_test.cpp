@@ -2,8 +2,10 @@
 // Handles: moves, destruction, lifetime.
 #include "fixtures.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <type_traits>
+#include <unistd.h>
 
 namespace {
 
@@ -15,7 +17,7 @@ constexpr bool all_move_only = ((!std::is_copy_constructible_v<Handles> && !std:
 template <typename... Handles>
 constexpr bool all_are_pointers = ((all_move_only<Handles> && sizeof(Handles) == sizeof(void *)) && ...);
 
-static_assert(all_are_pointers<kvmem::Agent, kvmem::Blob, kvmem::Broker, kvmem::Layout, kvmem::Notifications, kvmem::Queue,
+static_assert(all_are_pointers<kvmem::Agent, kvmem::Blob, kvmem::Broker, kvmem::Layout, kvmem::Lease, kvmem::Notifications, kvmem::Queue,
                                kvmem::Region, kvmem::Registration, kvmem::Share, kvmem::Transfer, kvmem::VmmMemory>);
 // They also have what was returned when they were created.
 static_assert(all_move_only<kvmem::MemoryView, kvmem::VmmMapping, kvmem::VmmRange>);
@@ -199,6 +201,31 @@ CASE(accesses_of_a_run_in_flight) {
         CHECK(access.user_data == 5 && access.pid == 0 && access.agent.empty());
     }
     CHECK(source.accesses({3, 9}).empty());
+}
+
+CASE(leases_of_blocks) {
+    using namespace std::chrono_literals;
+    const auto layout = kvmem::Layout::build(small_config(8), kvmem::SystemOptions());
+    auto reader = layout.lease({2, 1, 2});
+    CHECK(!reader.remaining());
+    auto found = layout.accesses({0, 1, 2});
+    CHECK(found.size() == 2 && found[0].block == 1 && found[1].block == 2);
+    for (const auto &access : found) {
+        CHECK(access.accessor == kvmem::Accessor::lease && access.reads && !access.writes && !access.remaining);
+        CHECK(access.pid == static_cast<std::uint32_t>(getpid()));
+    }
+    reader.renew(1000s);
+    CHECK(*reader.remaining() > 0s && *reader.remaining() <= 1000s);
+    reader.renew(1ns);
+    kvmem::LeaseOptions options;
+    options.duration = 1000s;
+    options.flags = kvmem::LeaseFlag::writes;
+    {
+        const auto writer = layout.lease({7}, options);
+        found = layout.accesses({7});
+        CHECK(found.size() == 1 && found[0].writes && *found[0].remaining > 0s);
+    }
+    CHECK(layout.accesses({7}).empty());
 }
 
 int main() { return run_cases(); }

@@ -231,6 +231,7 @@ def test_memory_of_a_run_is_kept_when_the_interpreter_ends():
 CLOSED = {
     "region": lambda region, layout: (region, lambda: region.info),
     "layout": lambda region, layout: (layout, lambda: layout.info),
+    "lease": lambda region, layout: (lease := layout.lease([0]), lambda: lease.remaining),
     "layout of a transfer": lambda region, layout: (layout, lambda: kvmem.Transfer(layout, layout)),
     "region of a share": lambda region, layout: (region, lambda: kvmem.Share(region)),
     "share": lambda region, layout: (share := kvmem.Share(region), lambda: share.info),

@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import os
 import selectors
 
 import numpy as np
@@ -109,16 +110,40 @@ def test_blocks_of_a_run_in_flight_are_accessed():
     big = shape(num_blocks=64, num_layers=64, inner_dim=2048)
     with kvmem.Layout.allocate(big, "system") as source, kvmem.Layout.allocate(big, "system") as destination:
         assert source.accesses(range(64)) == []
-        with kvmem.Transfer(source, destination) as transfer:
+        with kvmem.Queue() as other, kvmem.Queue() as queue, kvmem.Transfer(source, destination, queue=queue) as transfer:
             found = []
             while not found:  # until the run is in flight when that is asked
-                run = transfer.submit([(block, block) for block in range(64)])
+                run = transfer.submit([(block, block) for block in range(64)], user_data=other)
                 found = source.accesses([9, 3, 9])
                 run.wait()
-        assert found == [kvmem.BlockAccess(block, kvmem.Accessor.RUN, True, False, 0, "") for block in (3, 9)]
+            assert found == [kvmem.BlockAccess(block, kvmem.Accessor.RUN, True, False, other, 0, 0, "") for block in (3, 9)]
         assert source.accesses([3, 9]) == []
         with pytest.raises(kvmem.OutOfRange, match=r"blocks\[1\] is 64"):
             source.accesses([0, 64])
+
+
+def test_leased_blocks_are_accessed():
+    with kvmem.Layout.allocate(shape(), "system") as layout:
+        with layout.lease([2, 1, 2]) as lease:
+            assert lease.remaining is None
+            found = layout.accesses([0, 1, 2])
+            reader = [kvmem.Accessor.LEASE, True, False, None, None, os.getpid(), ""]
+            assert found == [kvmem.BlockAccess(block, *reader) for block in (1, 2)]
+            lease.renew(1000)
+            assert 0 < lease.remaining <= 1000
+            lease.renew(0)
+            while layout.accesses([1]):  # the shortest duration is a millisecond
+                pass
+            with pytest.raises(kvmem.Stale, match="lease them again"):
+                lease.renew()
+            with layout.lease([1], 1000, flags=kvmem.LeaseFlags.WRITES):
+                (writer,) = layout.accesses([1, 2])
+                assert writer.writes and 0 < writer.remaining <= 1000
+        assert layout.accesses([0, 1, 2]) == []
+        with pytest.raises(kvmem.InvalidArgument, match="duration is -1"):
+            layout.lease([1], -1)
+        with pytest.raises(kvmem.OutOfRange, match=r"blocks\[1\] is 64"):
+            layout.lease([0, 64])
 
 
 def test_reused_blocks_are_stale(cache, copy):

@@ -243,6 +243,25 @@ static kvmem_status layout_get_accesses(struct step *step, kvmem_error **error)
     return status;
 }
 
+static kvmem_status lease_create(struct step *step, union handle *made, kvmem_error **error)
+{
+    uint32_t blocks[MAX_LIST];
+    const size_t count = ids_of(step, "blocks", blocks);
+    kvmem_lease_options options = {.struct_size = sizeof options};
+    options.flags = flags_value(step, "flags", lease_flags);
+    options.duration_ns = number_of(step, "duration_ns");
+    return kvmem_lease_create(object(text_of(step, "layout"), LAYOUT), blocks, count, &options, &made->lease,
+                              error);
+}
+
+static kvmem_status lease_remaining(struct step *step, kvmem_error **error)
+{
+    uint64_t remaining = 0;
+    const kvmem_status status = kvmem_lease_get_remaining(object(step_name(step), LEASE), &remaining, error);
+    if (status == KVMEM_STATUS_OK) add_number(step, "remaining_ns", remaining);
+    return status;
+}
+
 const struct call layout_calls[] = {
     {"layout_get_requirements", .run = layout_requirements},
     {"layout_build", .create = layout_build, .type = LAYOUT},
@@ -257,5 +276,7 @@ const struct call layout_calls[] = {
     {"layout_raise_epochs", .run = layout_raise_epochs},
     {"layout_get_epochs", .run = layout_get_epochs},
     {"layout_get_accesses", .run = layout_get_accesses},
+    {"lease_create", .create = lease_create, .type = LEASE},
+    {"lease_get_remaining", .run = lease_remaining},
     {.name = NULL},
 };

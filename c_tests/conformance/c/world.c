@@ -96,6 +96,7 @@ static void destroy_handle(enum type type, union handle handle)
     case SHARE: kvmem_share_destroy(handle.share); break;
     case BROKER: kvmem_broker_destroy(handle.broker); break;
     case AGENT: kvmem_agent_destroy(handle.agent); break;
+    case LEASE: kvmem_lease_destroy(handle.lease); break;
     case STORE: kvmem_store_destroy(handle.store); break;
     case REGISTRATION: kvmem_registration_destroy(handle.registration); break;
     }

@@ -5,7 +5,7 @@
 
 #include "step.h"
 
-enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER, AGENT, REGISTRATION, STORE };
+enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER, AGENT, REGISTRATION, STORE, LEASE };
 
 union handle {
     void *any;
@@ -18,6 +18,7 @@ union handle {
     kvmem_agent *agent;
     kvmem_registration *registration;
     kvmem_store *store;
+    kvmem_lease *lease;
 };
 
 void world_begin(void);

@@ -152,6 +152,15 @@ Results create_epochs(const Step &step, World &world) {
     return {};
 }
 
+Results lease(const Step &step, World &world) {
+    const auto &name = new_name(step, world);
+    kvmem::LeaseOptions options;
+    options.flags = flags<kvmem::LeaseFlag>(step, "flags", lease_flags);
+    options.duration = std::chrono::nanoseconds(step.number("duration_ns"));
+    world.add(name, world.get<kvmem::Layout>(step.text("layout")).lease(ids(step, "blocks"), options));
+    return {};
+}
+
 }  // namespace
 
 Calls layout_calls() {
@@ -175,6 +184,15 @@ Calls layout_calls() {
         {"layout_get_accesses", [](const Step &step, World &world) -> Results {
              const auto accesses = world.get<kvmem::Layout>(step.name()).accesses(ids(step, "blocks"));
              return {{"count", std::to_string(accesses.size())}};
+         }},
+        {"lease_create", lease},
+        {"lease_renew", [](const Step &step, World &world) -> Results {
+             world.get<kvmem::Lease>(step.name()).renew(std::chrono::nanoseconds(step.number("duration_ns")));
+             return {};
+         }},
+        {"lease_get_remaining", [](const Step &step, World &world) -> Results {
+             const auto remaining = world.get<kvmem::Lease>(step.name()).remaining();
+             return {{"remaining_ns", number(remaining ? static_cast<std::uint64_t>(remaining->count()) : UINT64_MAX)}};
          }},
     };
 }

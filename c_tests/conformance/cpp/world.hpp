@@ -30,7 +30,7 @@ private:
 };
 
 using Object = std::variant<kvmem::Region, kvmem::Layout, kvmem::Transfer, kvmem::Queue, kvmem::Share, kvmem::Broker,
-                            kvmem::Agent, kvmem::Registration, kvmem::Store>;
+                            kvmem::Agent, kvmem::Registration, kvmem::Store, kvmem::Lease>;
 
 class World {
 public:

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	kvmem "kvmem/bindings/go"
 )
@@ -13,12 +15,12 @@ var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
 	"layout_create_epochs": createEpochs, "layout_raise_epochs": raiseEpochs, "layout_get_epochs": currentEpochs,
-	"layout_get_accesses": layoutAccesses,
+	"layout_get_accesses": layoutAccesses, "lease_get_remaining": leaseRemaining,
 }
 
 var layoutCreators = map[string]call{
 	"layout_build": buildLayout, "layout_combine": combineLayouts, "layout_get_part": layoutPart,
-	"layout_get_region": layoutRegion,
+	"layout_get_region": layoutRegion, "lease_create": createLease,
 }
 
 func shape(in *values) kvmem.LayoutConfig {
@@ -166,6 +168,23 @@ func currentEpochs(s *step) error {
 func layoutAccesses(s *step) error {
 	found, err := layout(s).Accesses(s.in.numbers("blocks"))
 	s.put("count", strconv.Itoa(len(found)))
+	return err
+}
+
+func createLease(s *step) error {
+	lease, err := object[*kvmem.Layout](s.state, s.in.text("layout")).Lease(s.in.numbers("blocks"), kvmem.LeaseOptions{
+		Flags: flags[kvmem.LeaseFlags](s.in, "flags", leaseFlags), Duration: time.Duration(s.in.number("duration_ns")),
+	})
+	return create(s, lease, err)
+}
+
+func leaseRemaining(s *step) error {
+	remaining, err := object[*kvmem.Lease](s.state, s.name).Remaining()
+	if remaining == kvmem.NoEnd {
+		s.put("remaining_ns", uint64(math.MaxUint64))
+	} else {
+		s.put("remaining_ns", uint64(remaining))
+	}
 	return err
 }
 

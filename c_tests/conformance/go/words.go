@@ -96,6 +96,11 @@ var accessors = words{
 	"ended_run": uint64(kvmem.AccessorEndedRun),
 	"lost_run":  uint64(kvmem.AccessorLostRun),
 	"peer":      uint64(kvmem.AccessorPeer),
+	"lease":     uint64(kvmem.AccessorLease),
+}
+
+var leaseFlags = words{
+	"writes": uint64(kvmem.LeaseWrites),
 }
 
 var localities = words{

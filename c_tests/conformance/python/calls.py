@@ -130,6 +130,25 @@ def get_accesses(step, state):
     step.result["count"] = str(len(state.find(step.name, kvmem.Layout).accesses(step.given.numbers("blocks"))))
 
 
+def seconds(given):
+    return given.number("duration_ns") / 1e9 or None
+
+
+def create_lease(step, state):
+    given = step.given
+    layout = named(step, state, "layout", kvmem.Layout)
+    return layout.lease(given.numbers("blocks"), seconds(given), flags=given.flags("flags", kvmem.LeaseFlags))
+
+
+def renew_lease(step, state):
+    state.find(step.name, kvmem.Lease).renew(seconds(step.given))
+
+
+def lease_remaining(step, state):
+    remaining = state.find(step.name, kvmem.Lease).remaining
+    step.result["remaining_ns"] = 2**64 - 1 if remaining is None else int(remaining * 1e9)
+
+
 # ---- transfers ----
 
 
@@ -353,6 +372,7 @@ CREATE = {
     "layout_combine": combine,
     "layout_get_part": lambda s, state: named(s, state, "layout", kvmem.Layout).part(s.given.text("name")),
     "layout_get_region": lambda s, state: named(s, state, "layout", kvmem.Layout).region(s.given.number("index")),
+    "lease_create": create_lease,
     "layout_import": lambda s, state: named(s, state, "agent", kvmem.Agent).import_layout(stored(s, state, "descriptor")),
     "queue_create": lambda *_: kvmem.Queue(),
     "transfer_create": transfer,
@@ -386,6 +406,8 @@ OTHER = {
     "layout_raise_epochs": raise_epochs,
     "layout_get_epochs": get_epochs,
     "layout_get_accesses": get_accesses,
+    "lease_renew": renew_lease,
+    "lease_get_remaining": lease_remaining,
     "layout_export": lambda s, state: store(s, state, "descriptor", lambda: state.find(s.name, kvmem.Layout).export()),
     "transfer_prepare": prepare,
     "transfer_submit": submit,

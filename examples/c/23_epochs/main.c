@@ -13,7 +13,7 @@ static void check(kvmem_status status, kvmem_error **error)
     exit(EXIT_FAILURE);
 }
 
-/* Whether a run of this process, or a session of a peer, may still read or write some blocks. */
+/* Whether a run of this process, a session of a peer or the holder of a lease may still read or write some blocks. */
 static int are_used(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks)
 {
     kvmem_error *error = NULL;
@@ -24,8 +24,21 @@ static int are_used(const kvmem_layout *layout, const uint32_t *blocks, size_t n
     check(status, &error);
     for (size_t i = 0; i < count && i < 8; i++)
         printf("block %u is %s by %s\n", accesses[i].block, accesses[i].writes ? "written" : "read",
-            accesses[i].accessor == KVMEM_ACCESSOR_PEER ? accesses[i].agent : "a run of this process");
+            accesses[i].accessor == KVMEM_ACCESSOR_PEER ? accesses[i].agent :
+            accesses[i].accessor == KVMEM_ACCESSOR_LEASE ? "the holder of a lease" : "a run of this process");
     return count > 0;
+}
+
+/* Tells the owner of blocks that this process, which has mapped them, is going to read them. */
+static kvmem_lease *lease_blocks(const kvmem_layout *mapped, const uint32_t *blocks, size_t num_blocks)
+{
+    kvmem_error *error = NULL;
+    kvmem_lease *lease;
+    kvmem_status status;
+    const kvmem_lease_options options = {.struct_size = sizeof options, .duration_ns = 2000000000}; /* 2 s */
+    status = kvmem_lease_create(mapped, blocks, num_blocks, &options, &lease, &error);
+    check(status, &error);
+    return lease;
 }
 
 /* Begins another use of some blocks, and fills them. Returns what is to be published. */
@@ -86,7 +99,10 @@ int main(void)
     check(move(transfer, pairs, 2, epochs, stale, &error), &error);
     printf("blocks 3 and 7 are of epochs %llu and %llu\n", (unsigned long long)epochs[0], (unsigned long long)epochs[1]);
 
-    if (are_used(layout, &blocks[1], 1)) return EXIT_FAILURE; /* the run has ended */
+    kvmem_lease *lease = lease_blocks(layout, &blocks[1], 1);
+    if (!are_used(layout, &blocks[1], 1)) return EXIT_FAILURE; /* the run has ended, and the block is leased */
+    kvmem_lease_destroy(lease);
+    if (are_used(layout, &blocks[1], 1)) return EXIT_FAILURE;
     reuse(layout, &blocks[1], 1, 2, NULL); /* block 7 has another use, and the reader does not know */
     if (move(transfer, pairs, 2, epochs, stale, &error) != KVMEM_STATUS_STALE) return EXIT_FAILURE;
     printf("pair %llu is stale: %s\n", (unsigned long long)stale[0], kvmem_error_message(error, NULL));

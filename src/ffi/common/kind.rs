@@ -4,7 +4,7 @@
 use crate::base::Gauge;
 
 /// Every opaque type, by the name that messages use.
-pub const NAMES: [&str; 25] = [
+pub const NAMES: [&str; 26] = [
     "agent",
     "blob",
     "broker",
@@ -14,6 +14,7 @@ pub const NAMES: [&str; 25] = [
     "directory events",
     "error",
     "layout",
+    "lease",
     "mapping",
     "memory",
     "notifications",

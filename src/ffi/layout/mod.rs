@@ -8,6 +8,7 @@ pub mod checksum;
 pub mod config;
 pub mod epochs;
 pub mod info;
+pub mod leases;
 pub mod parts;
 
 use std::ffi::{CString, c_char};

@@ -23,7 +23,7 @@ __version__ = _text(_lib.kvmem_version_string())
 _MODULES = {
     "_constants": (
         "Access Accessor AdoptFlags AgentFlags Choice CompletionKind Compute CudaCapabilities Direction DirectoryChange DiskFlags Domain "
-        "Durability ElasticFlags Eviction FetchFlags Granularity Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags "
+        "Durability ElasticFlags Eviction FetchFlags Granularity LeaseFlags Locality LogLevel MemoryType Method OpenFlags Origin PinnedFlags "
         "PublishFlags RegionFlags ServeFlags SharedObject ShareFlags Status StoreFlags SubmitFlags SyncMode SystemFlags Tier "
         "TransferFlags Transport VmmFlags VmmLocation Order"
     ),
@@ -34,7 +34,7 @@ _MODULES = {
         "Unsupported VersionMismatch"
     ),
     "_explanation": "ComparedMethod Explanation",
-    "_layout": "Layout",
+    "_layout": "Layout Lease",
     "_log": "log_to",
     "_nixl": "Agent Notification Registration RegistrationInfo load_nixl",
     "_queue": "Completion Queue",

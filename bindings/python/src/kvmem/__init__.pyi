@@ -5,6 +5,7 @@ from kvmem._constants import Access as Access, Accessor as Accessor, AdoptFlags 
 from kvmem._constants import CompletionKind as CompletionKind, Compute as Compute, CudaCapabilities as CudaCapabilities
 from kvmem._constants import Direction as Direction, DirectoryChange as DirectoryChange, DiskFlags as DiskFlags, Domain as Domain
 from kvmem._constants import ElasticFlags as ElasticFlags, FetchFlags as FetchFlags, Granularity as Granularity
+from kvmem._constants import LeaseFlags as LeaseFlags
 from kvmem._constants import Locality as Locality, LogLevel as LogLevel, MemoryType as MemoryType, Method as Method, OpenFlags as OpenFlags
 from kvmem._constants import Durability as Durability, Eviction as Eviction, StoreFlags as StoreFlags
 from kvmem._constants import Origin as Origin, PinnedFlags as PinnedFlags, PublishFlags as PublishFlags
@@ -22,7 +23,7 @@ from kvmem._errors import OutOfMemory as OutOfMemory, OutOfRange as OutOfRange, 
 from kvmem._errors import PermissionDenied as PermissionDenied, Stale as Stale, TimedOut as TimedOut
 from kvmem._errors import Unsupported as Unsupported, VersionMismatch as VersionMismatch
 from kvmem._explanation import ComparedMethod as ComparedMethod, Explanation as Explanation
-from kvmem._layout import Layout as Layout
+from kvmem._layout import Layout as Layout, Lease as Lease
 from kvmem._log import log_to as log_to
 from kvmem._nixl import Agent as Agent, Notification as Notification, Registration as Registration
 from kvmem._nixl import RegistrationInfo as RegistrationInfo, load_nixl as load_nixl

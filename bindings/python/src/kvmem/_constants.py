@@ -249,6 +249,15 @@ class Accessor(_Open):
     """The same if nothing will detect when the memory is no longer in use."""
     PEER = 4
     """A peer, in a session that this process serves (kvmem_layout_serve)."""
+    LEASE = 5
+    """The holder of a lease (kvmem_lease_create), in this process or another one."""
+
+
+class LeaseFlags(enum.IntFlag):
+    """Flags of LeaseOptions."""
+
+    WRITES = 1
+    """The holder may also write the blocks."""
 
 
 class Locality(_Open):

@@ -17,12 +17,62 @@ from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
 from kvmem._shape import BlockAccess, LayoutInfo, Shape, Strides, config_of
 from kvmem._tensor import Tensor, unsigned, width_of
-from kvmem._time import nanoseconds, waiting
+from kvmem._time import FOREVER, nanoseconds, waiting
 
 T = TypeVar("T")
 
 _AXES = {"B": "num_blocks", "L": "num_layers", "O": "outer_dim", "N": "page_size", "H": "num_heads"}
 _STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head", "C": "element"}
+
+
+def _duration(duration: float | None) -> int:
+    """0 in C is no end, so 0 here is the shortest duration."""
+    if duration is None:
+        return 0
+    if not duration >= 0:
+        raise _errors.InvalidArgument(f"duration is {duration}; it is in seconds and at least 0, or None for no end")
+    return max(nanoseconds(duration), 1)
+
+
+def _remaining(ns: int) -> float | None:
+    return None if ns == FOREVER else ns / 1e9
+
+
+def _access(c: Any) -> BlockAccess:
+    user_data = None
+    if c.user_data != 0:
+        from kvmem._queue import user_data_of
+
+        user_data = user_data_of(c.user_data)
+    return BlockAccess(
+        c.block,
+        k.Accessor(c.accessor),
+        bool(c.reads),
+        bool(c.writes),
+        user_data,
+        _remaining(c.remaining_ns),
+        c.pid,
+        ffi.string(c.agent).decode(errors="replace"),
+    )
+
+
+class Lease(Handle):
+    """A lease of blocks: an announcement to the owner of memory that this process uses them. `Layout.lease` makes one; `close` ends
+    it."""
+
+    __slots__ = ()
+    _type = "lease"
+
+    def renew(self, duration: float | None = None) -> None:
+        """Has it end after a number of seconds from now on; None: when it is closed. Raises Stale if it is over."""
+        _errors.call(lib.kvmem_lease_renew, self._handle, _duration(duration))
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until it ends: 0 if it is over, None if it ends when it is closed."""
+        out = ffi.new("uint64_t *")
+        _errors.call(lib.kvmem_lease_get_remaining, self._handle, out)
+        return _remaining(out[0])
 
 
 class Layout(Handle):
@@ -242,7 +292,8 @@ class Layout(Handle):
     # ---- accesses ----
 
     def accesses(self, blocks: Sequence[int] | Any) -> list[BlockAccess]:
-        """Which of some blocks may still be read or written, and by whom: runs of this process, and sessions of peers that it serves."""
+        """Which of some blocks may still be read or written, and by whom: runs of this process, sessions of peers that it serves, and
+        holders of leases."""
         ids = block_ids(blocks)
         count, capacity = ffi.new("size_t *"), len(ids)
         while True:
@@ -251,10 +302,16 @@ class Layout(Handle):
             if count[0] <= capacity:
                 break
             capacity = count[0]  # other threads may start more runs between two calls
-        return [
-            BlockAccess(c.block, k.Accessor(c.accessor), bool(c.reads), bool(c.writes), c.pid, ffi.string(c.agent).decode(errors="replace"))
-            for c in found[0 : count[0]]
-        ]
+        return [_access(c) for c in found[0 : count[0]]]
+
+    def lease(self, blocks: Sequence[int] | Any, duration: float | None = None, *, flags: k.LeaseFlags = k.LeaseFlags(0)) -> Lease:
+        """Leases blocks of memory that is mapped here, so that its owner sees by `accesses` who uses them. It keeps no block from
+        being reused: epochs detect that.
+
+        duration  seconds after which the lease ends; None: when it is closed"""
+        ids = block_ids(blocks)
+        options = Options("lease_options", flags=flags, duration_ns=_duration(duration))
+        return Lease._owning(create(lib.kvmem_lease_create, "lease", self._handle, ids, len(ids), options.c))
 
     # ---- peers ----
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _BATCH = 64
 
+_tokens = itertools.count(1)
+"""Numbers of runs, of all queues: what reports who uses a block has no queue."""
+_queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+_queues_lock = threading.Lock()
+
 
 class Completion(NamedTuple):
     """End of a run of a transfer, layers that have moved, memory that is released, or the arrival of messages or events."""
@@ -52,21 +57,33 @@ class Completion(NamedTuple):
         return _errors.make(self.status, f"the run ended with {self.status.name}")
 
 
+def user_data_of(token: int) -> Any:
+    """The user_data of the run with this number; None if its last completion was taken."""
+    with _queues_lock:
+        queues = list(_queues)
+    for queue in queues:
+        run = queue._runs.get(token)
+        if run is not None:
+            return run[1]
+    return None
+
+
 class Queue(Handle):
     """A queue of completions. Its fd is readable while it has completions.
 
     With asyncio, `async for completion in queue` and `await transfer` need no thread. Without, `poll`, `wait` and `fileno` serve
     `selectors`; `dispatch` calls callbacks."""
 
-    __slots__ = ("_array", "_count", "_lock", "_loop", "_pending", "_ready", "_runs", "_tokens", "_waiters")
+    __slots__ = ("_array", "_count", "_lock", "_loop", "_pending", "_ready", "_runs", "_waiters")
     _type = "queue"
 
     def __init__(self) -> None:
         self._own(create(lib.kvmem_queue_create, "queue"))
+        with _queues_lock:
+            _queues.add(self)
         self._lock = threading.Lock()
         self._array = ffi.new("kvmem_completion[]", _BATCH)
         self._count = ffi.new("size_t *")
-        self._tokens = itertools.count(1)
         self._runs: dict[int, tuple[Any, Any, k.CompletionKind | None]] = {}
         self._ready: deque[Completion] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -83,7 +100,7 @@ class Queue(Handle):
 
     def _expect(self, source: Any, user_data: Any, last: k.CompletionKind | None) -> int:
         """The number in C of what will report. `last` is the kind of its last completion; None if there is none."""
-        token = next(self._tokens)
+        token = next(_tokens)
         # A run keeps its transfer, so that its error can be read; an agent or a directory is not kept.
         self._runs[token] = (weakref.ref(source) if last is None else source, user_data, last)
         return token

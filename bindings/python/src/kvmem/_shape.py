@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
@@ -91,10 +91,14 @@ class BlockAccess(NamedTuple):
     accessor: k.Accessor
     reads: bool
     writes: bool
+    user_data: Any
+    """The object that was given for a run with a queue, until its last completion is taken; otherwise None."""
+    remaining: float | None
+    """Seconds until a lease ends; None if it ends when it is closed. 0 for others."""
     pid: int
-    """The process of a peer, as it says; 0 for a run of this process."""
+    """The process of a peer or of the holder of a lease, as it says; 0 for a run of this process."""
     agent: str
-    """The agent of a peer; empty for a run of this process."""
+    """The agent of a peer; otherwise empty."""
 
 
 class LayoutInfo(NamedTuple):

@@ -133,3 +133,28 @@ test "accesses of a run in flight" {
     }
     try expectEqual(0, try source.accesses(&.{ 3, 9 }, &buffer, null));
 }
+
+test "leases of blocks" {
+    const layout = try build(shape);
+    defer layout.deinit();
+    var buffer: [4]kvmem.BlockAccess = undefined;
+    {
+        const reader = try layout.lease(&.{1}, .{}, null);
+        defer reader.deinit();
+        try expectEqual(std.math.maxInt(u64), try reader.remaining(null));
+        try expectEqual(1, try layout.accesses(&.{ 0, 1 }, &buffer, null));
+        try expectEqual(constants.Accessor.lease, buffer[0].accessor);
+        try expect(buffer[0].block == 1 and buffer[0].reads == 1 and buffer[0].writes == 0 and buffer[0].pid != 0);
+        try expectEqual(std.math.maxInt(u64), buffer[0].remaining_ns);
+        const hour = 3600 * std.time.ns_per_s;
+        try reader.renew(hour, null);
+        const remaining = try reader.remaining(null);
+        try expect(remaining > 0 and remaining <= hour);
+        const writer = try layout.lease(&.{0}, .{ .flags = .{ .writes = true }, .duration_ns = hour }, null);
+        defer writer.deinit();
+        try expectEqual(1, try layout.accesses(&.{0}, &buffer, null));
+        try expect(buffer[0].writes == 1 and buffer[0].remaining_ns <= hour);
+    }
+    try expectEqual(0, try layout.accesses(&.{ 0, 1 }, &buffer, null));
+    try expectError(error.InvalidArgument, layout.lease(&.{}, .{}, null));
+}

@@ -15,6 +15,7 @@ pub const types = .{
     .{ "RegionFlags", "REGION_" },
     .{ "MemoryType", "MEMORY_" },
     .{ "Accessor", "ACCESSOR_" },
+    .{ "LeaseFlags", "LEASE_" },
     .{ "Locality", "LOCALITY_" },
     .{ "SubmitFlags", "SUBMIT_" },
     .{ "TransferFlags", "TRANSFER_" },

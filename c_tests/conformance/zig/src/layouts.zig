@@ -17,7 +17,8 @@ pub const table = .{
     .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
     .{ "layout_checksum", layoutChecksum },             .{ "layout_create_epochs", createEpochs },
     .{ "layout_raise_epochs", raiseEpochs },            .{ "layout_get_epochs", currentEpochs },
-    .{ "layout_get_accesses", accesses },
+    .{ "layout_get_accesses", accesses },               .{ "lease_create", leaseCreate },
+    .{ "lease_get_remaining", leaseRemaining },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -155,4 +156,19 @@ fn accesses(s: *Step) Outcome!void {
     const blocks = try s.numbers("blocks") orelse &.{};
     const count = try (try layout(s)).accesses(blocks, &.{}, &s.diagnostics);
     try s.put("count", count);
+}
+
+fn leaseCreate(s: *Step) Outcome!void {
+    try calls.free(s);
+    const of = try s.object(.layout, s.in.get("layout") orelse "");
+    const blocks = try s.numbers("blocks") orelse &.{};
+    const options: kvmem.LeaseOptions = .{
+        .flags = try s.flags(constants.LeaseFlags, "flags"),
+        .duration_ns = try s.number("duration_ns"),
+    };
+    try s.state.add(s.name, .{ .lease = try of.lease(blocks, options, &s.diagnostics) });
+}
+
+fn leaseRemaining(s: *Step) Outcome!void {
+    try s.put("remaining_ns", try (try s.object(.lease, s.name)).remaining(&s.diagnostics));
 }

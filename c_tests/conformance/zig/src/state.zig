@@ -12,6 +12,7 @@ pub const Object = union(enum) {
     agent: kvmem.Agent,
     registration: kvmem.Registration,
     store: kvmem.Store,
+    lease: kvmem.Lease,
 
     pub fn deinit(self: Object) void {
         switch (self) {
