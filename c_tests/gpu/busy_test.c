@@ -199,6 +199,53 @@ TEST(once_the_device_was_idle_kernels_are_used_and_rates_are_measured) {
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
+/* What an engine calls while kernels are compiled, and the longest of these calls. */
+typedef struct engine_calls {
+    uint64_t memory, longest;
+    stream stream;
+    atomic_bool is_over;
+} engine_calls;
+
+static void *call_as_the_engine(void *argument) {
+    engine_calls *calls = argument;
+    enter_device(0);
+    while (!calls->is_over) {
+        const uint64_t begun = patience_now();
+        CU(cuMemsetD8Async(calls->memory, 1, MIB, calls->stream.handle));
+        CU(cuStreamSynchronize(calls->stream.handle));
+        const uint64_t taken = patience_now() - begun;
+        if (taken > calls->longest) calls->longest = taken;
+    }
+    leave_device(0);
+    return NULL;
+}
+
+/* With CUDA_CACHE_DISABLE=1 the driver compiles each kernel, as at the first use on a machine. */
+TEST(first_transfers_on_an_idle_device_while_kernels_are_compiled) {
+    keep_device();
+    rates_set(0, NULL);
+    OPENED(flight, to_device, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    OPENED(flight, on_device, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
+    engine_calls calls = {.memory = engine_allocate(0, MIB)};
+    stream_open(&calls.stream, 0);
+    threads engine;
+    threads_start(&engine, 1, call_as_the_engine, &calls, 0);
+    TIMED("creation, the first", flight_create(&to_device, it.transfer.method = 0));
+    TIMED("creation, the second", flight_create(&to_device, it.transfer.method = 0));
+    TIMED("creation within the GPU", flight_create(&on_device, it.transfer.method = 0));
+    flight_run(&to_device);
+    flight_run(&on_device);
+    TIMED("the kernel that is requested", await_kernel(&to_device));
+    flight_run(&to_device);
+    calls.is_over = true;
+    threads_join(&engine);
+    printf("        %7.2f ms  the longest call of the engine meanwhile\n", (double)calls.longest * 1e-6);
+    rates_get(0);
+    stream_close(&calls.stream);
+    engine_free(0, calls.memory);
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
+
 /* With loaded kernels the device may be busy: rates are measured beside other work, or later. */
 TEST(later_transfers_on_a_busy_device) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::module::LazyFunction;
+use super::patience::Patience;
 use super::ptx::Ptx;
 use super::quiet::PATIENCE;
 use super::stream::Active;
@@ -70,7 +71,7 @@ pub struct ChecksumKernel {
 impl ChecksumKernel {
     pub fn load(context: &Arc<Context>) -> Result<Self> {
         let function = LazyFunction::new(context, PTX, c"kvmem_checksum_blocks");
-        function.get(PATIENCE)?;
+        function.get(&Patience::needed(PATIENCE))?;
         let max_ctas = CTAS * context.device().multiprocessors();
         Ok(Self { function, max_ctas })
     }
@@ -83,6 +84,6 @@ impl ChecksumKernel {
     pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
         let ctas = tiles.total().div_ceil(TILES).clamp(1, self.max_ctas);
         // SAFETY: the kernel's parameter; the caller's promise.
-        unsafe { self.function.get(PATIENCE)?.launch(on, ctas, THREADS, tiles) }
+        unsafe { self.function.get_loaded()?.launch(on, ctas, THREADS, tiles) }
     }
 }

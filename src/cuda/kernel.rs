@@ -4,12 +4,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::context::Context;
-use super::module::{Function, LazyFunction};
+use super::module::LazyFunction;
+use super::patience::Patience;
 use super::ptx::Ptx;
-use super::quiet::PATIENCE;
 use super::stream::Active;
 use crate::base::{Result, Status, ensure};
 
@@ -245,17 +244,21 @@ impl CopyKernel {
     }
 
     /// Loads those that launches need, so that no submission has to.
-    pub fn provide<'a>(&self, mut launches: impl Iterator<Item = &'a Blocks>) -> Result<()> {
-        launches.try_for_each(|blocks| self.function_for(blocks).map(drop))
+    pub fn provide<'a>(
+        &self,
+        mut launches: impl Iterator<Item = &'a Blocks>,
+        patience: &Patience,
+    ) -> Result<()> {
+        launches.try_for_each(|blocks| self.kernel_for(blocks).get(patience).map(drop))
     }
 
-    /// Loads the one for units. Fails with BUSY if the device is busy with other work for longer than `patience`.
-    pub fn provide_blocks(&self, patience: Duration) -> Result<()> {
+    /// Loads the one for units. Fails with BUSY if that takes longer than `patience`.
+    pub fn provide_blocks(&self, patience: &Patience) -> Result<()> {
         self.blocks.get(patience).map(drop)
     }
 
-    /// Loads the one for rows. Returns whether other work of the device has ended within `patience`, so that it is loaded.
-    pub fn provide_rows(&self, patience: Duration) -> Result<bool> {
+    /// Loads the one for rows. Returns whether it is loaded within `patience`.
+    pub fn provide_rows(&self, patience: &Patience) -> Result<bool> {
         match self.rows.get(patience) {
             Err(error) if error.status() == Status::Busy => Ok(false),
             loaded => loaded.map(|_| true),
@@ -263,14 +266,13 @@ impl CopyKernel {
     }
 
     /// The one that a launch is for.
-    fn function_for(&self, blocks: &Blocks) -> Result<&Function> {
-        let kernel = match blocks {
+    fn kernel_for(&self, blocks: &Blocks) -> &LazyFunction {
+        match blocks {
             _ if blocks.are_vectors() => &self.vectors,
             _ if blocks.are_transposed() => &self.transpose,
             _ if blocks.are_rows() => &self.rows,
             _ => &self.blocks,
-        };
-        kernel.get(PATIENCE)
+        }
     }
 
     /// Starts the one that a launch is for.
@@ -279,7 +281,7 @@ impl CopyKernel {
     /// All addresses in `blocks` must be of memory that the device can access, and must remain valid until the stream is
     /// idle, also if this fails. No byte may be in both source and destination.
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, max_ctas: u32) -> Result<()> {
-        let kernel = self.function_for(blocks)?;
+        let kernel = self.kernel_for(blocks).get_loaded()?;
         // SAFETY: the parameter of all kernels; the caller's promise.
         unsafe { kernel.launch(on, blocks.ctas(max_ctas), THREADS, blocks) }
     }

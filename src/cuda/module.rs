@@ -16,10 +16,11 @@ use super::compile::compile;
 use super::context::Context;
 use super::deferred::Deferred;
 use super::ending::released;
+use super::patience::{Patience, Phase};
 use super::ptx::Ptx;
 use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
-use crate::base::{Condvar, Error, Mutex, Result, Status, fail, guarded, thread};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Result, Status, error, fail, guarded, thread};
 
 /// Code in a context. It is unloaded after its last function was dropped.
 struct Module {
@@ -76,13 +77,6 @@ const IMPOSSIBLE: &[Code] =
     &[NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, JIT_COMPILATION_DISABLED];
 /// How long another failure to load a kernel is remembered. Each attempt takes the time of a compilation.
 const REMEMBERED: Duration = Duration::from_secs(1);
-/// How often callers look for a result that is late, and how long they sleep each time. Turns are counted rather than time: on busy
-/// processors the thread that loads needs turns, too.
-const TURNS: u32 = 15;
-const TURN: Duration = Duration::from_millis(1);
-/// How long callers wait for a compilation, which waits for no work of the device. It takes 0.1 to 0.4 s once on a machine, and
-/// some milliseconds in later processes.
-const COMPILATION: Duration = Duration::from_secs(10);
 
 /// A kernel that is loaded when it is first needed, on a thread of its own: all of the calls but the compilation may wait for the
 /// device.
@@ -105,46 +99,28 @@ struct Exchange {
 #[derive(Default)]
 struct Loading {
     attempt: Option<Attempt>,
-    /// The code, if it was compiled while the device got other work.
+    /// Callers that wait.
+    callers: usize,
+    /// The code, until it is loaded: if it was compiled while the device got other work, or all callers left, it is kept.
     compiled: Option<Vec<u8>>,
     function: Option<Function>,
     failed: Option<(Error, Instant)>,
 }
 
 struct Attempt {
-    /// Until when the device may be busy.
+    /// Until when the device may be busy, as its callers have asked.
     until: Instant,
+    /// One of them has no other method.
+    is_needed: bool,
+    /// The caller that started it does not wait, and captures no stream.
+    is_unattended: bool,
     phase: Phase,
 }
 
-/// What the thread of an attempt does.
-#[derive(Clone, Copy)]
-enum Phase {
-    /// It has not begun.
-    Starting,
-    /// Since then, it waits for the work of the device.
-    Asking(Instant),
-    /// Since then, it compiles.
-    Compiling(Instant),
-    /// Since then, it loads the code. This takes long only if the device got other work after it was asked.
-    Loading(Instant),
-}
-
 impl Attempt {
-    /// How long a caller sleeps who began at a time, with this patience; `None` if it waits no longer. `turns` are those that it has
-    /// slept since a phase began.
-    fn pause(&self, begun: Instant, patience: Duration, turns: &mut (Instant, u32)) -> Option<Duration> {
-        let (since, until) = match self.phase {
-            Phase::Starting => (begun, begun + COMPILATION),
-            Phase::Asking(since) | Phase::Loading(since) => (since, (begun + patience).max(since + PATIENCE)),
-            Phase::Compiling(since) => (since, since + COMPILATION),
-        };
-        until.checked_duration_since(Instant::now()).or_else(|| {
-            let (counted, count) = *turns;
-            let slept = if counted == since { count } else { 0 };
-            *turns = (since, slept + 1);
-            (slept < TURNS).then_some(TURN)
-        })
+    /// Until when the device may be busy in a phase. A thread that began late has its time, if a caller waits so long.
+    fn until(&self, since: Instant) -> Instant {
+        if self.is_needed { self.until.max(since + PATIENCE) } else { self.until }
     }
 }
 
@@ -155,51 +131,78 @@ impl LazyFunction {
         Self { ptx, name, context, work, loaded: OnceCell::new(), exchange: Arc::default() }
     }
 
-    /// The kernel, loaded in its context. Fails with BUSY if the device does not finish other work, for which the driver would wait,
-    /// within `patience`. Another failure is returned again for a second.
-    pub fn get(&self, patience: Duration) -> Result<&Function> {
+    /// The kernel, loaded in its context. Fails with BUSY if it is not loaded within `patience`, because the device has other work, or
+    /// the driver still compiles. Another failure is returned again for a second.
+    pub fn get(&self, patience: &Patience) -> Result<&Function> {
         match self.loaded.get() {
             Some(loaded) => Ok(loaded),
             None => self.load(patience),
         }
     }
 
+    /// The kernel, which was loaded before.
+    pub fn get_loaded(&self) -> Result<&Function> {
+        match self.loaded.get() {
+            Some(loaded) => Ok(loaded),
+            None => self.load(&Patience::needed(PATIENCE)),
+        }
+    }
+
     #[cold]
-    fn load(&self, patience: Duration) -> Result<&Function> {
-        if self.work.is_captured() || (patience <= PATIENCE && self.work.is_known_to_be_long()) {
+    fn load(&self, patience: &Patience) -> Result<&Function> {
+        if self.work.is_captured() || (patience.is_short() && self.work.is_known_to_be_long()) {
             return Err(busy(&self.context));
         }
-        let begun = Instant::now();
-        let (mut turns, mut has_waited) = ((begun, 0), false);
         let mut state = self.exchange.state.lock();
+        state.callers += 1;
+        let (mut state, loaded) = self.await_function(state, patience);
+        state.callers -= 1;
+        loaded
+    }
+
+    fn await_function<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, Loading>,
+        patience: &Patience,
+    ) -> (MutexGuard<'a, Loading>, Result<&'a Function>) {
+        let asked = Instant::now();
+        let mut has_waited = false;
         loop {
             if let Some(function) = state.function.take() {
-                return Ok(self.loaded.get_or_init(|| function));
+                return (state, Ok(self.loaded.get_or_init(|| function)));
             }
             if let Some(loaded) = self.loaded.get() {
-                return Ok(loaded);
+                return (state, Ok(loaded));
             }
+            let until = patience.for_work(asked);
             let Some(attempt) = &mut state.attempt else {
                 if let Some((error, at)) = &state.failed
                     && (at.elapsed() < REMEMBERED || is_impossible(error))
                 {
-                    return Err(error.clone());
+                    let error = error.clone();
+                    return (state, Err(error));
                 }
                 // An attempt has ended because the device was busy, or a stream is being captured: then no query is repeated.
-                if has_waited && (begun.elapsed() >= patience || self.work.is_captured()) {
-                    return Err(busy(&self.context));
+                if has_waited && (Instant::now() >= until || self.work.is_captured()) {
+                    return (state, Err(busy(&self.context)));
                 }
-                let until = (begun + patience).max(Instant::now() + PATIENCE);
-                state.attempt = Some(Attempt { until, phase: Phase::Starting });
+                let waits = patience.is_needed() || patience.is_none();
+                let until = if waits { until.max(Instant::now() + PATIENCE) } else { until };
+                let (is_needed, is_unattended) = (patience.is_needed(), patience.is_none());
+                let phase = Phase::Starting;
+                state.attempt = Some(Attempt { until, is_needed, is_unattended, phase });
                 drop(state);
                 self.start();
                 state = self.exchange.state.lock();
                 continue;
             };
             has_waited = true;
-            attempt.until = attempt.until.max(begun + patience);
-            let pause = if patience.is_zero() { None } else { attempt.pause(begun, patience, &mut turns) };
-            let Some(pause) = pause else { return Err(busy(&self.context)) };
+            attempt.until = attempt.until.max(until);
+            attempt.is_needed |= patience.is_needed();
+            let phase = attempt.phase;
+            let Some(pause) = patience.pause(asked, phase) else {
+                return (state, Err(not_loaded(&self.context, phase)));
+            };
             state = self.exchange.changed.wait_timeout(state, pause).0;
         }
     }
@@ -253,46 +256,59 @@ impl Exchange {
 
     /// The device is asked before the compilation, so that callers of a busy one do not wait for that, and again after it.
     fn load(&self, ptx: Ptx, name: &CStr, context: &Arc<Context>, work: &ContextWork) -> Result<Function> {
-        self.await_idle(context, work)?;
-        let compiled = self.state.lock().compiled.take();
-        let code = match compiled {
-            Some(code) => code,
-            None => self.compile(ptx, context, work)?,
+        let mut is_idle = self.ask(context, work)?;
+        if self.state.lock().compiled.is_none() {
+            self.enter(&mut self.state.lock(), Phase::Compiling);
+            let code = compile(context, &ptx.unpack()?).map_err(explained)?;
+            self.state.lock().compiled = Some(code);
+            is_idle = self.ask(context, work)?;
+        }
+        let code = {
+            let mut state = self.state.lock();
+            let Some(code) = state.compiled.take_if(|_| is_idle) else { return Err(busy(context)) };
+            self.enter(&mut state, Phase::Loading);
+            code
         };
-        self.enter(Phase::Loading);
         Module::load(context, &code).map_err(explained)?.function(name)
     }
 
-    fn compile(&self, ptx: Ptx, context: &Arc<Context>, work: &ContextWork) -> Result<Vec<u8>> {
-        self.enter(Phase::Compiling);
-        let code = compile(context, &ptx.unpack()?).map_err(explained)?;
-        match self.await_idle(context, work) {
-            Ok(()) => Ok(code),
-            Err(error) => {
-                self.state.lock().compiled = Some(code);
-                Err(error)
+    /// Waits for the end of the work of the device, as long as callers do. Returns false if all callers have left: they may capture a
+    /// stream, which the query would invalidate.
+    fn ask(&self, context: &Arc<Context>, work: &ContextWork) -> Result<bool> {
+        let asked = {
+            let mut state = self.state.lock();
+            if state.callers == 0 && !state.attempt.as_ref().is_some_and(|attempt| attempt.is_unattended) {
+                return Ok(false);
             }
-        }
-    }
-
-    fn await_idle(&self, context: &Arc<Context>, work: &ContextWork) -> Result<()> {
-        let asked = self.enter(Phase::Asking);
-        // Other callers may have more patience. A thread that began late has its time, too.
-        let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
-        match work.wait(context, || until().max(asked + PATIENCE))? {
-            Waited::Idle | Waited::Fed | Waited::Unknown => Ok(()),
+            self.enter(&mut state, Phase::Asking)
+        };
+        let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until(asked));
+        match work.wait(context, until)? {
+            Waited::Idle | Waited::Fed | Waited::Unknown => Ok(true),
             Waited::Busy | Waited::Captured => Err(busy(context)),
         }
     }
 
-    fn enter(&self, phase: fn(Instant) -> Phase) -> Instant {
+    fn enter(&self, state: &mut Loading, phase: fn(Instant) -> Phase) -> Instant {
         let now = Instant::now();
-        if let Some(attempt) = &mut self.state.lock().attempt {
+        if let Some(attempt) = &mut state.attempt {
             attempt.phase = phase(now);
         }
         self.changed.notify_all();
         now
     }
+}
+
+/// The error of a kernel that is not loaded in time.
+fn not_loaded(context: &Context, phase: Phase) -> Error {
+    if !matches!(phase, Phase::Compiling(_)) {
+        return busy(context);
+    }
+    let device = context.device().ordinal();
+    error!(
+        Busy,
+        "the driver compiles a kernel for device {device}; transfers that are created later can use it"
+    )
 }
 
 pub struct Function {

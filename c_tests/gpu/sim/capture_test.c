@@ -8,6 +8,9 @@
 #include "rates_blob.h"
 #include "caller_context.h"
 
+#include <dirent.h>
+#include <sched.h>
+
 /* A stream that is being captured, and a transfer that may be needed in the graph. The kernels are not
    loaded. */
 typedef struct capture {
@@ -97,6 +100,42 @@ TEST(pairs_that_are_submitted_in_a_capture_load_no_kernel) {
     EXPECT_OK(kvmem_transfer_submit_on_stream(capture.flight.transfer, &pairs, capture.stream.handle, ERR));
     flight_explain(&capture.flight, "is being captured");
     end(&capture);
+}
+
+/* Whether a thread of kvmem loads a kernel. */
+static bool is_loading(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    bool found = false;
+    for (const struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+        char path[64], name[16] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", task->d_name);
+        FILE *file = task->d_name[0] == '.' ? NULL : fopen(path, "re");
+        if (file == NULL) continue;
+        found |= fgets(name, sizeof(name), file) != NULL && strcmp(name, "kvmem-load\n") == 0;
+        fclose(file);
+    }
+    closedir(tasks);
+    return found;
+}
+
+/* The call that began it has returned, so kvmem cannot know of the capture: the code is loaded for a later call. */
+TEST(a_compilation_that_ends_in_a_capture_does_no_harm) {
+    OPENED(capture, capture, CU_STREAM_NON_BLOCKING);
+    SIM(sim_hold_call("cuLinkComplete"));
+    flight_create(&capture.flight, it.transfer.method = 0);
+    CHECK(flight_info(&capture.flight).method != KVMEM_METHOD_CUDA_KERNEL);
+    while (SIM(sim_held_calls()) == 0) sched_yield(); /* only the deadline of the process limits this */
+    begin(&capture);
+    SIM(sim_go_calls());
+    const uint64_t until = patience_end();
+    while (is_loading()) patience_wait(until, "the compilation to end");
+    EXPECT_OK(kvmem_transfer_submit_on_stream(capture.flight.transfer, NULL, capture.stream.handle, ERR));
+    end(&capture);
+    const uint64_t compilations = SIM(sim_calls("cuLinkComplete"));
+    flight_create(&capture.flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_run(&capture.flight);
+    CHECK_EQ(SIM(sim_calls("cuLinkComplete")), compilations);
 }
 
 /* Rates can't be measured without the kernel. kvmem does not know of the capture, asks once, and does not

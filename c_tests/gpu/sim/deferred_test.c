@@ -5,6 +5,7 @@
 #include "control.h"
 #include "gpu_flight.h"
 #include "patience.h"
+#include "rates_blob.h"
 #include "shared_memory.h"
 #include "threads.h"
 #include "caller_context.h"
@@ -355,6 +356,39 @@ static void *create_by_the_kernel(void *argument) {
     return NULL;
 }
 
+static void await_the_kernel(flight *flight) {
+    const uint64_t end = patience_end();
+    while (flight_try(flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL) == KVMEM_STATUS_BUSY)
+        patience_wait(end, "the copy kernel to be loaded");
+}
+
+/* Who requests the kernel waits on meanwhile, and gets it. Had the other creations waited as long, that wait would have ended, too. */
+TEST(only_who_needs_a_kernel_waits_for_its_compilation) {
+    SIM(sim_reset());
+    rates_set(0, NULL);
+    OPENED(flight, waiting, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    OPENED(flight, other, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuLinkComplete"));
+    const uint64_t compilations = SIM(sim_calls("cuLinkComplete"));
+    threads thread;
+    creation creation = {&waiting, KVMEM_STATUS_IN_PROGRESS};
+    threads_start(&thread, 1, create_by_the_kernel, &creation, 0);
+    while (SIM(sim_held_calls()) == 0) sched_yield(); /* only the deadline of the process limits this */
+    for (int i = 0; i < 3; i++) {
+        flight_create(&other, it.transfer.method = 0);
+        const kvmem_compared_method taken = flight_explain(&other, "the driver compiles a kernel for device 0");
+        CHECK(taken.method != KVMEM_METHOD_CUDA_KERNEL && taken.method != KVMEM_METHOD_CUDA_STAGED);
+        flight_run(&other);
+    }
+    SIM(sim_go_calls());
+    threads_join(&thread);
+    CHECK_EQ(creation.status, KVMEM_STATUS_OK);
+    await_the_kernel(&waiting);
+    CHECK_EQ(SIM(sim_calls("cuLinkComplete")), compilations + 1);
+    rates_get(0); /* what could not be measured before the kernel was loaded */
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
+
 /* The driver would load the code after that work, and hold up all calls of the context until then. */
 TEST(work_that_begins_while_a_kernel_is_compiled_delays_no_call) {
     SIM(sim_reset());
@@ -373,8 +407,6 @@ TEST(work_that_begins_while_a_kernel_is_compiled_delays_no_call) {
     CHECK_EQ(creation.status, KVMEM_STATUS_BUSY);
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loads);
     busy_end(&busy);
-    const uint64_t end = patience_end();
-    while (flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL) == KVMEM_STATUS_BUSY)
-        patience_wait(end, "the copy kernel to be loaded");
+    await_the_kernel(&flight);
     CHECK_EQ(SIM(sim_calls("cuLinkComplete")), compilations + 1); /* the code is kept */
 }

@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::checker::Checker;
 use super::copies_in_flight::CopiesInFlight;
@@ -15,8 +14,7 @@ use super::launch;
 use super::row_launches::Launches;
 use crate::base::{Mutex, Result, Status};
 use crate::cuda::module::is_impossible;
-use crate::cuda::quiet::PATIENCE;
-use crate::cuda::{Active, Blocks, Copy, CopyKernel};
+use crate::cuda::{Active, Blocks, Copy, CopyKernel, Patience};
 use crate::plan::{Matrix, Move};
 
 /// Copies rows between memory that kernels of one device access: by the driver unless the kernels can be loaded.
@@ -31,7 +29,7 @@ impl RowCopier {
     /// For a device, and for memory of it on both sides or page-locked host memory on one.
     pub fn new(ordinal: i32, with_host: bool) -> Result<Arc<Self>> {
         let device = DeviceState::for_device(ordinal)?;
-        kernel_of(&device, PATIENCE)?;
+        kernel_of(&device, &Patience::optional())?;
         let direction = if with_host { CopyDirection::ToHost } else { CopyDirection::OnDevice };
         let multiprocessors = device.context().device().multiprocessors();
         let max_ctas = launch::ctas(direction, false, multiprocessors, 0);
@@ -45,7 +43,7 @@ impl RowCopier {
     /// All rows are in memory that kernels of the device access, and that `held` keeps until the copy has ended. No byte is
     /// in both source and destination.
     pub unsafe fn start<H: Send + 'static>(&self, rows: &mut [Matrix], held: H) -> Result<CopiesInFlight<H>> {
-        let Some(kernel) = kernel_of(&self.device, Duration::ZERO)? else {
+        let Some(kernel) = kernel_of(&self.device, &Patience::none())? else {
             // SAFETY: the caller's promise.
             return CopiesInFlight::start(&self.device, None, held, |on| unsafe { copy_by_driver(rows, on) });
         };
@@ -92,9 +90,9 @@ impl RowCopier {
     }
 }
 
-/// The kernels; `None` while other work of the device prevents loading them, for longer than `patience`, and if the device has none.
-fn kernel_of(device: &DeviceState, patience: Duration) -> Result<Option<Arc<CopyKernel>>> {
-    match device.kernel_within(patience) {
+/// The kernels; `None` if loading them takes longer than `patience`, and if the device has none.
+fn kernel_of(device: &DeviceState, patience: &Patience) -> Result<Option<Arc<CopyKernel>>> {
+    match device.kernel(patience) {
         Err(error) if error.status() == Status::Busy || is_impossible(&error) => Ok(None),
         kernel => {
             let kernel = kernel?;

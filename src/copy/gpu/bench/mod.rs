@@ -17,7 +17,7 @@ use crate::copy::gpu::launch::{self, TILE, single_units};
 use crate::cuda::memory::free_memory;
 use crate::cuda::{
     Active, Batch, Context, Copy, CopyKernel, Device, DeviceBuffer, EngineLoad, Event, KernelRun, Layer,
-    SourceOrder, Stream, Units, is_over,
+    Patience, SourceOrder, Stream, Units, is_over, quiet,
 };
 use crate::region::{PinnedConfig, PinnedMemory};
 
@@ -106,7 +106,8 @@ impl<'a> Bench<'a> {
         let kept = device.bench_memory.lock().pop();
         let host = kept.map_or_else(|| PinnedMemory::allocate(&config, &mut |_, _| true), Ok)?;
         let memory = Memory { device: buffers, device_size, host, pageable, peer };
-        Ok(Self { device, stream, begun, ended, kernel: device.kernel(), memory: Some(memory) })
+        let kernel = device.kernel(&Patience::needed(quiet::PATIENCE));
+        Ok(Self { device, stream, begun, ended, kernel, memory: Some(memory) })
     }
 
     /// The size of each buffer on the device.

@@ -6,7 +6,6 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
@@ -17,8 +16,7 @@ use super::run_counter::RunCounter;
 use super::staging::Staging;
 use crate::base::{Error, Keyed, Mutex, MutexGuard, Result, Status};
 use crate::cuda::kernel::{CopyKernel, KernelRun};
-use crate::cuda::quiet::PATIENCE;
-use crate::cuda::{Context, Device, Event, Stream};
+use crate::cuda::{Context, Device, Event, Patience, Stream};
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;
 use crate::region::PinnedMemory;
@@ -98,21 +96,16 @@ impl DeviceState {
         &self.context
     }
 
-    /// The copy kernel, loaded at first use, with the descriptor ring that it needs. Fails with BUSY while the device is busy
-    /// with other work, for which the driver would wait.
-    pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
-        self.kernel_within(PATIENCE)
-    }
-
-    /// The same if other work of the device ends within `patience`.
-    pub fn kernel_within(&self, patience: Duration) -> Result<Arc<CopyKernel>> {
+    /// The copy kernel, loaded at first use, with the descriptor ring that it needs. Fails with BUSY if loading it takes longer than
+    /// `patience`.
+    pub fn kernel(&self, patience: &Patience) -> Result<Arc<CopyKernel>> {
         self.load_kernel(patience)?;
         self.ensure_ring()?;
         Ok(self.kernel.clone())
     }
 
-    /// Loads the copy kernel. Fails with BUSY if other work of the device does not end within `patience`.
-    pub fn load_kernel(&self, patience: Duration) -> Result<()> {
+    /// Loads the copy kernel. Fails with BUSY if that takes longer than `patience`.
+    pub fn load_kernel(&self, patience: &Patience) -> Result<()> {
         self.kernel.provide_blocks(patience)
     }
 

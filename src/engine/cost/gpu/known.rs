@@ -12,11 +12,8 @@ use crate::copy::gpu::rates::saved::{Saved, Uuid};
 use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates, Scope, Source, measure};
 use crate::copy::gpu::{CopyDirection, DeviceState};
 use crate::cuda::device::UuidText;
-use crate::cuda::{Device, driver, quiet};
+use crate::cuda::{Device, Patience, driver};
 
-/// How long a transfer's creation waits for the first measurement, which takes 10 to 30 ms on a GPU without other work. A
-/// kernel of the program may occupy the GPU for any time: then defaults are used until the measurement has ended.
-const PATIENCE: Duration = Duration::from_millis(30);
 /// How long a caller waits who requests the rates.
 const QUERY_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,9 +35,15 @@ pub struct Costs {
     pub observed: Option<Arc<Mutex<ObservedCosts>>>,
 }
 
-/// The costs of a transfer on a device, in one direction, with its peer if it has one.
-pub fn costs(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirection) -> Costs {
-    let mut rates = between(device, peer);
+/// The costs of a transfer on a device, in one direction, with its peer if it has one. The first measurement takes 10 to 30 ms on a
+/// GPU without other work, which may occupy it for any time: then defaults are used until the measurement has ended.
+pub fn costs(
+    device: &Arc<DeviceState>,
+    peer: Option<i32>,
+    direction: CopyDirection,
+    patience: &Patience,
+) -> Costs {
+    let mut rates = between(device, peer, patience);
     if !matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost) {
         return Costs { rates, busy: 0.0, measured_batch: None, observed: None };
     }
@@ -56,19 +59,22 @@ pub fn costs(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirect
 }
 
 /// The rates of a device, with those of its peer if it has one. Defaults replace rates that cannot be measured, or not yet.
-fn between(device: &Arc<DeviceState>, peer: Option<i32>) -> Rates {
-    let own = measured(device, None, PATIENCE).unwrap_or(DEFAULT);
-    let pair = peer.and_then(|peer| measured(device, Some(peer), PATIENCE));
+fn between(device: &Arc<DeviceState>, peer: Option<i32>, patience: &Patience) -> Rates {
+    let own = measured(device, None, patience).unwrap_or(DEFAULT);
+    let pair = peer.and_then(|peer| measured(device, Some(peer), patience));
     pair.map_or(own, |pair| own.with_peer(&pair))
 }
 
 /// The rates of a device or of a pair, measured if they are unknown; `None` if that takes longer than `patience`.
-fn measured(device: &Arc<DeviceState>, peer: Option<i32>, patience: Duration) -> Option<Rates> {
+fn measured(device: &Arc<DeviceState>, peer: Option<i32>, patience: &Patience) -> Option<Rates> {
     let ordinal = device.context().device().ordinal();
     let known = RATES.get((ordinal, peer));
     let device = device.clone();
-    let patience = if known.is_known() { patience } else { patience_when_loaded(&device, patience)? };
-    known.get_or_measure(patience, move || {
+    // What prevents loading the kernel would delay the measurement, too: then nothing is measured.
+    if !known.is_known() && device.load_kernel(patience).is_err_and(|error| error.status() == Status::Busy) {
+        return None;
+    }
+    known.get_or_measure(patience.left(), move || {
         let started = Instant::now();
         let (times, outcome) = measure::measure(&device, peer);
         let devices = match peer {
@@ -89,17 +95,6 @@ fn measured(device: &Arc<DeviceState>, peer: Option<i32>, patience: Duration) ->
 
 fn scope(peer: Option<i32>) -> Scope {
     if peer.is_some() { Scope::Pair } else { Scope::Device }
-}
-
-/// Loads the kernel, and returns how long the measurement is waited for. `None` if other work of the device prevents that: then
-/// nothing is measured.
-fn patience_when_loaded(device: &DeviceState, patience: Duration) -> Option<Duration> {
-    let begun = Instant::now();
-    // Creating a transfer waits for each separately, because without rates it has others to use.
-    let (to_load, in_all) = if patience > PATIENCE { (patience, true) } else { (quiet::PATIENCE, false) };
-    let is_busy = device.load_kernel(to_load).is_err_and(|error| error.status() == Status::Busy);
-    let left = if in_all { patience.saturating_sub(begun.elapsed()) } else { patience };
-    (!is_busy).then_some(left)
 }
 
 fn log_rates(devices: &str, is_pair: bool, rates: &Rates, duration: Duration) {
@@ -131,7 +126,8 @@ pub fn get(ordinal: i32, peer: Option<i32>) -> Result<Rates> {
     ensure_exist(ordinal, peer)?;
     let known = RATES.get((ordinal, peer)).get(QUERY_PATIENCE);
     let measure = || {
-        let measured = measured(&DeviceState::for_device(ordinal)?, peer, QUERY_PATIENCE);
+        let patience = Patience::needed(QUERY_PATIENCE);
+        let measured = measured(&DeviceState::for_device(ordinal)?, peer, &patience);
         measured.ok_or_else(|| not_measured(ordinal))
     };
     known.map_or_else(measure, Ok)

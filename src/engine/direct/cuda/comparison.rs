@@ -10,6 +10,7 @@ use super::work::method_limits::MethodLimits;
 use crate::base::{Error, Result, Status, error, fail};
 use crate::copy::gpu::division::Division;
 use crate::copy::gpu::{CudaSides, DeviceState};
+use crate::cuda::{Patience, quiet};
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::gpu::known::{self, Costs};
 use crate::engine::cost::gpu::model as cost;
@@ -50,8 +51,10 @@ pub struct Comparison<'a> {
     costs: Costs,
     division: std::result::Result<Division, Against>,
     pub candidates: Vec<Candidate>,
-    /// There was no memory to prepare one of them.
-    lacks_memory: bool,
+    /// One of them could not be prepared for lack of memory, or because the device is busy.
+    lack: Option<Status>,
+    /// For kernels, while there are methods without.
+    patience: Patience,
 }
 
 impl<'a> Comparison<'a> {
@@ -64,7 +67,9 @@ impl<'a> Comparison<'a> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = device.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.max_moves().max(1);
-        let costs = known::costs(device, sides.peer, sides.direction);
+        let mut patience = Patience::optional();
+        let costs = known::costs(device, sides.peer, sides.direction, &patience);
+        patience.has_chosen();
         let limits =
             MethodLimits::new(sides.direction, preferences, multiprocessors, move_size, &costs.rates);
         let mut comparison = Self {
@@ -88,7 +93,8 @@ impl<'a> Comparison<'a> {
             costs,
             division: Err(Against::impossible("neither side is host memory")),
             candidates: Vec::with_capacity(METHODS.len()),
-            lacks_memory: false,
+            lack: None,
+            patience,
         };
         for method in METHODS {
             if method == TransferMethod::CudaStaged {
@@ -215,34 +221,43 @@ impl<'a> Comparison<'a> {
             .then_some("the bytes pass through staging memory, which the flags exclude")
     }
 
-    /// Prepares the best method. If that fails, stores the reason and prepares the next best.
-    pub fn prepare_best(&mut self) -> Result<(TransferMethod, CopyTask)> {
+    /// Prepares the best method, for this plan and others, such as those of the other layers. If that fails, stores the reason and
+    /// prepares the next best.
+    pub fn prepare_best(&mut self, others: &[Plan]) -> Result<(TransferMethod, CopyTask, Vec<CopyTask>)> {
         if let Some(forced) = self.preferences.method {
-            return self.prepare_forced(forced);
+            let (task, others) = self.prepare_forced(forced, others)?;
+            return Ok((forced, task, others));
         }
         loop {
             let Some(best) = self.best() else { return Err(self.no_method()) };
             if self.lacks_rows(best) {
                 continue;
             }
-            match self.prepare(best) {
-                Ok(task) => {
+            let needed = self.all_need_kernels().then(|| Patience::needed(quiet::PATIENCE));
+            match self.prepare(best, others, needed.as_ref().unwrap_or(&self.patience)) {
+                Ok((task, others)) => {
                     self.explain_faster(best);
-                    return Ok((best, task));
+                    return Ok((best, task, others));
                 }
                 Err(error) => self.exclude(best, &error)?,
             }
         }
     }
 
-    fn prepare_forced(&self, method: TransferMethod) -> Result<(TransferMethod, CopyTask)> {
+    /// Whether no method that is left does without kernels.
+    fn all_need_kernels(&self) -> bool {
+        let mut left = self.candidates.iter().filter(|candidate| candidate.reason.is_none());
+        left.all(|each| matches!(each.method, TransferMethod::CudaKernel | TransferMethod::CudaStaged))
+    }
+
+    fn prepare_forced(&self, method: TransferMethod, others: &[Plan]) -> Result<(CopyTask, Vec<CopyTask>)> {
         let candidate = self.candidates.iter().find(|candidate| candidate.method == method);
         let Some(candidate) = candidate else {
             fail!(Unsupported, "{method} is not a method for GPU memory");
         };
         match &candidate.reason {
             Some(reason) => Err(error!(Unsupported, "the requested method is not possible: {reason}")),
-            None => self.prepare(method).map(|task| (method, task)),
+            None => self.prepare(method, others, &Patience::needed(quiet::PATIENCE)),
         }
     }
 
@@ -256,7 +271,11 @@ impl<'a> Comparison<'a> {
         self.sides.locks.check()?;
         let failed = self.candidates.iter_mut().filter(|candidate| candidate.method == method);
         failed.for_each(|candidate| candidate.exclude(error));
-        self.lacks_memory |= error.status() == Status::OutOfMemory;
+        match error.status() {
+            Status::OutOfMemory => self.lack = Some(Status::OutOfMemory),
+            Status::Busy => self.lack = self.lack.or(Some(Status::Busy)),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -275,18 +294,25 @@ impl<'a> Comparison<'a> {
         let reasons: Vec<_> =
             self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
         let first = reasons.first().cloned().unwrap_or_default();
-        let status = if self.lacks_memory { Status::OutOfMemory } else { Status::Unsupported };
+        let status = self.lack.unwrap_or(Status::Unsupported);
         Error::new(status, format!("no method is possible between these layouts: {first}"))
     }
 
-    /// Prepares this method, whatever its duration.
-    fn prepare(&self, method: TransferMethod) -> Result<CopyTask> {
-        match (method, &self.division) {
+    /// Prepares this method, whatever its duration. Other plans may need other kernels, if they start at other alignments.
+    fn prepare(
+        &self,
+        method: TransferMethod,
+        others: &[Plan],
+        patience: &Patience,
+    ) -> Result<(CopyTask, Vec<CopyTask>)> {
+        let prepare = |plan| self.limits.prepare(self.sides, self.device, plan, method, patience);
+        let task = match (method, &self.division) {
             (TransferMethod::CudaStaged, Ok(division)) => {
-                self.limits.prepare_staged(self.sides, self.device, self.plan, division)
+                self.limits.prepare_staged(self.sides, self.device, self.plan, division, patience)
             }
-            _ => self.limits.prepare(self.sides, self.device, self.plan, method),
-        }
+            _ => prepare(self.plan),
+        }?;
+        Ok((task, others.iter().map(prepare).collect::<Result<_>>()?))
     }
 
     /// The method that a graph takes instead of `taken`, if it is better there, and its estimated duration. A method that the
@@ -301,7 +327,7 @@ impl<'a> Comparison<'a> {
             if self.lacks_rows(best.method) {
                 continue;
             }
-            let load = |plan| self.limits.load_kernels(self.device, plan, best.method);
+            let load = |plan| self.limits.load_kernels(self.device, plan, best.method, &self.patience);
             match all.iter().try_for_each(load) {
                 Ok(()) => return Ok(Some(best)),
                 Err(error) => self.exclude(best.method, &error)?,

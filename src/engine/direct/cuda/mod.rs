@@ -24,7 +24,7 @@ use self::work::sequence::{EndNotRecorded, TaskSequence};
 use crate::base::{Mutex, MutexGuard, Result, Status, ensure, fail, guarded};
 use crate::copy::gpu::DeviceState;
 use crate::copy::gpu::gpu_sides::{CudaSides, executor};
-use crate::cuda::{CallerStream, Capture};
+use crate::cuda::{CallerStream, Capture, Patience, quiet};
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::outcome;
 use crate::engine::preferences::Preferences;
@@ -121,6 +121,8 @@ impl CudaCopy {
                 &self.plan,
                 self.by_layer,
                 method,
+                // They were loaded when the method was chosen.
+                &Patience::needed(quiet::PATIENCE),
             )?),
         };
         CapturedCopy::new(tasks, &self.device)
@@ -168,12 +170,10 @@ impl Compared {
         let plans = if preferences.by_layer { &layers[..] } else { std::slice::from_ref(plan) };
         let [first, others @ ..] = plans else { fail!(InvalidState, "the plan has no layers") };
         let mut comparison = Comparison::new(sides, first, preferences, device)?;
-        let (method, task) = comparison.prepare_best()?;
+        let (method, task, others) = comparison.prepare_best(others)?;
         let limits = comparison.limits;
         let tasks = if preferences.by_layer {
-            // They may need other kernels than the first, if they start at other alignments.
-            let others = others.iter().map(|plan| limits.prepare(sides, device, plan, method));
-            TaskSequence::by_layer(std::iter::once(Ok(task)).chain(others).collect::<Result<_>>()?)?
+            TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?
         } else {
             TaskSequence::one(task, comparison.observer(method))
         };

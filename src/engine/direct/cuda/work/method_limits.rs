@@ -13,6 +13,7 @@ use crate::copy::gpu::driver_copies::DriverCopies;
 use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::copy::gpu::rates::Rates;
 use crate::copy::gpu::{CopyDirection, CudaSides, DeviceState, launch};
+use crate::cuda::Patience;
 use crate::engine::cost::gpu::ctas::ctas_beside;
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
@@ -79,20 +80,27 @@ impl MethodLimits {
         plan: &Plan,
         by_layer: bool,
         method: TransferMethod,
+        patience: &Patience,
     ) -> Result<TaskSequence> {
         if !by_layer {
-            return Ok(TaskSequence::one(self.prepare(sides, device, plan, method)?, None));
+            return Ok(TaskSequence::one(self.prepare(sides, device, plan, method, patience)?, None));
         }
         let layers = 0..plan.layers().count;
-        let prepare = |layer| self.prepare(sides, device, &plan.layer(layer), method);
+        let prepare = |layer| self.prepare(sides, device, &plan.layer(layer), method, patience);
         TaskSequence::by_layer(layers.map(prepare).collect::<Result<_>>()?)
     }
 
     /// Loads the kernels of a method, so that preparing it later loads none.
-    pub fn load_kernels(&self, device: &DeviceState, plan: &Plan, method: TransferMethod) -> Result<()> {
+    pub fn load_kernels(
+        &self,
+        device: &DeviceState,
+        plan: &Plan,
+        method: TransferMethod,
+        patience: &Patience,
+    ) -> Result<()> {
         match method {
             TransferMethod::CudaKernel => {
-                device.kernel()?.provide(KernelCopy::prepare(plan, self.ctas)?.launches())
+                device.kernel(patience)?.provide(KernelCopy::prepare(plan, self.ctas)?.launches(), patience)
             }
             _ => Ok(()),
         }
@@ -105,6 +113,7 @@ impl MethodLimits {
         device: &Arc<DeviceState>,
         plan: &Plan,
         method: TransferMethod,
+        patience: &Patience,
     ) -> Result<CopyTask> {
         let task = match method {
             TransferMethod::CudaBatch => {
@@ -114,12 +123,12 @@ impl MethodLimits {
             TransferMethod::Cuda2d => CopyTask::Driver(DriverCopies::rows(sides, plan)?),
             TransferMethod::CudaKernel => {
                 let copy = KernelCopy::prepare(plan, self.ctas)?;
-                let kernel = device.kernel()?;
-                kernel.provide(copy.launches())?;
+                let kernel = device.kernel(patience)?;
+                kernel.provide(copy.launches(), patience)?;
                 CopyTask::Kernel(copy, kernel)
             }
             TransferMethod::CudaStaged => {
-                return self.prepare_staged(sides, device, plan, &self.divide(sides, plan)?);
+                return self.prepare_staged(sides, device, plan, &self.divide(sides, plan)?, patience);
             }
             _ => CopyTask::Driver(DriverCopies::one_by_one(sides, plan)?),
         };
@@ -133,13 +142,14 @@ impl MethodLimits {
         device: &Arc<DeviceState>,
         plan: &Plan,
         division: &Division,
+        patience: &Patience,
     ) -> Result<CopyTask> {
         let Some(host) = sides.host() else {
             fail!(Unsupported, "neither side is host memory");
         };
         let copy = StagedCopy::prepare(sides, host, plan, division, self.staging_ctas)?;
-        let kernel = device.kernel()?;
-        kernel.provide(copy.launches())?;
+        let kernel = device.kernel(patience)?;
+        kernel.provide(copy.launches(), patience)?;
         // Allocated now, so that no run has to.
         copy.provide_staging(device)?;
         sides.locks.check().map(|()| CopyTask::Staged(Box::new(copy), kernel))
