@@ -13,7 +13,10 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
+#include <functional>
+#include <optional>
 
 namespace {
 
@@ -22,9 +25,10 @@ using namespace bench;
 constexpr int device = 0;
 constexpr char row_name[] = "19-regret";
 constexpr uint64_t few_large_blocks = 64 << 20; // a side has at least 8 blocks
-// Short transfers get more turns, because their duration varies the most.
-constexpr int min_turns = 7, max_turns = 31, turns_beside = 9;
-constexpr double enough_ns = 3e6;
+// Turns go on until two runs of one path differ by no more than this, or for so long.
+constexpr double low_noise = 1.02;
+constexpr double longest_ns = 3e9;
+constexpr int min_turns = 7, turns_beside = 9;
 // A path is left out after its first counted turn if it takes more than this many times as long as the fastest one.
 constexpr double drop_factor = 3;
 
@@ -36,7 +40,7 @@ struct stage {
     int count; // of products in one turn
 };
 
-// The transfer of a path, and its durations: nanoseconds of the caller's clock from submission until the end is seen.
+// The transfer of a path, and its durations by turn: nanoseconds of the caller's clock from submission until the end is seen.
 struct measured_path {
     std::string path;
     kv::transfer transfer;
@@ -131,31 +135,74 @@ void drop_slow(std::vector<measured_path> &all)
         all[which].is_dropped = median(all[which].ns) > drop_factor * best;
 }
 
-int turns_of(const options &chosen, const random_transfer &point, const std::vector<measured_path> &all)
+// The durations of one path by those of another one, turn by turn. The two of a turn are some milliseconds apart at most, so that both
+// are in the same phase of a host whose processors change their speed.
+samples by_turn(const samples &ns, const samples &of)
 {
-    if (chosen.quick)
-        return 2;
-    if (point.compute == compute::beside)
-        return turns_beside;
-    double best = median(all.front().ns);
-    for (const measured_path &taken : all)
-        best = std::min(best, median(taken.ns));
-    return std::clamp(static_cast<int>(enough_ns / best), min_turns, max_turns);
+    samples ratios(std::min(ns.size(), of.size()));
+    std::transform(ns.begin(), ns.begin() + static_cast<ptrdiff_t>(ratios.size()), of.begin(), ratios.begin(), std::divides<>());
+    return ratios;
+}
+
+// What a median of these ratios would be at most in 19 of 20 measurements, or at least, inverted: the more of both.
+double limit_of_median(samples ratios)
+{
+    std::sort(ratios.begin(), ratios.end());
+    const auto count = static_cast<double>(ratios.size());
+    const auto low = static_cast<size_t>(std::max(count / 2 - 0.98 * std::sqrt(count), 0.0));
+    return std::max(ratios[ratios.size() - 1 - low], 1 / ratios[low]);
+}
+
+// The forced path that kvmem has chosen, too; null if it can't be forced.
+const measured_path *twin_of_choice(const std::vector<measured_path> &all)
+{
+    const auto found = std::find_if(all.begin() + 1, all.end(), [&](const measured_path &each) { return each.path == all.front().path; });
+    return found == all.end() || found->is_dropped ? nullptr : &*found;
+}
+
+// How much two runs of the chosen path differ, after as many turns. None if only one was measured.
+std::optional<double> noise_of(const std::vector<measured_path> &all)
+{
+    const measured_path *twin = twin_of_choice(all);
+    return twin ? std::optional(limit_of_median(by_turn(all.front().ns, twin->ns))) : std::nullopt;
+}
+
+// How much longer the choice takes than the best of the other paths: the median over all turns. 1 if it is the best one, whatever two
+// runs of it have taken.
+double regret_of(const std::vector<measured_path> &all)
+{
+    const measured_path *twin = twin_of_choice(all);
+    double worst = 1;
+    for (size_t which = 1; which < all.size(); ++which) {
+        const measured_path &other = all[which];
+        if (&other == twin || other.is_dropped)
+            continue;
+        samples ratios = by_turn(all.front().ns, other.ns);
+        if (twin) {
+            const samples again = by_turn(twin->ns, other.ns);
+            ratios.insert(ratios.end(), again.begin(), again.end());
+        }
+        worst = std::max(worst, median(ratios));
+    }
+    return worst;
 }
 
 void alternate(const stage &on, const options &chosen, const random_transfer &point, const side &to, const kv::pairs &pairs,
                std::vector<measured_path> &all)
 {
-    for (int round = -1, rounds = 1; round < rounds; ++round) {
+    const int rounds = chosen.quick ? 2 : point.compute == compute::beside ? turns_beside : min_turns;
+    const double end = now_ns() + longest_ns;
+    const auto is_enough = [&](int round) {
+        return round >= rounds && (chosen.quick || now_ns() > end || noise_of(all).value_or(1) <= low_noise);
+    };
+    for (int round = -1; !is_enough(round); ++round) {
         for (size_t step = 0; step < all.size(); ++step) {
             measured_path &taken = all[(step + static_cast<size_t>(round + 1)) % all.size()];
             if (!taken.is_dropped)
                 take_turn(on, point, to, pairs, taken);
         }
-        if (round == 0) {
+        if (round == 0)
             drop_slow(all);
-            rounds = turns_of(chosen, point, all);
-        }
         if (round < 0)
             for (measured_path &taken : all)
                 taken.ns.clear();
@@ -182,8 +229,16 @@ std::string times_text(const std::vector<measured_path> &all)
     return text;
 }
 
+std::string three_digits(double value)
+{
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3f", value);
+    return text;
+}
+
 struct regret {
     double value;
+    std::optional<double> noise;
     bool is_other_path;
     bench::compute compute;
 };
@@ -214,11 +269,13 @@ class regret_bench {
     {
         for (const std::string which : {"all", name_of(compute::declared_idle), name_of(compute::idle),
                                         name_of(compute::beside)}) {
-            samples values;
+            samples values, noises;
             int others = 0;
             for (const regret &each : regrets_)
                 if (which == "all" || which == name_of(each.compute)) {
                     values.push_back(each.value);
+                    if (each.noise)
+                        noises.push_back(*each.noise);
                     others += each.is_other_path && each.value > 1.02;
                 }
             if (values.empty())
@@ -242,6 +299,10 @@ class regret_bench {
             add("median", summarize(values).median);
             add("p95", percentile(values, 0.95));
             add("worst", summarize(values).max);
+            if (noises.empty())
+                continue;
+            add("noise, median", summarize(noises).median);
+            add("noise, worst", summarize(noises).max);
         }
     }
 
@@ -278,6 +339,8 @@ class regret_bench {
                      {"path", ours.path},
                      {"best_path", best.path},
                      {"us", times_text(all)},
+                     {"regret", three_digits(regret_of(all))},
+                     {"noise", three_digits(noise_of(all).value_or(0))},
                      {"compute_estimate", ours.compute},
                      {"seed", chosen_.seed},
                      {"gpu", gpu_description(device)}},
@@ -286,7 +349,7 @@ class regret_bench {
                     rates(bytes, best.ns),
                     {},
                     "GB/s"});
-        regrets_.push_back({median(ours.ns) / median(best.ns), ours.path != best.path, point.compute});
+        regrets_.push_back({regret_of(all), noise_of(all), ours.path != best.path, point.compute});
     }
 
     const options &chosen_;
