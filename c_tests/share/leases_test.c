@@ -53,13 +53,20 @@ static kvmem_status read_block(const kvmem_layout *mapped, uint32_t block, uint6
 
 /* A child that lives until the test closes its end of the socket. */
 static void fork_child(int socket) {
+    int ready[2];
+    char byte = 0;
+    CHECK_EQ(pipe2(ready, O_CLOEXEC), 0);
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         struct pollfd closed = {.fd = socket};
+        if (write(ready[1], &byte, 1) != 1) _exit(1);
         while (poll(&closed, 1, -1) < 0) {}
         _exit(0);
     }
+    CHECK_EQ(read(ready[0], &byte, 1), 1); /* its handlers of fork have run */
+    close(ready[0]);
+    close(ready[1]);
 }
 
 /* Role: opens a layout, and has one lease at a time. */
