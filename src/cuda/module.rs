@@ -165,9 +165,13 @@ impl LazyFunction {
         mut state: MutexGuard<'a, Loading>,
         patience: &Patience,
     ) -> (MutexGuard<'a, Loading>, Result<&'a Function>) {
-        let asked = Instant::now();
-        let mut has_waited = false;
+        let mut asked = Instant::now();
+        let (mut has_waited, mut is_starting) = (false, false);
         loop {
+            if is_starting && !matches!(state.attempt, Some(Attempt { phase: Phase::Starting, .. })) {
+                patience.has_started(&mut asked);
+                is_starting = false;
+            }
             if let Some(function) = state.function.take() {
                 return (state, Ok(self.loaded.get_or_init(|| function)));
             }
@@ -200,6 +204,7 @@ impl LazyFunction {
             attempt.until = attempt.until.max(until);
             attempt.is_needed |= patience.is_needed();
             let phase = attempt.phase;
+            is_starting = matches!(phase, Phase::Starting);
             let Some(pause) = patience.pause(asked, phase) else {
                 return (state, Err(not_loaded(&self.context, phase)));
             };

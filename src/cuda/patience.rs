@@ -36,7 +36,8 @@ pub(super) enum Phase {
 
 /// The patience of a call, which may need several kernels.
 pub struct Patience {
-    begun: Instant,
+    /// When it began, without the time that threads took to start.
+    begun: Cell<Instant>,
     duration: Duration,
     /// It has no method without kernels. Otherwise the duration is for all that it waits for.
     is_needed: bool,
@@ -57,7 +58,7 @@ impl Patience {
 
     /// The call has chosen, and has at least some milliseconds for kernels from here on.
     pub fn has_chosen(&mut self) {
-        self.duration = self.duration.max(self.begun.elapsed() + CHOSEN);
+        self.duration = self.duration.max(self.begun.get().elapsed() + CHOSEN);
     }
 
     /// Of a call that waits for nothing, but has the kernel loaded for later ones.
@@ -66,12 +67,12 @@ impl Patience {
     }
 
     fn new(duration: Duration, is_needed: bool) -> Self {
-        Self { begun: Instant::now(), duration, is_needed, turns: Cell::new((None, 0)) }
+        Self { begun: Cell::new(Instant::now()), duration, is_needed, turns: Cell::new((None, 0)) }
     }
 
     /// What is left of the duration.
     pub fn left(&self) -> Duration {
-        self.duration.saturating_sub(self.begun.elapsed())
+        self.duration.saturating_sub(self.begun.get().elapsed())
     }
 
     pub(super) fn is_none(&self) -> bool {
@@ -91,8 +92,15 @@ impl Patience {
     pub(super) fn for_work(&self, asked: Instant) -> Instant {
         match self.is_needed {
             true => asked + self.duration,
-            false => (self.begun + self.duration).min(asked + PATIENCE),
+            false => (self.begun.get() + self.duration).min(asked + PATIENCE),
         }
+    }
+
+    /// The thread has started, for which neither the device nor the driver is waited for, but a processor: the time does not count.
+    pub(super) fn has_started(&self, asked: &mut Instant) {
+        let late = asked.elapsed();
+        *asked += late;
+        self.begun.set(self.begun.get() + late);
     }
 
     /// How long the caller sleeps, who asked for a kernel at a time; `None` if it waits no longer.
@@ -107,11 +115,14 @@ impl Patience {
             }
             Phase::Compiling(since) => (since, since + COMPILATION),
         };
-        let until = if self.is_needed { long } else { self.for_work(asked).min(since + PATIENCE) };
+        let is_long = self.is_needed || matches!(phase, Phase::Starting);
+        let until = if is_long { long } else { self.for_work(asked).min(since + PATIENCE) };
+        // Who comes later does not wait for it.
+        let is_known_to_be_long = !self.is_needed
+            && matches!(phase, Phase::Compiling(_))
+            && since.elapsed() > PATIENCE + TURN * TURNS;
         let left = until.checked_duration_since(Instant::now());
-        // A compilation takes its time; a thread that has little to do is late because the processors are busy.
-        let is_late = self.is_needed || !matches!(phase, Phase::Compiling(_));
-        left.or_else(|| (is_late && self.takes_turn(since)).then_some(TURN))
+        left.or_else(|| (!is_known_to_be_long && self.takes_turn(since)).then_some(TURN))
     }
 
     fn takes_turn(&self, since: Instant) -> bool {
@@ -131,7 +142,7 @@ mod tests {
     }
 
     fn begun(patience: Patience, at: Instant) -> Patience {
-        Patience { begun: at, ..patience }
+        Patience { begun: Cell::new(at), ..patience }
     }
 
     #[test]
@@ -144,7 +155,7 @@ mod tests {
         assert!(later.pause(now, Phase::Compiling(now)).is_none_or(|left| left <= Duration::from_millis(1)));
         let mut ended = begun(Patience::optional(), ago(30));
         assert!(ended.left().is_zero());
-        assert!(ended.pause(now, Phase::Compiling(now)).is_none());
+        assert_eq!(ended.pause(now, Phase::Compiling(now)), Some(TURN));
         let mut at_once = begun(Patience::optional(), now);
         at_once.has_chosen();
         assert_eq!(at_once.for_work(now), now + PATIENCE);
@@ -156,18 +167,27 @@ mod tests {
     #[test]
     fn a_choice_waits_for_no_compilation_that_is_known_to_be_long() {
         let patience = Patience::optional();
-        assert!(patience.pause(Instant::now(), Phase::Compiling(ago(21))).is_none());
+        assert!(patience.pause(Instant::now(), Phase::Compiling(ago(31))).is_none());
         let needed = Patience::needed(PATIENCE);
-        assert!(needed.pause(Instant::now(), Phase::Compiling(ago(21))).unwrap() > Duration::from_secs(9));
+        assert!(needed.pause(Instant::now(), Phase::Compiling(ago(31))).unwrap() > Duration::from_secs(9));
     }
 
     /// Whatever the number of kernels and phases.
     #[test]
     fn a_choice_has_its_turns_once() {
         let patience = begun(Patience::optional(), ago(100));
-        let phases = [Phase::Starting, Phase::Asking(ago(50)), Phase::Loading(ago(40))];
+        let phases = [Phase::Asking(ago(55)), Phase::Asking(ago(50)), Phase::Loading(ago(40))];
         let slept = (0..100).filter(|turn| patience.pause(ago(60), phases[turn % 3]).is_some()).count();
         assert_eq!(slept, TURNS as usize);
+    }
+
+    #[test]
+    fn the_time_that_a_thread_takes_to_start_does_not_count() {
+        let mut asked = ago(500);
+        let patience = begun(Patience::optional(), asked);
+        assert!(patience.pause(asked, Phase::Starting).is_some_and(|left| left > PATIENCE));
+        patience.has_started(&mut asked);
+        assert!(asked >= ago(100) && patience.for_work(asked) == asked + PATIENCE);
     }
 
     #[test]
