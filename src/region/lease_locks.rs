@@ -134,11 +134,9 @@ impl<'a> LeaseLocks<'a> {
     pub fn all(&self) -> Result<Option<Vec<FoundLease>>> {
         let mut found = Vec::new();
         let mut spans = vec![ALL];
-        let mut seen = 0;
         while let Some(span) = spans.pop() {
             let Some(locked) = self.file.any_other(span.clone())? else { continue };
-            seen += 1;
-            if seen > MAX_FOUND || self.budget.is_spent() {
+            if found.len() > MAX_FOUND || self.budget.is_spent() {
                 return Ok(None);
             }
             let slot = (locked.start.max(span.start) - FIRST) / SLOT_SIZE;
@@ -151,7 +149,7 @@ impl<'a> LeaseLocks<'a> {
             let around = [span.start..bytes.start, bytes.end..span.end];
             spans.extend(around.into_iter().filter(|rest| !rest.is_empty()));
         }
-        Ok(Some(found))
+        Ok((found.len() <= MAX_FOUND).then_some(found))
     }
 
     /// The lease of a slot, if it is not over. Its end is locked last, so one that is being taken is none.
@@ -254,7 +252,6 @@ struct SlotLease {
     own: Arc<OwnLeases>,
     slot: u64,
     ranges: usize,
-    end: Mutex<Option<LeaseEnd>>,
 }
 
 impl SlotLease {
@@ -269,7 +266,7 @@ impl SlotLease {
         if other_lock(&own.file, part(slot, &(0..SLOT_SIZE)))?.is_some() || !own.enter(slot, ranges.len())? {
             return Ok(None);
         }
-        let this = Self { own: own.clone(), slot, ranges: ranges.len(), end: Mutex::default() };
+        let this = Self { own: own.clone(), slot, ranges: ranges.len() };
         lock_shared(&own.file, holder_byte(slot, holder))?;
         // Each of two processes that take a slot at the same time has locked a byte of it before it looks again.
         if other_lock(&own.file, part(slot, &(0..SLOT_SIZE)))?.is_some() {
@@ -287,16 +284,12 @@ impl SlotLease {
         Ok(Some(this))
     }
 
-    /// Begins or renews the lease. The old end is released after the new one is locked, so that it has one at any time.
-    fn set_end(&self, end: LeaseEnd) -> Result<()> {
-        let mut current = self.end.lock();
-        if *current != Some(end) {
-            lock_shared(&self.own.file, byte(self.slot, &ENDS, end.0))?;
-            if let Some(old) = current.replace(end) {
-                unlock(&self.own.file, byte(self.slot, &ENDS, old.0))?;
-            }
-        }
-        Ok(())
+    fn lock_end(&self, end: LeaseEnd) -> Result<()> {
+        lock_shared(&self.own.file, byte(self.slot, &ENDS, end.0))
+    }
+
+    fn unlock_end(&self, end: LeaseEnd) -> Result<()> {
+        unlock(&self.own.file, byte(self.slot, &ENDS, end.0))
     }
 }
 
@@ -322,6 +315,7 @@ pub struct LeasedBytes {
 /// A lease of this process on bytes of some regions.
 pub struct RegionLease {
     slots: Vec<SlotLease>,
+    end: Mutex<Option<LeaseEnd>>,
 }
 
 impl RegionLease {
@@ -346,7 +340,7 @@ impl RegionLease {
                 }
             }
             if slots.len() == regions.len() {
-                let this = Self { slots };
+                let this = Self { slots, end: Mutex::default() };
                 this.set_end(end)?;
                 return Ok(this);
             }
@@ -357,8 +351,18 @@ impl RegionLease {
         )
     }
 
+    /// Begins or renews the lease. The old end is released when the new one is locked in all regions: it has one at any time, and ends
+    /// nowhere earlier if this fails.
     pub fn set_end(&self, end: LeaseEnd) -> Result<()> {
-        self.slots.iter().try_for_each(|slot| slot.set_end(end))
+        let mut current = self.end.lock();
+        if *current == Some(end) {
+            return Ok(());
+        }
+        self.slots.iter().try_for_each(|slot| slot.lock_end(end))?;
+        match current.replace(end) {
+            Some(old) => self.slots.iter().try_for_each(|slot| slot.unlock_end(old)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -60,14 +60,19 @@ impl BlockLease {
     /// Has it end after a duration from now on, or when it is dropped. Fails if it is over.
     pub fn renew(&self, duration: Option<Duration>) -> Result<()> {
         let _turn = self.renewals.lock();
-        ensure!(
-            !self.end().is_over(),
-            Stale,
-            "the lease is over, and the owner may have reused its blocks since; lease them again, and compare their epochs"
-        );
+        ensure_not_over(self.end())?;
         block_bytes::roots(&self.layout).iter().try_for_each(|root| root.ensure_owner_lives())?;
-        let end = LeaseEnd::after(duration);
+        self.proceed(LeaseEnd::after(duration))
+    }
+
+    /// Replaces its end. That may pass while the new one is locked, as in a process that is stopped: then the owner has seen no lease.
+    fn proceed(&self, end: LeaseEnd) -> Result<()> {
+        let last = self.end();
         self.locks.set_end(end)?;
+        if let Err(error) = ensure_not_over(last) {
+            self.locks.set_end(last)?;
+            return Err(error);
+        }
         self.end.store(end.as_number(), Ordering::Release);
         Ok(())
     }
@@ -80,6 +85,15 @@ impl BlockLease {
     fn end(&self) -> LeaseEnd {
         LeaseEnd::from_number(self.end.load(Ordering::Acquire))
     }
+}
+
+fn ensure_not_over(end: LeaseEnd) -> Result<()> {
+    ensure!(
+        !end.is_over(),
+        Stale,
+        "the lease is over, and the owner may have reused its blocks since; lease them again, and compare their epochs"
+    );
+    Ok(())
 }
 
 /// The same bytes, without ranges that touch each other.
@@ -224,6 +238,17 @@ mod tests {
         assert!(leased(&layout, &[0]).is_empty());
         assert_eq!(lease.renew(LONG).unwrap_err().status(), Status::Stale);
         assert!(leased(&layout, &[0]).is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_ends_while_it_is_renewed_is_over() {
+        let layout = over(&[region()], "BLONHC");
+        let lease = BlockLease::take(&layout, &[0], false, LONG).unwrap();
+        lease.renew(Some(Duration::ZERO)).unwrap();
+        // As after the look at its end.
+        assert_eq!(lease.proceed(LeaseEnd::after(LONG)).unwrap_err().status(), Status::Stale);
+        assert!(leased(&layout, &[0]).is_empty());
+        assert_eq!(lease.remaining(), Some(Duration::ZERO));
     }
 
     #[test]

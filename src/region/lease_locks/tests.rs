@@ -176,6 +176,32 @@ fn more_leases_than_are_returned_are_reported_as_too_many() {
 }
 
 #[test]
+fn leases_that_are_over_are_not_too_many() {
+    let owner = Owner::new();
+    let late = owner.importer();
+    for slot in 0..=MAX_FOUND as u64 {
+        lock_shared(&late.file, byte(slot, &ENDS, 0)).unwrap();
+    }
+    let _lease = take(&owner.importer(), &[0..8], READER, LONG);
+    assert_eq!(owner.found().len(), 1);
+}
+
+#[test]
+fn a_renewal_that_fails_ends_a_lease_nowhere_earlier() {
+    let owners = [Owner::new(), Owner::new()];
+    let regions = owners.each_ref().map(|owner| LeasedBytes { own: owner.importer(), ranges: vec![0..8] });
+    let lease = RegionLease::take(&regions, READER, LeaseEnd::after(LONG)).unwrap();
+    let before = owners.each_ref().map(Owner::found);
+    // A process that may write the file of the second region takes the byte of the earlier end.
+    let earlier = LeaseEnd(before[0][0].end.0 - 5_000);
+    let taken = byte(before[1][0].slot, &ENDS, earlier.0).start;
+    let writer = LocalFd::open(|| reopened(&owners[1].file, OFlags::RDWR)).unwrap();
+    let _taken = FileLock::exclusive(writer, taken).unwrap();
+    assert!(lease.set_end(earlier).is_err());
+    assert_eq!(owners.each_ref().map(Owner::found), before);
+}
+
+#[test]
 fn a_question_and_a_lease_end_when_their_time_is_spent() {
     let owner = Owner::new();
     let spent = LockBudget::spent();
