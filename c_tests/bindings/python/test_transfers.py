@@ -139,6 +139,11 @@ def test_leased_blocks_are_accessed():
             with layout.lease([1], 1000, flags=kvmem.LeaseFlags.WRITES):
                 (writer,) = layout.accesses([1, 2])
                 assert writer.writes and 0 < writer.remaining <= 1000
+            layout.lease([1], 1e300).close()
+            with layout.lease([2], float("inf")) as endless, layout.lease([1], 0.002):
+                while layout.accesses([1]):  # 2**64 - 1 nanoseconds have no end at first
+                    pass
+                assert endless.remaining is None
         assert layout.accesses([0, 1, 2]) == []
         with pytest.raises(kvmem.InvalidArgument, match="duration is -1"):
             layout.lease([1], -1)

@@ -27,7 +27,7 @@ _STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head",
 
 def _duration(duration: float | None) -> int:
     """0 in C is no end, so 0 here is the shortest duration."""
-    if duration is None:
+    if duration is None or duration == float("inf"):
         return 0
     if not duration >= 0:
         raise _errors.InvalidArgument(f"duration is {duration}; it is in seconds and at least 0, or None for no end")

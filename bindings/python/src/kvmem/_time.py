@@ -23,7 +23,7 @@ def nanoseconds(timeout: float | None) -> int:
         return FOREVER
     if not timeout >= 0:
         raise _errors.InvalidArgument(f"timeout is {timeout}; it is in seconds and at least 0, or None for no limit")
-    return min(int(timeout * 1e9), FOREVER - 1)
+    return int(timeout * 1e9) if timeout < 1e10 else FOREVER - 1  # some numbers have no product
 
 
 def interruptible(wait: Callable[[int], bool], timeout: float | None) -> bool:
