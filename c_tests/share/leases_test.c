@@ -273,3 +273,17 @@ TEST(threads_use_leases_of_one_layout_concurrently) {
     kvmem_block_access found[4];
     CHECK_EQ(accesses_of(layout, found), 1);
 }
+
+TEST(a_lease_without_a_duration_has_no_end) {
+    static const uint64_t durations[] = {0, KVMEM_TIMEOUT_FOREVER};
+    OWNED(kvmem_layout) layout = build(KVMEM_SYSTEM_SHAREABLE);
+    OWN(kvmem_lease, lease, kvmem_lease_create, layout, REF((uint32_t)7), 1, NULL);
+    for (size_t i = 0; i < NUM(durations); i++) {
+        EXPECT_OK(kvmem_lease_renew(lease, durations[i], ERR));
+        GET(uint64_t, remaining, kvmem_lease_get_remaining, lease);
+        CHECK_EQ(remaining, UINT64_MAX);
+        kvmem_block_access found[4];
+        CHECK_EQ(accesses_of(layout, found), 1);
+        CHECK_EQ(found[0].remaining_ns, UINT64_MAX);
+    }
+}

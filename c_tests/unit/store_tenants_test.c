@@ -140,7 +140,7 @@ TEST(a_lost_list_of_namespaces_is_logged_and_the_other_blocks_stay) {
     }
     write_file(TEXT("%s/namespaces", path), "damaged", 7);
     OWN(kvmem_blob, text, kvmem_store_describe, path);
-    CHECK_HAS(kvmem_blob_data(text), "namespace  2 blocks of others, which the list lacks\n");
+    CHECK_HAS(kvmem_blob_data(text), "namespace  2 blocks of namespaces that the list lacks, which are misses\n");
     CHECK_HAS(kvmem_blob_data(text), "damage     the file namespaces: ");
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, record, NULL, ERR));
     OWNED(kvmem_store) store = open_store(path, 0);

@@ -487,7 +487,8 @@ typedef struct kvmem_lease kvmem_lease;
 typedef struct kvmem_lease_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_LEASE_* flags; 0: the holder reads the blocks.
-    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0: it ends when it is destroyed.
+    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends
+    /// when it is destroyed.
     uint64_t duration_ns;
 } kvmem_lease_options;
 
@@ -522,7 +523,8 @@ kvmem_status kvmem_lease_create(const kvmem_layout *layout, const uint32_t *bloc
 
 /// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
 /// that the owner may see a later end.
-/// @param duration_ns nanoseconds, rounded up to milliseconds; 0: it ends when it is destroyed
+/// @param duration_ns nanoseconds, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends when it is
+///        destroyed
 /// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended

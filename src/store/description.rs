@@ -53,7 +53,9 @@ fn content(files: &StoreFolder, header: &Header) -> Result<Vec<(&'static str, St
     }));
     let unlisted = Count(index.pools.used_by_unlisted(), "block");
     lines.extend(
-        (unlisted.0 > 0).then(|| ("namespace", format!("{unlisted} of others, which the list lacks"))),
+        (unlisted.0 > 0).then(|| {
+            ("namespace", format!("{unlisted} of namespaces that the list lacks, which are misses"))
+        }),
     );
     lines.extend(
         damage.map(|error| ("damage", format!("the file {}: {error}", StoreFile::Namespaces.name()))),

@@ -26,9 +26,10 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 /// MiB of the memory of each. Rates that cannot be measured are defaults; the log has the reason, and
 /// kvmem_cuda_describe_rates returns their number.
 ///
-/// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
-/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
-/// the copy kernel, which the driver does not load while a kernel of the engine runs.
+/// Waits up to 30 s for other work of the GPU and for the measurement. A transfer that gets blocks
+/// waits less than 50 ms for rates and kernels, and uses default rates until they are measured. Call this
+/// when an engine starts: it also loads the copy kernel, which the driver does not load while a kernel of
+/// the engine runs.
 ///
 /// @param device the GPU; between two, the one that does the work: that of the destination, or the one that
 ///        memory of another process was opened for

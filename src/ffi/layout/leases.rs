@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::ffi::common::{
     Handle, borrow, call, call_new, call_out, check_flags, destroy, items, kvmem_error, kvmem_status, opaque,
-    options, read_nullable,
+    options, read_nullable, timeout,
 };
 use crate::ffi::layout::kvmem_layout;
 use crate::run::BlockLease;
@@ -28,7 +28,8 @@ pub struct kvmem_lease_options {
     pub struct_size: usize,
     /// KVMEM_LEASE_* flags; 0: the holder reads the blocks.
     pub flags: u64,
-    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0: it ends when it is destroyed.
+    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends
+    /// when it is destroyed.
     pub duration_ns: u64,
 }
 options!(kvmem_lease_options);
@@ -82,7 +83,8 @@ pub unsafe extern "C" fn kvmem_lease_create(
 /// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
 /// that the owner may see a later end.
 ///
-/// @param duration_ns nanoseconds, rounded up to milliseconds; 0: it ends when it is destroyed
+/// @param duration_ns nanoseconds, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends when it is
+///        destroyed
 /// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn kvmem_lease_destroy(lease: *mut kvmem_lease) {
 }
 
 fn limited(duration_ns: u64) -> Option<Duration> {
-    (duration_ns != 0).then(|| Duration::from_nanos(duration_ns))
+    timeout(duration_ns).filter(|duration| !duration.is_zero())
 }
 
 /// Those until a lease ends; the largest number if it has no end.
