@@ -487,8 +487,8 @@ typedef struct kvmem_lease kvmem_lease;
 typedef struct kvmem_lease_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_LEASE_* flags; 0: the holder reads the blocks.
-    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends
-    /// when it is destroyed.
+    /// Nanoseconds after which the lease ends, rounded up to milliseconds. 0 or KVMEM_TIMEOUT_FOREVER: it
+    /// ends when it is destroyed.
     uint64_t duration_ns;
 } kvmem_lease_options;
 

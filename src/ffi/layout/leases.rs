@@ -28,8 +28,8 @@ pub struct kvmem_lease_options {
     pub struct_size: usize,
     /// KVMEM_LEASE_* flags; 0: the holder reads the blocks.
     pub flags: u64,
-    /// Nanoseconds after which the lease ends, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends
-    /// when it is destroyed.
+    /// Nanoseconds after which the lease ends, rounded up to milliseconds. 0 or KVMEM_TIMEOUT_FOREVER: it
+    /// ends when it is destroyed.
     pub duration_ns: u64,
 }
 options!(kvmem_lease_options);
