@@ -384,7 +384,7 @@ GROUPS = [
          q("h200/18-gpu-hot-path", "us", direction="host to host", call="kvmem_transfer_submit", pairs=1000)),
         ("the same, 2 cores", "60 µs", q("cpu-2-cores/18-hot-path", "us", call="kvmem_transfer_submit", pairs=1000)),
     ]),
-    ("19. Regret of the chosen path", "36 listed points, among them few short pieces; 200 random points.",
+    ("19. Regret of the chosen path", "36 listed points, among them few short pieces; the same with 60 random points. The H100's record divides two medians of 7 to 31 turns; the H200's have the\nmedian of quotients within a turn.",
      ["h100/19-regret", "h200/19-regret", "h200/19-regret-random"], ["H100, listed", "H200, listed", "H200, random"], [
          regret("median", "1.02", "median"), regret("95% within", "–", "p95"), regret("worst", "1.10", "worst"),
          ("random, worst on an idle GPU", "1.10", None, None, q("h200/19-regret-random", "regret", unit="x", statistic="worst", of=begins("idle"))),

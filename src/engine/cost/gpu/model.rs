@@ -74,7 +74,7 @@ const FIRST_COPIES: u64 = 128;
 const FIRST_MORE: f64 = 0.25;
 /// Copies of at most so many bytes from the host are written into the commands of the copy engine by the CPU, if the engine is idle:
 /// the first one, or all of the first call of a batch. On an H100, 4 pieces of 18 KiB took 21 us, and to the host 14. Pieces of 26,720
-/// bytes and more took no longer than others (`bench/results/h200/19-regret-random.json`).
+/// bytes and more took no longer than others on an H200.
 const MAX_INLINED: u64 = 24 << 10;
 /// A copy that is written so, without its bytes.
 const INLINE_COPY: f64 = 0.4 * US;
