@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When a run passes from one phase to the next, and how long each phase has taken.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use once_cell::race::OnceBox;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What a run reaches, in this order. A run that ends within the call that submits it reaches none of them before it is verified.
@@ -128,8 +128,8 @@ pub fn now() -> u64 {
 /// A time of CLOCK_MONOTONIC, which other tools have, too; never 0.
 #[inline]
 fn nanoseconds(at: Instant) -> u64 {
-    /// Any time, and the same in nanoseconds.
-    static ORIGIN: OnceLock<(Instant, u64)> = OnceLock::new();
+    /// Any time, and the same in nanoseconds. A child that was forked while another thread was reading them does not wait for it.
+    static ORIGIN: OnceBox<(Instant, u64)> = OnceBox::new();
     let (origin, known) = *ORIGIN.get_or_init(|| {
         // The thread may be interrupted between the two clocks, but not each time.
         let read = |_| {
@@ -138,7 +138,10 @@ fn nanoseconds(at: Instant) -> u64 {
         };
         let (_, now, time) =
             (1..8).map(read).fold(read(0), |best, other| if other.0 < best.0 { other } else { best });
-        (now, (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+        Box::new((
+            now,
+            (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64),
+        ))
     });
     let of = |duration: Duration| duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos());
     match at.checked_duration_since(origin) {

@@ -66,7 +66,9 @@ impl<P: RunPart> Steps for Parts<P> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{OnceLock, Weak};
+    use std::sync::Weak;
+
+    use once_cell::sync::OnceCell;
 
     use super::*;
     use crate::run::completion::{Account, Completion};
@@ -76,7 +78,7 @@ mod tests {
     struct Part {
         is_first: bool,
         completion: Arc<Completion>,
-        all: Arc<OnceLock<Weak<Parts<Part>>>>,
+        all: Arc<OnceCell<Weak<Parts<Part>>>>,
     }
 
     impl RunPart for Part {
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn the_parts_are_dropped_before_the_end_is_reported() {
         let completion = Arc::new(Completion::new(2, None));
-        let all = Arc::new(OnceLock::new());
+        let all = Arc::new(OnceCell::new());
         let part = |is_first| Part { is_first, completion: completion.clone(), all: all.clone() };
         let PartSequence(parts) = PartSequence::new(vec![part(true), part(false)]);
         all.set(Arc::downgrade(&parts)).unwrap();

@@ -3,7 +3,9 @@
 //! is listed. So creating a transfer takes time and memory for its blocks, not for its pieces.
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
 
 use super::file_requests::{FileRequests, MAX_BYTES, Piece};
 use super::file_sides::FileSides;
@@ -111,8 +113,8 @@ pub struct PlannedRequests {
     pieces: PlannedPieces,
     max_moves: u64,
     /// Of the only window, if there is one: later runs use it again.
-    only: OnceLock<Arc<FileRequests>>,
-    counts: OnceLock<Counts>,
+    only: OnceCell<Arc<FileRequests>>,
+    counts: OnceCell<Counts>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl Counts {
 
 impl PlannedRequests {
     pub fn new(pieces: PlannedPieces, max_moves: u64) -> Self {
-        let this = Self { pieces, max_moves, only: OnceLock::new(), counts: OnceLock::new() };
+        let this = Self { pieces, max_moves, only: OnceCell::new(), counts: OnceCell::new() };
         if max_moves <= FEW_MOVES && this.pieces.windows == 1 {
             // If it fails, the first run lists them again, and reports why.
             let _ = this.window(0);

@@ -13,7 +13,9 @@ pub mod parts;
 
 use std::ffi::{CString, c_char};
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
 
 use crate::ffi::common::{Array, Handle, opaque};
 use crate::layout::Layout;
@@ -27,7 +29,7 @@ opaque!(kvmem_layout, NamedLayout, "layout");
 /// A layout, and its names as C strings.
 pub struct NamedLayout {
     layout: Arc<Layout>,
-    names: OnceLock<LayoutNames>,
+    names: OnceCell<LayoutNames>,
 }
 
 /// What `kvmem_layout_info` points to.
@@ -52,7 +54,7 @@ impl NamedLayout {
 
 impl From<Arc<Layout>> for NamedLayout {
     fn from(layout: Arc<Layout>) -> Self {
-        Self { layout, names: OnceLock::new() }
+        Self { layout, names: OnceCell::new() }
     }
 }
 

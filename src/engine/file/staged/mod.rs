@@ -8,7 +8,9 @@ mod inbox;
 mod staging_ring;
 mod staging_thread;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
 
 use self::chunks::{Cutter, FileChunk};
 use self::staged_run::StagedRun;
@@ -41,7 +43,7 @@ pub struct PreparedPieces {
     memory: Arc<Layout>,
     slot: u64,
     io: Io,
-    counts: OnceLock<Counts>,
+    counts: OnceCell<Counts>,
 }
 
 impl PreparedPieces {
@@ -101,7 +103,7 @@ impl StagedIo {
         let ring = StagingRing::for_device(place.user, sides.file.file_systems(), slot)?;
         // Page-locking takes long, so the ring is kept for the next transfer.
         RINGS.put(sides.memory, ring.clone());
-        let (memory, counts) = (sides.memory.clone(), OnceLock::new());
+        let (memory, counts) = (sides.memory.clone(), OnceCell::new());
         Ok(Self { prepared: Arc::new(PreparedPieces { pieces, memory, slot, io, counts }), ring })
     }
 
