@@ -351,14 +351,18 @@ impl RegionLease {
         )
     }
 
-    /// Begins or renews the lease. The old end is released when the new one is locked in all regions: it has one at any time, and ends
-    /// nowhere earlier if this fails.
+    /// Begins or renews the lease. The old end is released when the new one is locked in all regions: it has one at any time, and keeps
+    /// the old one everywhere if this fails.
     pub fn set_end(&self, end: LeaseEnd) -> Result<()> {
         let mut current = self.end.lock();
         if *current == Some(end) {
             return Ok(());
         }
-        self.slots.iter().try_for_each(|slot| slot.lock_end(end))?;
+        if let Err(error) = self.slots.iter().try_for_each(|slot| slot.lock_end(end)) {
+            // Otherwise some regions would keep the new end, also after later renewals.
+            self.slots.iter().try_for_each(|slot| slot.unlock_end(end))?;
+            return Err(error);
+        }
         match current.replace(end) {
             Some(old) => self.slots.iter().try_for_each(|slot| slot.unlock_end(old)),
             None => Ok(()),

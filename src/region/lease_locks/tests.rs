@@ -187,7 +187,7 @@ fn leases_that_are_over_are_not_too_many() {
 }
 
 #[test]
-fn a_renewal_that_fails_ends_a_lease_nowhere_earlier() {
+fn a_renewal_that_fails_changes_the_end_nowhere() {
     let owners = [Owner::new(), Owner::new()];
     let regions = owners.each_ref().map(|owner| LeasedBytes { own: owner.importer(), ranges: vec![0..8] });
     let lease = RegionLease::take(&regions, READER, LeaseEnd::after(LONG)).unwrap();
@@ -199,6 +199,12 @@ fn a_renewal_that_fails_ends_a_lease_nowhere_earlier() {
     let _taken = FileLock::exclusive(writer, taken).unwrap();
     assert!(lease.set_end(earlier).is_err());
     assert_eq!(owners.each_ref().map(Owner::found), before);
+    let later = LeaseEnd(before[0][0].end.0 + 5_000);
+    let taken = byte(before[1][0].slot, &ENDS, later.0).start;
+    let writer = LocalFd::open(|| reopened(&owners[1].file, OFlags::RDWR)).unwrap();
+    let _later = FileLock::exclusive(writer, taken).unwrap();
+    assert!(lease.set_end(later).is_err());
+    assert_eq!(owners[0].found(), before[0]);
 }
 
 #[test]
