@@ -161,6 +161,15 @@ void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move 
 
 void kv_side_check(const kv_side *side) { CHECK_BYTES(side->memory, side->expected, side->size); }
 
+void kv_side_check_guards(const kv_side *side) {
+    size_t from = 0;
+    for (size_t i = 0; i <= side->num_regions; i++) {
+        const size_t to = i < side->num_regions ? side->starts[i] : side->size;
+        CHECK_BYTES(side->memory + from, side->expected + from, to - from);
+        from = to + kv_region_size(&side->config);
+    }
+}
+
 void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
     kv_expect_moved(destination, source, move);
     kv_side_check(destination);

@@ -96,6 +96,8 @@ void kv_expect_outers_moved(kv_side *destination, const kv_side *source, const k
                             kv_outers outers);
 /* Checks every byte, including guard bands and padding. */
 void kv_side_check(const kv_side *side);
+/* Checks the guard bands. What a run has left in the regions may be anything, and NIXL may still write there after its end. */
+void kv_side_check_guards(const kv_side *side);
 /* The same after the move. */
 void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move);
 
