@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import os
+import re
 import selectors
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_blocks_of_a_run_in_flight_are_accessed():
                 run = transfer.submit([(block, block) for block in range(64)], user_data=other)
                 found = source.accesses([9, 3, 9])
                 run.wait()
-            assert found == [kvmem.BlockAccess(block, kvmem.Accessor.RUN, True, False, other, 0, 0, "") for block in (3, 9)]
+            assert found == [kvmem.BlockAccess(block, kvmem.Accessor.RUN, True, False, other, None, 0, "") for block in (3, 9)]
         assert source.accesses([3, 9]) == []
         with pytest.raises(kvmem.OutOfRange, match=r"blocks\[1\] is 64"):
             source.accesses([0, 64])
@@ -125,17 +126,18 @@ def test_blocks_of_a_run_in_flight_are_accessed():
 def test_leased_blocks_are_accessed():
     with kvmem.Layout.allocate(shape(), "system") as layout:
         with layout.lease([2, 1, 2]) as lease:
-            assert lease.remaining is None
+            assert lease.remaining == float("inf") and repr(lease) == "<kvmem.Lease without an end>"
             found = layout.accesses([0, 1, 2])
-            reader = [kvmem.Accessor.LEASE, True, False, None, None, os.getpid(), ""]
+            reader = [kvmem.Accessor.LEASE, True, False, None, float("inf"), os.getpid(), ""]
             assert found == [kvmem.BlockAccess(block, *reader) for block in (1, 2)]
             lease.renew(1000)
-            assert 0 < lease.remaining <= 1000
+            assert 0 < lease.remaining <= 1000 and re.fullmatch(r"<kvmem.Lease for another \d+\.\d{3} s>", repr(lease))
             lease.renew(0)
             while layout.accesses([1]):  # the shortest duration is a millisecond
                 pass
             with pytest.raises(kvmem.Stale, match="lease them again"):
                 lease.renew()
+            assert repr(lease) == "<kvmem.Lease over>"
             with layout.lease([1], 1000, flags=kvmem.LeaseFlags.WRITES):
                 (writer,) = layout.accesses([1, 2])
                 assert writer.writes and 0 < writer.remaining <= 1000
@@ -143,10 +145,12 @@ def test_leased_blocks_are_accessed():
             with layout.lease([2], float("inf")) as endless, layout.lease([1], 0.002):
                 while layout.accesses([1]):  # 2**64 - 1 nanoseconds have no end at first
                     pass
-                assert endless.remaining is None
+                assert endless.remaining == float("inf")
         assert layout.accesses([0, 1, 2]) == []
         with pytest.raises(kvmem.InvalidArgument, match="duration is -1"):
             layout.lease([1], -1)
+        with pytest.raises(TypeError, match="duration is a str; expected a number of seconds, or None for no limit"):
+            layout.lease([1], "2")
         with pytest.raises(kvmem.OutOfRange, match=r"blocks\[1\] is 64"):
             layout.lease([0, 64])
 
@@ -177,6 +181,30 @@ def test_reused_blocks_are_stale(cache, copy):
             other.create_epochs(small)
         with pytest.raises(TypeError, match="table is a list; expected kvmem.Region"):
             other.create_epochs([0] * 16)
+
+
+def test_a_move_expects_epochs(cache, copy):
+    tensors, layout = cache
+    layout.create_epochs()
+    kvmem.move(layout, copy, PAIRS, epochs=[0, 0, 0])
+    check(tensors, copy)
+    layout.raise_epochs([PAIRS[2][0]])
+    seen = []
+    with pytest.raises(kvmem.Stale):
+        kvmem.move(layout, copy, PAIRS, epochs=[0, 0, 0], batch=2, progress=lambda done, total: seen.append(done))
+    assert len(seen) == 1  # the first batch is not stale
+    kvmem.move(layout, copy, PAIRS, epochs=np.array([0, 0, 1], np.uint64), batch=2, progress=lambda done, total: seen.append(done))
+    assert len(seen) == 3
+    for more in ({}, {"progress": print}):
+        with pytest.raises(kvmem.InvalidArgument, match="2 epochs for 3 pairs"):
+            kvmem.move(layout, copy, PAIRS, epochs=[0, 0], **more)
+
+
+@pytest.mark.parametrize("name", ["timeout", "run_timeout", "stall_timeout"])
+def test_a_time_that_is_no_number_is_named(cache, copy, name):
+    with pytest.raises(TypeError, match=f"^{name} is a str; expected a number of seconds, or None"):
+        with kvmem.Transfer(cache[1], copy, **({name: "1"} if name == "stall_timeout" else {})) as transfer:
+            transfer.submit(PAIRS, **({name: "1"} if name == "run_timeout" else {})).wait("1")
 
 
 def test_results_are_written_to_arrays(cache, copy):

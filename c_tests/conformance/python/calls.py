@@ -146,7 +146,7 @@ def renew_lease(step, state):
 
 def lease_remaining(step, state):
     remaining = state.find(step.name, kvmem.Lease).remaining
-    step.result["remaining_ns"] = 2**64 - 1 if remaining is None else int(remaining * 1e9)
+    step.result["remaining_ns"] = 2**64 - 1 if remaining == float("inf") else int(remaining * 1e9)
 
 
 # ---- transfers ----

@@ -27,15 +27,12 @@ _STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head",
 
 def _duration(duration: float | None) -> int:
     """0 in C is no end, so 0 here is the shortest duration."""
-    if duration is None or duration == float("inf"):
-        return 0
-    if not duration >= 0:
-        raise _errors.InvalidArgument(f"duration is {duration}; it is in seconds and at least 0, or None for no end")
-    return max(nanoseconds(duration), 1)
+    found = nanoseconds(duration, "duration")
+    return 0 if found == FOREVER else max(found, 1)
 
 
-def _remaining(ns: int) -> float | None:
-    return None if ns == FOREVER else ns / 1e9
+def _remaining(ns: int) -> float:
+    return float("inf") if ns == FOREVER else ns / 1e9
 
 
 def _access(c: Any) -> BlockAccess:
@@ -50,7 +47,7 @@ def _access(c: Any) -> BlockAccess:
         bool(c.reads),
         bool(c.writes),
         user_data,
-        _remaining(c.remaining_ns),
+        _remaining(c.remaining_ns) if c.accessor == k.Accessor.LEASE else None,
         c.pid,
         ffi.string(c.agent).decode(errors="replace"),
     )
@@ -68,11 +65,15 @@ class Lease(Handle):
         _errors.call(lib.kvmem_lease_renew, self._handle, _duration(duration))
 
     @property
-    def remaining(self) -> float | None:
-        """Seconds until it ends: 0 if it is over, None if it ends when it is closed."""
+    def remaining(self) -> float:
+        """Seconds until it ends: 0 if it is over, infinite if it ends when it is closed."""
         out = ffi.new("uint64_t *")
         _errors.call(lib.kvmem_lease_get_remaining, self._handle, out)
         return _remaining(out[0])
+
+    def _describe(self) -> str:
+        left = self.remaining
+        return "over" if left == 0 else "without an end" if left == float("inf") else f"for another {left:.3f} s"
 
 
 class Layout(Handle):
@@ -330,7 +331,7 @@ class Layout(Handle):
     def serve(self, *, staging_size: int = 0, stall_timeout: float | None = None, flags: k.ServeFlags = k.ServeFlags(0)) -> None:
         """Serves the layout to peers: this process gathers and scatters rows for them. docs/served-transfers.md explains it."""
         options = Options(
-            "serve_options", flags=flags, staging_size=staging_size, stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout)
+            "serve_options", flags=flags, staging_size=staging_size, stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout, "stall_timeout")
         )
         _errors.call(lib.kvmem_layout_serve, self._handle, options.c)
 

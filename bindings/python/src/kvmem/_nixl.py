@@ -133,7 +133,7 @@ class Agent(Handle):
             listen_port=listen_port,
             listen_delay_ns=1000 * listen_delay_us,
             sync_mode=sync_mode,
-            call_timeout_ns=0 if call_timeout is None else nanoseconds(call_timeout),
+            call_timeout_ns=0 if call_timeout is None else nanoseconds(call_timeout, "call_timeout"),
         )
         self._own(create(lib.kvmem_agent_create, "agent", c_string(name), options.c))
         try:

@@ -94,7 +94,7 @@ class BlockAccess(NamedTuple):
     user_data: Any
     """The object that was given for a run with a queue, until its last completion is taken; otherwise None."""
     remaining: float | None
-    """Seconds until a lease ends; None if it ends when it is closed. 0 for others."""
+    """Seconds until a lease ends, infinite if it ends when it is closed. None for others, whose end is not known."""
     pid: int
     """The process of a peer or of the holder of a lease, as it says; 0 for a run of this process."""
     agent: str

@@ -151,7 +151,7 @@ class Broker(Handle):
             num_users=len(users),
             mode=mode,
             flags=flags,
-            client_timeout_ns=0 if client_timeout is None else nanoseconds(client_timeout),
+            client_timeout_ns=0 if client_timeout is None else nanoseconds(client_timeout, "client_timeout"),
             max_clients=max_clients,
             max_clients_per_user=max_clients_per_user,
             max_bytes_per_user=max_bytes_per_user,
@@ -172,7 +172,7 @@ class Broker(Handle):
         self, function: Any, name: str, share: list[Any], flags: k.PublishFlags, max_uses: int, lifetime: float | None
     ) -> bytes:
         options = Options(
-            "publish_options", flags=flags, max_uses=max_uses, lifetime_ns=0 if lifetime is None else nanoseconds(lifetime)
+            "publish_options", flags=flags, max_uses=max_uses, lifetime_ns=0 if lifetime is None else nanoseconds(lifetime, "lifetime")
         )
         out = ffi.new("kvmem_token *")
         _errors.call(function, self._handle, c_string(name), *share, options.c, out)

@@ -114,7 +114,7 @@ class Store(Handle):
             durability=durability,
             eviction=eviction,
             flags=flags,
-            interval_ns=0 if interval is None else nanoseconds(interval),
+            interval_ns=0 if interval is None else nanoseconds(interval, "interval"),
         )
         options.kept.append(kept)
         opening = waiting(lib.kvmem_store_open, options, destroy=lib.kvmem_store_destroy)
@@ -354,5 +354,5 @@ def _blocks(keys: Any, blocks: Any, run_timeout: float | None, **more: Any) -> O
     options.kept.append(ids)
     options.c.blocks = ids
     if run_timeout is not None:
-        options.c.run_timeout_ns = nanoseconds(run_timeout)
+        options.c.run_timeout_ns = nanoseconds(run_timeout, "run_timeout")
     return options

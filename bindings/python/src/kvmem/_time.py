@@ -17,12 +17,16 @@ FOREVER = 2**64 - 1
 _SLICE = 100_000_000
 
 
-def nanoseconds(timeout: float | None) -> int:
-    """None waits without a limit."""
+def nanoseconds(timeout: float | None, name: str = "timeout") -> int:
+    """None has no limit. `name` is that of the argument."""
     if timeout is None or timeout == float("inf"):
         return FOREVER
-    if not timeout >= 0:
-        raise _errors.InvalidArgument(f"timeout is {timeout}; it is in seconds and at least 0, or None for no limit")
+    try:
+        is_time = timeout >= 0
+    except TypeError:
+        raise TypeError(f"{name} is a {type(timeout).__name__}; expected a number of seconds, or None for no limit") from None
+    if not is_time:
+        raise _errors.InvalidArgument(f"{name} is {timeout}; it is in seconds and at least 0, or None for no limit")
     return int(timeout * 1e9) if timeout < 1e10 else FOREVER - 1  # some numbers have no product
 
 

@@ -114,7 +114,7 @@ class Transfer(Handle):
             compute=compute,
             max_ctas=max_ctas,
             staging_size=staging_size,
-            stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout),
+            stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout, "stall_timeout"),
             queue=self._queue,
             layers_per_completion=layers_per_completion,
             parts=parts or None,
@@ -255,7 +255,7 @@ class Transfer(Handle):
             options.kept.append(message)
             c.notification, c.notification_size = message, len(notification)
         if run_timeout is not None:
-            c.run_timeout_ns = nanoseconds(run_timeout)
+            c.run_timeout_ns = nanoseconds(run_timeout, "run_timeout")
         return options
 
     def _last_blocks(self) -> Options:
@@ -405,21 +405,27 @@ def move(
     timeout: float | None = None,
     progress: Callable[[int, int], object] | None = None,
     batch: int = 0,
+    epochs: Any = None,
     **options: Any,
 ) -> int:
-    """Moves blocks and waits for the end. Returns the number of bytes. `options` are those of `Transfer`.
+    """Moves blocks and waits for the end. Returns the number of bytes. `epochs` are as in `Transfer.submit`, and `options` are those of
+    `Transfer`.
 
     With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them."""
     with Transfer(source, destination, **options) as transfer:
         if progress is None:
-            transfer.submit(pairs, run_timeout=timeout).wait()
+            transfer.submit(pairs, epochs=epochs, run_timeout=timeout).wait()
             return transfer.info.bytes
         listed = pairs if hasattr(pairs, "__len__") else list(_as_iterable(pairs))
+        expected = None if epochs is None else list(epochs)
+        if expected is not None and len(expected) != len(listed):
+            raise _errors.InvalidArgument(f"there are {len(expected)} epochs for {len(listed)} pairs")
         size = batch or max(len(listed) // 100, 1)
         done = 0
         for start in range(0, len(listed), size):
             part = listed[start : start + size]
-            transfer.submit(part, run_timeout=timeout).wait()
+            part_epochs = None if expected is None else expected[start : start + size]
+            transfer.submit(part, epochs=part_epochs, run_timeout=timeout).wait()
             done += transfer.info.bytes
             progress(done, done * len(listed) // (start + len(part)))
         return done

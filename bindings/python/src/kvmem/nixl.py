@@ -150,7 +150,7 @@ def _options(
         flags=flags,
         notification=notification or None,
         notification_size=len(notification or b""),
-        run_timeout_ns=0 if run_timeout is None else nanoseconds(run_timeout),
+        run_timeout_ns=0 if run_timeout is None else nanoseconds(run_timeout, "run_timeout"),
         backends=list(backends) or None,
         backend_count=len(backends),
         custom_parameter=custom_parameter or None,
