@@ -37,7 +37,7 @@ class Paused:
 
 def reuse(prefill):
     """The owner fills blocks that it has freed with another prompt."""
-    prefill.cache[:, list(SOURCE)] = 7
+    prefill.cache[:, prefill.pages(SOURCE)] = 7
 
 
 def lost(decode, request="d", blocks=DESTINATION):
@@ -50,8 +50,9 @@ class Form:
 
     def __init__(self, start, name, **decode):
         self.by_layer, ranks = name == "by layer", 2 if name == "other ranks" else 1
-        size = 6 if name == "other block size" else 4
-        self.prefills = [start("p", rank=rank, ranks=ranks) for rank in range(ranks)]
+        size = 6 if name in ("other block size", "pages") else 4
+        page = 2 if name == "pages" else 0
+        self.prefills = [start("p", rank=rank, ranks=ranks, page=page) for rank in range(ranks)]
         self.decode = start("d", block_size=size, produces=False, **decode)
         self.blocks, self.offer = DESTINATION[: TOKENS // size], offer(SOURCE, TOKENS, ranks=ranks)
         for rank, prefill in enumerate(self.prefills):
@@ -78,7 +79,7 @@ class Form:
         assert not self.decode.exchange.failed_requests and not self.decode.exchange.failed_blocks
 
 
-FORMS = pytest.mark.parametrize("name", ["alike", "by layer", "other block size", "other ranks"])
+FORMS = pytest.mark.parametrize("name", ["alike", "by layer", "other block size", "pages", "other ranks"])
 
 
 @ACCESS

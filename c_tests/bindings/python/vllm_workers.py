@@ -45,18 +45,19 @@ class Worker:
     """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
 
     def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
-                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory="", **etcd):  # fmt: skip
-        """`groups` is the number of cache groups, which have the same memory. `directory` is a folder by default; with `etcd`, URLs."""
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory="", page=0, **etcd):  # fmt: skip
+        """The cache has pages of `page` tokens, by default whole blocks. `groups` is the number of cache groups, which have the same memory. `directory` is a folder by default; with `etcd`, URLs."""
         self.directory, self.agent = join(settings({"directory": directory or str(folder / "agents")} | etcd), agent_name(engine, rank))
         heads = HEADS // ranks
-        lengths = {"L": LAYERS, "B": blocks, "H": heads, "N": block_size, "C": ELEMENTS}
+        self.pages_of_block = block_size // (page or block_size)
+        lengths = {"L": LAYERS, "B": blocks * self.pages_of_block, "H": heads, "N": page or block_size, "C": ELEMENTS}
         shape = [lengths[axis] for axis in order]
         size = int(np.prod(shape)) * 2
         self.region = kvmem.Region.system(size, flags=kvmem.SystemFlags.SHAREABLE)
         self.memory = np.from_dlpack(self.region.tensor("uint16"))[: size // 2].reshape(shape)
         self.memory[:] = 0
         layers = np.moveaxis(self.memory, [order.index(axis) for axis in "LBHNC"], range(5))
-        self.cache = layers  # [layer, block, head, token, element]
+        self.cache = layers  # [layer, page, head, token, element]
         described = _groups.Group(0, ("0", "1"), heads * block_size * ELEMENTS * 2, block_size, "window" if window else "full", window)
         self.storage = _cache.CacheMemory([self.region])
         self.layouts = _cache.layouts_of(
@@ -75,6 +76,10 @@ class Worker:
             self.agent, self.directory, [self.layouts] * groups, [block_size] * groups, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
             Settings(lease, timeout, verify, access, rank == 0), opened,
         )  # fmt: skip
+
+    def pages(self, blocks):
+        """The indices of blocks in the cache."""
+        return [block * self.pages_of_block + at for block in blocks for at in range(self.pages_of_block)]
 
     def connect(self, name):
         """Makes another worker known, so that messages can be sent to it by the agent."""
@@ -130,9 +135,9 @@ def start(tmp_path):
 
 def fill(worker, blocks, tokens, heads=range(HEADS)):
     """Writes values that depend on layer, head, token and element."""
-    size = worker.cache.shape[3]
+    size, pages = worker.cache.shape[3], worker.pages(blocks)
     for token in range(tokens):
-        worker.cache[:, blocks[token // size], :, token % size] = values(token, heads)
+        worker.cache[:, pages[token // size], :, token % size] = values(token, heads)
 
 
 def values(token, heads=range(HEADS)):
@@ -141,9 +146,9 @@ def values(token, heads=range(HEADS)):
 
 
 def check(worker, blocks, tokens, first=0, heads=range(HEADS)):
-    size = worker.cache.shape[3]
+    size, pages = worker.cache.shape[3], worker.pages(blocks)
     for token in range(first, tokens):
-        assert (worker.cache[:, blocks[token // size], :, token % size] == values(token, heads)).all(), token
+        assert (worker.cache[:, pages[token // size], :, token % size] == values(token, heads)).all(), token
 
 
 def offer(blocks, tokens, block_size=4, ranks=1, request="p", engine="p"):

@@ -25,6 +25,10 @@ class Run:
     sums: Sequence[int] | None = None
     """Those of a run by layer, which are compared at its end."""
     error: kvmem.Error | None = None
+    pages: int = 1
+    """Entries of the source table that a block has."""
+    skipped: int = 0
+    """Pages of the first block that are not in the source table."""
 
     def differing(self) -> list[int]:
         """The indices of the pairs whose blocks differ from what was expected, after its end."""
@@ -79,7 +83,7 @@ def stale_blocks(run: Run) -> int:
     if not isinstance(run.error, kvmem.Stale):
         return 0
     try:
-        return len(run.transfer.mismatches())
+        return len({(at + run.skipped) // run.pages for at in run.transfer.mismatches()})
     except kvmem.Error:  # the peer is stale, as one that was replaced
         return 0
 

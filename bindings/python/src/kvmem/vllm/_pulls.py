@@ -192,6 +192,8 @@ class Pulls:
                 self._submit_blocks(state, each, run, blocks, sums if checked else None, epochs)
             else:
                 page_size = remote.info.page_size or page_size_of(remote)
+                run.pages = max(remote_size // page_size, 1)  # `table` refuses other sizes
+                run.skipped = first // page_size % run.pages
                 transfer.submit(
                     source_table=table(source, remote_size, page_size, first),
                     epochs=None if epochs is None else of_pages(epochs[: len(source)], remote_size, page_size, first),
