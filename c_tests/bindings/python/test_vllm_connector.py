@@ -3,6 +3,7 @@
 
 import dataclasses
 import gc
+import logging
 import pathlib
 import re
 import types
@@ -43,7 +44,7 @@ def configuration(extra, *, specs=(FULL,), hash_block_size=32, algorithm="sha256
         model="m", revision=None, dtype=torch.float32, quantization=None, max_model_len=64, hf_config=types.SimpleNamespace(to_dict=dict), hf_text_config=text, enable_sleep_mode=sleeps, use_mla=False, get_head_size=lambda: 32,
         get_total_num_kv_heads=lambda: 4,
     )  # fmt: skip
-    sizes = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1, "world_size": 1, "rank": 0}
+    sizes = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1, "world_size": 1, "rank": 0, "data_parallel_index": 0}
     vllm = types.SimpleNamespace(
         kv_transfer_config=transfer, model_config=model, parallel_config=types.SimpleNamespace(**(sizes | parallel)),
         cache_config=types.SimpleNamespace(enable_prefix_caching=caching, block_size=32, cache_dtype="auto", prefix_caching_hash_algo=algorithm),
@@ -53,9 +54,9 @@ def configuration(extra, *, specs=(FULL,), hash_block_size=32, algorithm="sha256
     return vllm, types.SimpleNamespace(kv_cache_groups=groups, hash_block_size=hash_block_size, kv_cache_layout="LBHNC", num_blocks=8)
 
 
-def connector(extra, **more):
+def connector(extra, side=KVConnectorRole.SCHEDULER, **more):
     vllm, cache = configuration(extra, **more)
-    return KVConnectorFactory.get_connector_class(vllm.kv_transfer_config)(vllm, KVConnectorRole.SCHEDULER, cache)
+    return KVConnectorFactory.get_connector_class(vllm.kv_transfer_config)(vllm, side, cache)
 
 
 STATE = MambaSpec(block_size=32, shapes=((4, 4),), dtypes=(torch.float32,))
@@ -130,6 +131,35 @@ def test_units_have_the_hashes_of_a_vllm_with_blocks_of_that_size(monkeypatch):
     assert request_of(tokens, 16).block_hashes[0] != request_of(tokens, 16, "tenant").block_hashes[0]
     request = request_of(tokens, 32)
     assert connector(STORE)._hashes(request) is request.block_hashes
+
+
+@pytest.fixture
+def log(caplog):
+    """The log of the connector: vLLM's loggers do not propagate."""
+    logger = logging.getLogger("vllm.kvmem")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+def test_another_unit_is_refused_and_stores_of_an_engine_without_units_are_named(tmp_path, log):
+    cache = {"layer-0": torch.zeros(8, 4, 32, 64)}
+
+    def start(unit):
+        made = connector({"path": str(tmp_path), "capacity_gib": 0.01, "unit_tokens": unit}, KVConnectorRole.WORKER)
+        made.register_kv_caches(cache)
+        made.shutdown()
+
+    start(0)
+    assert "that this engine does not use" not in log.text
+    start(16)
+    unused = "engine-0 has stores that this engine does not use, with 0.0 GiB: group-0-rank-0. Remove them, or set unit_tokens"
+    assert unused in log.text
+    with pytest.raises(ValueError, match="^kvmem: .* unit is '16 tokens' in the store and '8 tokens' here.*: set another path"):
+        start(8)
+    log.clear()
+    start(0)  # the store is as it was left
+    assert re.search(r"does not use, with 0.0 GiB: group-0-head-0\S*, .*group-0-head-3\S*. Remove them", log.text)
 
 
 def test_only_a_group_of_full_attention_is_pulled_by_layer():

@@ -11,6 +11,7 @@ from test_vllm import Pool
 from vllm_workers import ELEMENTS, HEADS, LAYERS, Tensor, values
 
 import kvmem
+from kvmem._blocks._store import others_in
 from kvmem.vllm import _cache, _groups, _units
 from kvmem.vllm._metadata import ReportData
 from kvmem.vllm._scheduler import OffloadScheduler
@@ -50,7 +51,7 @@ class Rank:
         shape = [lengths[axis] for axis in order]
         self.memory = np.zeros(shape, np.uint16)
         self.cache = np.moveaxis(self.memory, [order.index(axis) for axis in "LBHNC"], range(5))
-        self.packing, self.page = model.packing, page
+        self.model, self.packing, self.page = model, model.packing, page
         storage = _cache.CacheMemory([kvmem.Region.adopt(self.memory)])
         tensors = {str(at): Tensor(self.cache[at]) for at in range(LAYERS)}
         self.head_cache, self.store = _units.opened(group, tensors, storage.region_of, model, rank, UNIT, str(folder), IDENTITY, 30.0)
@@ -354,6 +355,19 @@ def test_a_put_or_get_ends_with_its_last_run_and_each_is_looked_at():
 
     assert not _units.Runs([run("a", False), run("b", True)], 1, None).ended() and looked == ["a", "b"]  # a late one cancels itself
     assert _units.Runs([run("a", True), run("b", True)], 1, None).ended()
+
+
+def test_the_stores_of_engines_with_other_settings_are_found(start, tmp_path):
+    engine = start(4, 2)
+    names = _units.names_of([engine.group], engine.ranks[0].model)
+    assert names == {f"group-0-head-{head}" for head in range(HEADS)} and others_in(str(engine.folder), names) == ([], 0)
+    other = engine.folder / "group-0-rank-1"
+    other.mkdir()
+    (other / "blocks.0").write_bytes(bytes(8192))
+    (tmp_path / "engine-0" / "notes").mkdir()
+    assert others_in(str(engine.folder), names) == (["group-0-rank-1"], 8192)
+    packed, size = others_in(str(engine.folder), _units.names_of([engine.group], _units.Model(HEADS, 2, "vec")))
+    assert packed == sorted([*names, "group-0-rank-1"]) and size > 8192
 
 
 def parallel(**more):

@@ -19,6 +19,13 @@ def longest(run: Iterable[bool]) -> int:
     return sum(1 for _ in itertools.takewhile(bool, run))
 
 
+def others_in(folder: str, names: Iterable[str]) -> tuple[list[str], int]:
+    """The stores of groups in a folder that have none of these names, and their bytes on the disk."""
+    found = sorted({name for name in os.listdir(folder) if name.startswith("group-")}.difference(names))
+    files = [os.path.join(parent, file) for each in found for parent, _, inside in os.walk(os.path.join(folder, each)) for file in inside]
+    return found, sum(os.stat(file).st_blocks * 512 for file in files)
+
+
 class BlockStore:
     """Blocks under keys in a folder. Threads may share it.
 

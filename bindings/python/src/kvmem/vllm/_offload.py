@@ -22,7 +22,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import kvmem
 from kvmem._blocks._shape import shape_of
-from kvmem._blocks._store import BlockStore
+from kvmem._blocks._store import BlockStore, others_in
 from kvmem.vllm import _cache, _config, _groups, _identity, _units
 from kvmem.vllm._connector import KvmemConnector
 from kvmem.vllm._metadata import ReportData, StepData
@@ -100,13 +100,36 @@ class OffloadConnector(KvmemConnector):
         stores = [store for _, store in pairs]
         self._worker = OffloadWorker([cache for cache, _ in pairs], stores, parallel.rank)
         logger.info("kvmem %s keeps %d blocks in %s", kvmem.__version__, sum(len(store) for store in stores), folder)
+        if parallel.rank == 0:
+            self._warn_of_others(folder)
+
+    def _warn_of_others(self, folder: str) -> None:
+        """Names stores that only an engine with other settings uses: nothing removes them."""
+        if self._units is not None:
+            names = _units.names_of(self._groups, self._model)
+        else:
+            names = {self._name(group, rank) for group in self._groups for rank in range(self._vllm_config.parallel_config.world_size)}
+        try:
+            others, size = others_in(folder, names)
+        except OSError as error:
+            logger.info("kvmem: it is not known whether %s has stores of other settings: %s", folder, error)
+            return
+        if others:
+            logger.warning(
+                "kvmem: %s has stores that this engine does not use, with %.1f GiB: %s. Remove them, or set unit_tokens as in the engine that has made them",
+                folder, size / _config.GIB, ", ".join(others),
+            )  # fmt: skip
+
+    @staticmethod
+    def _name(group: _groups.Group, rank: int) -> str:
+        return f"group-{group.number}-rank-{rank}"
 
     def _opened_blocks(self, kv_caches: dict[str, Any], folder: str) -> list[tuple[Any, Any]]:
         """The cache and the store of each group, for whole blocks of this rank."""
         made, rank = list[tuple[Any, Any]](), self._vllm_config.parallel_config.rank
         for group, identity in zip(self._groups, self._identities):
             cache = _groups.cache_layout(group, kv_caches, self._kv_cache_config.num_blocks)
-            path = os.path.join(folder, f"group-{group.number}-rank-{rank}")
+            path = os.path.join(folder, self._name(group, rank))
             shape = shape_of(group.capacity, len(group.layers), group.page, "BLC")
             made.append((cache, BlockStore(path, shape, identity, self._config.timeout_seconds)))
         return made

@@ -242,14 +242,22 @@ def opened(
     cache = HeadCache(layout, group.block_size, count)
     try:
         for head, part in cache.lanes:
-            name = _PARTS[model.packing][cache.layouts.index(part)]
-            path = os.path.join(folder, f"group-{group.number}-head-{first + head}{name}")
+            path = os.path.join(folder, _name(group, first + head, _PARTS[model.packing][cache.layouts.index(part)]))
             stores.append(BlockStore(path, _slots(part, group.slots, unit), identity, timeout))
     except BaseException:
         UnitStore(stores).close()
         cache.close()
         raise
     return cache, UnitStore(stores)
+
+
+def names_of(groups: Sequence[Group], model: Model) -> set[str]:
+    """The names of the stores of all ranks."""
+    return {_name(group, head, part) for group in groups for head in range(model.heads) for part in _PARTS[model.packing]}
+
+
+def _name(group: Group, head: int, part: str) -> str:
+    return f"group-{group.number}-head-{head}{part}"
 
 
 def _slots(part: kvmem.Layout, count: int, unit: int) -> kvmem.Shape:
