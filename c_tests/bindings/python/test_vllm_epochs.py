@@ -2,37 +2,16 @@
 """Blocks of kvmem.vllm's handover that are not those of the request any longer when decode reads them: the cases of issue 52234 of vLLM.
 Decode computes them, and never takes blocks of another prompt. python.sh runs this file again with NIXL over TCP."""
 
-import threading
 import time
 
 import pytest
 
 import kvmem
-from vllm_workers import HEADS, WAIT, check, fill, offer, start  # noqa: F401
+from vllm_workers import HEADS, WAIT, Paused, check, fill, offer, start  # noqa: F401
 
 ACCESS = pytest.mark.parametrize("access", ["mapped", "nixl"])
 VERIFY = pytest.mark.parametrize("verify", [True, False])
 SOURCE, DESTINATION, TOKENS = (3, 1, 7), [5, 4, 6], 12
-
-
-class Paused:
-    """Holds the thread of a worker between a decision and its act."""
-
-    def __init__(self, owner, name):
-        self._reached, self._goes_on, original = threading.Event(), threading.Event(), getattr(owner, name)
-
-        def late(*arguments):
-            self._reached.set()
-            assert self._goes_on.wait(WAIT)
-            return original(*arguments)
-
-        setattr(owner, name, late)
-
-    def wait(self):
-        assert self._reached.wait(WAIT)
-
-    def go_on(self):
-        self._goes_on.set()
 
 
 def reuse(prefill):

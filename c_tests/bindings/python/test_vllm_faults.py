@@ -10,7 +10,7 @@ import pytest
 import kvmem
 from kvmem.vllm import _exchange
 from kvmem.vllm._offer import agent_name
-from vllm_workers import WAIT, check, fill, offer, start  # noqa: F401
+from vllm_workers import WAIT, Paused, check, fill, offer, start  # noqa: F401
 
 
 @pytest.mark.parametrize("call", ["watch", "look_up", "open_layout"])
@@ -126,8 +126,9 @@ def test_a_step_by_layer_waits_for_the_limit_of_a_pull_and_no_longer(start):
     assert limits == [20 + _exchange._GRACE] and _exchange._GRACE <= 2
 
 
-def test_a_worker_that_ends_while_it_is_looked_up_is_noticed(start, monkeypatch, caplog):
-    """The directory reports the end before the worker is known here."""
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_worker_that_ends_while_it_is_looked_up_is_noticed(start, monkeypatch, caplog, is_taken):
+    """The directory reports the end before the worker is known here. It reports none of an entry that was not reported yet."""
     prefill, decode = start("p"), start("d", produces=False)
     look_up, found, goes_on = kvmem.Directory.look_up, threading.Event(), threading.Event()
 
@@ -138,14 +139,36 @@ def test_a_worker_that_ends_while_it_is_looked_up_is_noticed(start, monkeypatch,
             assert goes_on.wait(WAIT)
         return entry
 
+    watch, pauses = kvmem.Directory.watch, []
+
+    def before_events_are_taken(self, name, timeout):
+        if self is decode.directory and not is_taken:
+            pauses.append(Paused(decode.exchange._peers, "lost"))
+            decode.exchange._post(lambda _now: None)
+            pauses[0].wait()
+        watch(self, name, timeout)
+
     monkeypatch.setattr(kvmem.Directory, "look_up", late)
+    monkeypatch.setattr(kvmem.Directory, "watch", before_events_are_taken)
     decode.pull(offer((3,), 4), [5])
     assert found.wait(WAIT)
-    prefill.exchange._directory.withdraw(agent_name("p", 0), WAIT)
     search, end = decode.exchange._peers._searches[agent_name("p", 0)], time.monotonic() + WAIT
-    gone = (kvmem.DirectoryChange.WITHDRAWN, kvmem.DirectoryChange.INVALID)
-    while not any(event.kind in gone for event in search.events) and time.monotonic() < end:
-        time.sleep(0.002)
+
+    def taken(kind):
+        while not any(event.kind == kind for event in search.events):
+            assert time.monotonic() < end
+            time.sleep(0.002)
+
+    if is_taken:
+        taken(kvmem.DirectoryChange.PUBLISHED)
+    prefill.exchange._directory.withdraw(agent_name("p", 0), WAIT)
+    if is_taken:
+        taken(kvmem.DirectoryChange.WITHDRAWN)
+    else:
+        for _ in range(2):  # the thread of the directory notices changes between two requests
+            with pytest.raises(kvmem.NotFound):
+                look_up(decode.directory, agent_name("p", 0), WAIT)
+        pauses[0].go_on()
     goes_on.set()
     assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"}
     assert "vllm-p-0 has ended" in caplog.text

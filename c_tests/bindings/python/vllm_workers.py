@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers of kvmem.vllm's handover without vLLM, for its tests: they exchange blocks by real agents."""
 
+import threading
 import time
 
 import numpy as np
@@ -131,6 +132,26 @@ def start(tmp_path):
     yield made
     for worker in workers:
         worker.close()
+
+
+class Paused:
+    """Holds the thread of a worker between a decision and its act."""
+
+    def __init__(self, owner, name):
+        self._reached, self._goes_on, original = threading.Event(), threading.Event(), getattr(owner, name)
+
+        def late(*arguments):
+            self._reached.set()
+            assert self._goes_on.wait(WAIT)
+            return original(*arguments)
+
+        setattr(owner, name, late)
+
+    def wait(self):
+        assert self._reached.wait(WAIT)
+
+    def go_on(self):
+        self._goes_on.set()
 
 
 def fill(worker, blocks, tokens, heads=range(HEADS)):

@@ -137,6 +137,8 @@ class Peers:
         """Those that a thread has found, and that are not known yet."""
         self._missed: list[kvmem.Event] = []
         """Events of the directory that came before their worker was known."""
+        self._ended: list[str] = []
+        """Those of which the directory had no event, because they have ended before that of their entry was taken."""
         self._pool = ThreadPoolExecutor(_MAX_SEARCHES, "kvmem-peers")
 
     def get(self, name: str) -> Peer | None:
@@ -211,6 +213,16 @@ class Peers:
             logger.info("kvmem: %s is watched further: %s", name, error)
         return lambda _now: None
 
+    def _check(self, peer: Peer) -> Work:
+        """An entry that goes before the event of it was taken is no event. So it is looked at after that."""
+        try:
+            self._directory.check(peer.entry, _MAX_WAIT)
+        except (kvmem.NotFound, kvmem.Stale):
+            return partial(self._has_ended, peer)
+        except kvmem.Error as error:  # it ends nothing: its pulls have limits of their own
+            logger.info("kvmem: it is not known whether %s has ended while it was looked up: %s", peer.name, error)
+        return lambda _now: None
+
     # ---- the exchange's thread ----
 
     def _found(self, peer: Peer, _now: float) -> None:
@@ -222,9 +234,16 @@ class Peers:
                 self._agent.notify(peer.name, data)
             except kvmem.Error as error:
                 failed(error)
-        if search.events:
-            self._missed.extend(search.events)
+        self._missed += [*search.events, *self._directory.take_events(0)]
+        if self._missed:
             self._post(lambda _now: None)  # the thread takes events in each round
+        self._start(peer.name, partial(self._check, peer))
+
+    def _has_ended(self, peer: Peer, _now: float) -> None:
+        if self._peers.get(peer.name) is peer:
+            self._ended.append(peer.name)
+            self._forget(peer.name)
+            self._post(lambda _now: None)
 
     def _not_found(self, name: str, error: Exception, _now: float) -> None:
         for _, failed in self._searches.pop(name).messages:
@@ -238,7 +257,7 @@ class Peers:
         """Takes the events of the directory. Returns the workers that have ended or were restarted since."""
         gone = (kvmem.DirectoryChange.WITHDRAWN, kvmem.DirectoryChange.RESTARTED, kvmem.DirectoryChange.INVALID)
         events, self._missed = [*self._missed, *self._directory.take_events(0)], []
-        found = []
+        found, self._ended = self._ended, []
         for event in events:
             if event.agent in self._searches:
                 self._searches[event.agent].events.append(event)
