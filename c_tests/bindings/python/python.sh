@@ -11,7 +11,7 @@ site=$build/site
 unset KVMEM_LIBRARY
 export PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 KVMEM_TEST_INCLUDE=$prefix/include
 
-tests() { "$tools/python" -X dev -m pytest -q -p no:cacheprovider --rootdir "$here" "$@"; }
+tests() { "$tools/python" -X dev -m pytest -q -rs -p no:cacheprovider --rootdir "$here" "$@"; }
 
 case $what in
 wheel)
@@ -37,7 +37,7 @@ vllm_logic)
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
 adapter) PATH=$(dirname "$5"):$PATH "$5" -m pytest -q -p no:cacheprovider --rootdir "$here" "$here/test_$6.py" ;;
 engine) "$5" "$source/examples/python/paged_demo.py" --device cpu --small ;;
-test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here"/test_{cuda,vmm}.py ;;
+test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here"/test_{cuda,vmm,vllm_units_cuda}.py ;;
 types)
     cd "$site"
     "$tools/mypy" --strict --no-incremental -p kvmem

@@ -42,18 +42,46 @@ def request_of(tokens, block_size, name="r"):
     return made
 
 
+class HostMemory:
+    """The memory of a cache, which has the bytes of an array."""
+
+    def __init__(self, array):
+        self.region, self.address = kvmem.Region.adopt(array), array.ctypes.data
+
+    def write(self):
+        """Copies the array to the memory."""
+
+    def read(self):
+        """Copies the memory to the array."""
+
+    def close(self):
+        """Ends its use; the worker has closed the region."""
+
+
+class CacheTensor(Tensor):
+    """A tensor in the memory of a cache."""
+
+    def __init__(self, array, offset):
+        super().__init__(array)
+        self._offset = offset
+
+    def data_ptr(self):
+        return super().data_ptr() + self._offset
+
+
 class Rank:
     """A worker with a cache whose axes in memory are `order`, and whose kernels see pages of `page` tokens."""
 
-    def __init__(self, folder, group, order, model, rank, page):
+    def __init__(self, folder, group, order, model, rank, page, memory):
         self.heads = range(rank * HEADS // model.ranks, (rank + 1) * HEADS // model.ranks)
         lengths = {"L": LAYERS, "B": BLOCKS * group.block_size // page, "H": len(self.heads), "N": page, "C": ELEMENTS}
         shape = [lengths[axis] for axis in order]
-        self.memory = np.zeros(shape, np.uint16)
-        self.cache = np.moveaxis(self.memory, [order.index(axis) for axis in "LBHNC"], range(5))
+        array = np.zeros(shape, np.uint16)
+        self.memory = memory(array)
+        self.cache = np.moveaxis(array, [order.index(axis) for axis in "LBHNC"], range(5))
         self.model, self.packing, self.page = model, model.packing, page
-        storage = _cache.CacheMemory([kvmem.Region.adopt(self.memory)])
-        tensors = {str(at): Tensor(self.cache[at]) for at in range(LAYERS)}
+        storage = _cache.CacheMemory([self.memory.region])
+        tensors = {str(at): CacheTensor(self.cache[at], self.memory.address - array.ctypes.data) for at in range(LAYERS)}
         self.head_cache, self.store = _units.opened(group, tensors, storage.region_of, model, rank, UNIT, str(folder), IDENTITY, 30.0)
         storage.close()
         self.worker = OffloadWorker([self.head_cache], [self.store], rank)
@@ -72,8 +100,10 @@ class Rank:
             parts = self.token(self.head_cache.pages(blocks), token)
             for part, expected in zip(parts, np.split(values(token, self.heads), len(parts), axis=2)):
                 part[...] = expected
+        self.memory.write()
 
     def check(self, blocks, first, end):
+        self.memory.read()
         for token in range(first, end):
             parts = self.token(self.head_cache.pages(blocks), token)
             for part, expected in zip(parts, np.split(values(token, self.heads), len(parts), axis=2)):
@@ -83,12 +113,12 @@ class Rank:
 class Engine:
     """The scheduler's side, and the ranks."""
 
-    def __init__(self, path, block_size, ranks=1, *, packing="none", order="LBHNC", page=None, kind="full", window=0, capacity=1 << 20):
+    def __init__(self, path, block_size, ranks=1, *, packing="none", order="LBHNC", page=None, kind="full", window=0, capacity=1 << 20, memory=HostMemory):
         model = _units.Model(HEADS, ranks, packing)
         group = _groups.Group(0, tuple(map(str, range(LAYERS))), HEADS // ranks * block_size * ELEMENTS * 2, block_size, kind, window)
         (self.group,) = _units.divided([group], UNIT, model, capacity)
         self.folder = path / "engine-0"
-        self.ranks = [Rank(self.folder, self.group, order, model, rank, page or block_size) for rank in range(ranks)]
+        self.ranks = [Rank(self.folder, self.group, order, model, rank, page or block_size, memory) for rank in range(ranks)]
         self.hashes = _units.UnitHashes(hasher(UNIT), self.group.per_block, UNIT)
         self.scheduler = OffloadScheduler([self.group], ranks, self.hashes.of_known)
         for number, rank in enumerate(self.ranks):
@@ -143,6 +173,7 @@ class Engine:
     def close(self):
         for rank in self.ranks:
             rank.worker.close()
+            rank.memory.close()
 
 
 @pytest.fixture
