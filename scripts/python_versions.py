@@ -6,7 +6,8 @@ python_versions.py fetch FOLDER        puts Pythons into FOLDER: those of Debian
                                        becomes the root, and the oldest from a wheel. Needs the network
 python_versions.py test FOLDER WHEEL   installs WHEEL with pip in each of them, and in each python3.* of PATH, and runs the tests
 
-A root contains glibc and a Python, and nothing else: no compiler, no other library. There a block is moved before NumPy is installed. There is a record in
+A root contains glibc and a Python, and nothing else: no compiler, no other library. There a block is moved, and the first programs of docs/python.md run, before NumPy
+is installed; then the others run, but for the one with NIXL. There is a record in
 c_tests/bindings/python/versions.txt. Run it with the Python of build/python-tools."""
 
 import datetime
@@ -127,10 +128,12 @@ def test(program, source, root, scratch, wheel):
     pip = inside / "wheels" / next((work / "wheels").glob("pip-*.whl")).name / "pip"
     install = [own, pip, "install", "--quiet", "--no-index", "--find-links", inside / "wheels", "--no-compile"]
     here(*install, "kvmem")
-    here(own, inside / "tests/bare.py", inside)
+    shutil.copy(ROOT / "docs/python.md", work)
+    here(own, inside / "tests/bare.py", inside, inside / "python.md")
     here(*install, "numpy", "pytest")
     if root:
         environment["LD_LIBRARY_PATH"] = "/numpy/usr/lib/x86_64-linux-gnu"
+    here(own, inside / "tests/page.py", inside / "page", "--without=peers.py", inside / "python.md")  # which needs NIXL
     files = [inside / f"tests/test_{name}.py" for name in FILES]
     out = here(own, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", inside / "tests", *files)
     shutil.rmtree(work)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""page.py FOLDER PAGE...: runs the programs of the pages. Blocks that begin with a line `# NAME.py` are programs; those of one name are
-one program. Each runs in FOLDER, in a process of its own. FOLDER is emptied before."""
+"""page.py FOLDER [--without=NAME.py] PAGE...: runs the programs of the pages, but one. Blocks that begin with a line `# NAME.py` are programs. Each
+runs in FOLDER, in a process of its own. FOLDER is emptied before."""
 
 import pathlib
 import re
@@ -9,17 +9,21 @@ import subprocess
 import sys
 
 
+def programs_of(page):
+    """The names and texts of the programs of a page."""
+    found = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    if not found:
+        sys.exit(f"{page} has no programs: were they renamed?")
+    return found
+
+
 def main():
-    folder, pages = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
+    without = [name.removeprefix("--without=") for name in sys.argv if name.startswith("--without=")]
+    folder, *pages = (pathlib.Path(name) for name in sys.argv[1:] if not name.startswith("--"))
     # What an earlier run has left may be of another build.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    programs = []
-    for page in pages:
-        found = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-        if not found:
-            sys.exit(f"{page} has no programs: were they renamed?")
-        programs += found
+    programs = [program for page in pages for program in programs_of(page) if program[0] not in without]
     for name, text in programs:
         (folder / name).write_text(text)
     for name, _ in programs:

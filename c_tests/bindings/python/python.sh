@@ -23,11 +23,11 @@ wheel)
     "$tools/twine" check --strict "$wheel"
     "$tools/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$site" "$wheel"
     [[ -f $(echo "$site"/kvmem-*.dist-info/licenses/THIRD-PARTY-LICENSES) ]]
-    # The package needs cffi's backend and nothing else: no compiler, no other package, no variable.
+    # The package needs cffi's backend and nothing else: no compiler, no other package, no variable. So do the first programs of the page.
     rm -rf "$build/bare"
     mkdir "$build/bare"
     cp -r "$site/kvmem" "$("$tools/python" -c 'import _cffi_backend; print(_cffi_backend.__file__)')" "$build/bare"
-    env -i "$tools/python" -I -S "$here/bare.py" "$build/bare"
+    env -i "$tools/python" -I -S "$here/bare.py" "$build/bare" "$source/docs/python.md"
     ;;
 test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,misuse,peers,nixl}.py ;;
 vllm_logic)
