@@ -126,6 +126,28 @@ def test_a_step_by_layer_waits_for_the_limit_of_a_pull_and_no_longer(start):
     assert limits == [20 + _exchange._GRACE] and _exchange._GRACE <= 2
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_blocks_that_an_engine_reads_are_freed_when_it_ends(start, is_known):
+    """Long before their lease ends, also if the engine ends before prefill has found it in the directory."""
+    prefill, decode = start("p", lease=3600), start("d", produces=False)
+    prefill.cache[:, 3] = prefill.cache[:, 4] = 1
+    prefill.hold(4, request="of another engine")
+    prefill.hold(3)
+    held = Paused(prefill.exchange, "_reply") if not is_known else None
+    read = Paused(decode.exchange._pulls, "_read")
+    decode.pull(offer((3,), 4), [5])
+    (held or read).wait()
+    decode.exchange._directory.withdraw(agent_name("d", 0), WAIT)
+    if held is not None:
+        held.go_on()
+    assert prefill.wait(0) == {"p"} and prefill.exchange.counters["expired_requests"] == 1
+    prefill.cache[:, 3] = 7
+    read.go_on()
+    if is_known:
+        assert decode.wait(1) == {"d"} and decode.exchange.failed_requests == {"d"}
+    assert prefill.exchange._held.is_known("of another engine") and "of another engine" in prefill.exchange._held._held
+
+
 @pytest.mark.parametrize("is_taken", [True, False])
 def test_a_worker_that_ends_while_it_is_looked_up_is_noticed(start, monkeypatch, caplog, is_taken):
     """The directory reports the end before the worker is known here. It reports none of an entry that was not reported yet."""

@@ -256,6 +256,7 @@ class Exchange:
 
     def _lost(self, name: str, _now: float) -> None:
         self._pulls.lost(name)
+        self._held.lost(name)
 
     def _drop(self, offer: Offer, _now: float) -> None:
         self._pulls.drop(offer)
@@ -322,6 +323,8 @@ class Exchange:
 
     def _not_reached(self, name: str, error: Exception) -> None:
         logger.info("kvmem: %s is not reached: %s", name, error)
+        if isinstance(error, kvmem.NotFound):
+            self._held.lost(name)
 
     def _publish(self) -> None:
         """Gives what has ended to vLLM's thread."""

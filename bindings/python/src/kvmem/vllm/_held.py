@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks that prefill keeps until decode has them, or a lease ends."""
+"""Blocks that prefill keeps until decode has them or has ended, or a lease ends."""
 
 from __future__ import annotations
 
@@ -113,6 +113,12 @@ class HeldRequests:
     def expire(self, now: float) -> None:
         """Ends the leases that are over."""
         for request in [request for request, held in self._held.items() if held.deadline <= now]:
+            self._count("expired_requests")
+            self._end(request)
+
+    def lost(self, taker: str) -> None:
+        """An agent has ended: it does not read what it has asked for any longer, and its engine ends with it."""
+        for request in [request for request, held in self._held.items() if taker in held.renewed and taker not in held.takers]:
             self._count("expired_requests")
             self._end(request)
 

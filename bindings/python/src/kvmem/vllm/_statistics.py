@@ -19,7 +19,7 @@ HANDOVER_COUNTERS = {
     "stale_blocks": "Blocks that another engine had freed or reused before they were read; their requests were recomputed.",
     "offered_requests": "Requests whose blocks are or were kept for another engine.",
     "handed_over_requests": "Requests whose blocks another engine has loaded.",
-    "expired_requests": "Requests whose blocks were freed at the end of their lease, before another engine had loaded them.",
+    "expired_requests": "Requests whose blocks were freed at the end of their lease or of the engine that read them, before it had loaded them.",
 }
 """What a handover counts besides."""
 
