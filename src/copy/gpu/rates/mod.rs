@@ -63,11 +63,14 @@ const US: f64 = 1e-6;
 
 const NVLINK: DirectionRates = DirectionRates { link: 370e9, batched: 3.1 * US, kernel: 370e9, cta: 5.7e9 };
 
+/// The CPU time of a copy from the host, relative to that of one to the host in a batch, and to the measured one if each copy is a call.
+pub const FROM_HOST: f64 = 1.2;
+
 /// The rates of an H200 with PCIe 5 x16, and NVLink between GPUs.
 pub const DEFAULT: Rates = Rates {
     source: Source::Default,
     num_defaults: 0,
-    to_device: DirectionRates { link: 55.5e9, batched: 0.60 * US, kernel: 51.0e9, cta: 17.0e9 },
+    to_device: DirectionRates { link: 55.5e9, batched: FROM_HOST * 0.57 * US, kernel: 51.0e9, cta: 17.0e9 },
     to_host: DirectionRates { link: 55.5e9, batched: 0.57 * US, kernel: 52.3e9, cta: 26.0e9 },
     on_device: DirectionRates { link: 2065e9, batched: 3.1 * US, kernel: 1750e9, cta: 25e9 },
     from_peer: NVLINK,
@@ -107,6 +110,13 @@ impl Rates {
     /// The rates of a device with those of a peer.
     pub fn with_peer(self, pair: &Self) -> Self {
         Self { from_peer: pair.from_peer, to_peer: pair.to_peer, ..self }
+    }
+
+    /// The same if the CPU takes so many times as long for copies of batches to the device, and to the host.
+    pub fn submitting(mut self, [to_device, to_host]: [f64; 2]) -> Self {
+        self.to_device.batched *= to_device;
+        self.to_host.batched *= to_host;
+        self
     }
 
     /// Rates that the caller sets; 0 selects the default.

@@ -51,9 +51,7 @@ pub fn costs(
     let (seen, now) = (*observed.lock(), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.in_direction(direction).batched);
     if measured_batch.is_some() {
-        let [to_device, to_host] = seen.batch_factors(now);
-        rates.to_device.batched *= to_device;
-        rates.to_host.batched *= to_host;
+        rates = rates.submitting(seen.batch_factors(now));
     }
     Costs { rates, busy: seen.busy(now), measured_batch, observed: Some(observed) }
 }

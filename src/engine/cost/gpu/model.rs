@@ -16,7 +16,7 @@ use super::ctas::{MAX_BESIDE, cta_share_beside};
 use super::kernel_access::KernelAccess;
 use crate::copy::gpu::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
-use crate::copy::gpu::rates::Rates;
+use crate::copy::gpu::rates::{FROM_HOST, Rates};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
 use crate::engine::cost::outcome::{self, Candidate, Tolerance};
 use crate::run::TransferMethod;
@@ -73,13 +73,16 @@ const COLD_COPIES: u64 = FIRST_CALL as u64;
 const FIRST_COPIES: u64 = 128;
 const FIRST_MORE: f64 = 0.25;
 /// Copies of at most so many bytes from the host are written into the commands of the copy engine by the CPU, if the engine is idle:
-/// the first one, or all of the first call of a batch. On an H100, 4 pieces of 18 KiB took 21 us, and to the host 14. Pieces of 26,720
+/// the first two, or all of the first call of a batch. On an H100, 4 pieces of 18 KiB took 21 us, and to the host 14. Pieces of 26,720
 /// bytes and more took no longer than others on an H200.
 const MAX_INLINED: u64 = 24 << 10;
-/// A copy that is written so, without its bytes.
-const INLINE_COPY: f64 = 0.4 * US;
 /// The rate at which they are written, relative to that of copies from pageable memory, for which the CPU reads and writes too.
-const INLINE_RATE: f64 = 0.77;
+const INLINE_RATE: f64 = 0.57;
+/// Number of them, if each is a call: the engine is idle again until the second one is written.
+const INLINED_CALLS: u64 = 2;
+/// CPU time of a copy between staging memory and host, relative to one of a batch without staging memory: 1.05 to 1.25 on an H100 and
+/// on H200 hosts.
+const STAGED_COPY: f64 = 1.1;
 /// Waking another thread of kvmem to make many calls.
 const WAKE: f64 = 20.0 * US;
 /// A single copy.
@@ -116,7 +119,7 @@ const CHUNK: f64 = 1.6 * US;
 const SHORT: f64 = 60.0 * US;
 /// How much longer than the fastest method another one may take that is chosen for its short calls.
 const TOLERANCE: Tolerance = Tolerance { longer: 0.05, later: 1.0 * US };
-/// A call of the driver for one copy between host and device, in CPU time.
+/// The first call of the driver for one copy between host and device, in CPU time.
 const COPY_CALL: f64 = 1.5 * US;
 /// A launch of the kernel, in CPU time: 5.4 us on an H200 host.
 const LAUNCH: f64 = 5.4 * US;
@@ -126,8 +129,21 @@ const ROW: f64 = 0.05 * US;
 /// A copy within a GPU or between two, in CPU time, by a call of its own or in a batch: 64 of them took 223 to 255 us on an
 /// H200 host (`bench/results/h200/02-scattered-device.json`).
 const DEVICE_COPY: f64 = 3.5 * US;
-/// Estimated seconds of a method on a device with these rates.
+/// How much faster and slower than on average a CPU submits copies, for some tenths of a second each.
+const CPU_VARIATION: f64 = 1.0 / 3.0;
+
+/// Estimated seconds of a method on a device with these rates: the mean over the two speeds of the CPU. If bytes and CPU take about as
+/// long, this is more than at the mean speed, where the bytes hide the CPU's time.
 pub fn seconds(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
+    let at = |speed| seconds_at_one_speed(method, case, &rates.submitting([1.0 + speed * CPU_VARIATION; 2]));
+    match method {
+        TransferMethod::CudaBatch | TransferMethod::CudaStaged => 0.5 * (at(-1.0) + at(1.0)),
+        _ => at(0.0),
+    }
+}
+
+/// The same if the CPU always takes the time of the rates.
+fn seconds_at_one_speed(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let own = rates.in_direction(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
@@ -149,7 +165,7 @@ pub fn seconds(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
             let wake = if case.moves > QUICK_CALLS as u64 { WAKE } else { 0.0 };
             let cold = (case.moves.min(COLD_COPIES) as f64 - 0.5).max(0.0) * COLD_COPY;
             let each = copy_call(case, rates);
-            let first = ONLY_COPY + inlined(case, rates, case.moves, 1);
+            let first = ONLY_COPY + inlined(case, rates, case.moves, INLINED_CALLS);
             START + first + wake + cold + (moves - 1.0).max(0.0) * each + bytes / rate
         }
     }
@@ -161,7 +177,7 @@ fn inlined(case: &CopyCase, rates: &Rates, copies: u64, most: u64) -> f64 {
     if case.direction != CopyDirection::ToDevice || case.is_pageable || size > MAX_INLINED {
         return 0.0;
     }
-    copies.min(most) as f64 * (INLINE_COPY + size as f64 / (INLINE_RATE * rates.pageable))
+    copies.min(most) as f64 * size as f64 / (INLINE_RATE * rates.pageable)
 }
 
 /// Estimated seconds of a method as a part of a graph: a batch becomes one copy after the other, and staging memory, which is
@@ -176,9 +192,10 @@ pub fn seconds_in_graph(method: TransferMethod, case: &CopyCase, rates: &Rates) 
 
 /// Seconds per small copy, if each is a call. Within a GPU and between two, it takes as long as in a batch.
 fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
-    match host_is_a_side(case.direction) {
-        true => rates.copy,
-        false => rates.copy.max(rates.in_direction(case.direction).batched),
+    match case.direction {
+        CopyDirection::ToDevice => FROM_HOST * rates.copy,
+        CopyDirection::ToHost => rates.copy,
+        _ => rates.copy.max(rates.in_direction(case.direction).batched),
     }
 }
 
@@ -199,7 +216,7 @@ fn submission(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
         TransferMethod::CudaStaged => STAGE,
         TransferMethod::CudaBatch => {
             let batched = rates.in_direction(case.direction).batched;
-            calls_of(case, rates)
+            calls_of(case, case.moves, rates)
                 + if is_host_a_side { submitting(case.moves, batched) } else { moves * DEVICE_COPY }
         }
         TransferMethod::Cuda2d => {
@@ -207,8 +224,9 @@ fn submission(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
         }
         _ => {
             let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
-            let inlined = inlined(case, rates, case.moves, 1);
-            cold + inlined + moves * if is_host_a_side { COPY_CALL } else { DEVICE_COPY }
+            let inlined = inlined(case, rates, case.moves, INLINED_CALLS);
+            let calls = COPY_CALL + (moves - 1.0).max(0.0) * copy_call(case, rates);
+            cold + inlined + if is_host_a_side { calls } else { moves * DEVICE_COPY }
         }
     }
 }
@@ -238,16 +256,22 @@ pub fn submitting(copies: u64, batched: f64) -> f64 {
     (copies as f64 + FIRST_MORE * copies.min(FIRST_COPIES) as f64) * batched
 }
 
-/// CPU time of the calls of a batch on an idle copy engine, in seconds, without the time that it takes to submit each copy.
-pub fn calls_of(case: &CopyCase, rates: &Rates) -> f64 {
-    calls_of_batch(case.moves) + inlined(case, rates, case.moves, COLD_COPIES)
-}
-
-/// The same if no copy is written into the commands of the copy engine.
-pub fn calls_of_batch(copies: u64) -> f64 {
+/// CPU time of the calls of a batch of so many copies on an idle copy engine, in seconds, without the time to submit each copy.
+pub fn calls_of(case: &CopyCase, copies: u64, rates: &Rates) -> f64 {
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let calls: usize = equal_calls(copies as usize, EngineLoad::Idle).map(|(_, calls)| calls).sum();
-    cold + calls as f64 * CALL
+    cold + calls as f64 * CALL + inlined(case, rates, copies, COLD_COPIES)
+}
+
+/// The same of a staged copy, with those of its chunks, and the CPU time of its copies.
+pub fn submission_of_staged(case: &CopyCase, staged: &Staged, batched: f64, rates: &Rates) -> [f64; 2] {
+    let chunks = case.bytes.div_ceil(staged.chunk);
+    let launches = (chunks + staged.more_launches) as f64 * LAUNCH;
+    let other = (chunks * (CALLS as u64 - 1)) as f64 * CALL;
+    [
+        calls_of(case, staged.copies, rates) + launches + other,
+        submitting(staged.copies, STAGED_COPY * batched),
+    ]
 }
 
 /// Seconds of a method with a kernel: on an idle device, and on one that executes large kernels.
@@ -342,7 +366,7 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let own = rates.in_direction(case.direction);
     let chunks = (bytes / chunk).ceil();
     let inlined = inlined(case, rates, copies, COLD_COPIES);
-    let submitting = submitting(copies, own.batched) + inlined;
+    let submitting = submitting(copies, STAGED_COPY * own.batched) + inlined;
     let (copies, rate) = (copies as f64, own.link);
     let copying = bytes / rate;
     let engine = copies * staged_gap(case.direction, copying / copies.max(1.0)) + copying;

@@ -5,9 +5,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::model::{CopyCase, calls_of, submission_of_staged, submitting};
 use crate::base::Mutex;
 use crate::copy::gpu::CopyDirection;
+use crate::copy::gpu::rates::Rates;
+use crate::run::TransferMethod;
 use crate::run::learned::{Learned, Learning};
+
+/// Number of copies from which the cost of each can be observed.
+const MIN_COPIES: u64 = 64;
+/// Number of copies that the driver always queues while the copy engine executes the first.
+const MAX_QUEUED: u64 = 512;
 
 /// The CPU time of a batch, relative to what is assumed. Runs count by the time since the previous one, so that
 /// the estimate is a mean over seconds: on H200 hosts, a copy takes 0.4 us or twice that, for some tenths of a second each.
@@ -81,38 +89,50 @@ impl ObservedCosts {
     }
 }
 
-/// What the runs of a transfer show.
+/// The CPU time of a transfer's copies in batches.
 #[derive(Clone, Copy, Debug)]
-pub enum Measurement {
-    Batch {
-        direction: CopyDirection,
-        /// Seconds of its calls, without the time per copy.
-        calls: f64,
-        /// Seconds of its copies, as assumed.
-        assumed: f64,
-    },
-    /// The time that a kernel waits for compute.
-    Kernel {
-        /// Estimated seconds of a run, without and with concurrent large kernels.
-        expected: [f64; 2],
-    },
+pub struct Submission {
+    pub direction: CopyDirection,
+    /// Seconds of its calls, without the time per copy.
+    pub calls: f64,
+    /// Seconds of its copies, as assumed.
+    pub assumed: f64,
 }
 
-/// Adds the measurements on a transfer's runs to the observed costs of its device.
+impl Submission {
+    /// What the submission of a run by this method shows, if it does. `measured` is the measured CPU time per copy. With few copies, the
+    /// duration is mostly that of the first call. With more copies than the driver queues, it takes the later ones only when the copy
+    /// engine has executed earlier ones: these must be small, or the duration is that of their bytes, and must not wait for kernels
+    /// that may wait for compute.
+    pub fn shown(method: TransferMethod, case: &CopyCase, rates: &Rates, measured: f64) -> Option<Self> {
+        let (copies, [calls, assumed], may_wait) = match (method, &case.staged) {
+            (TransferMethod::CudaBatch, _) => {
+                (case.moves, [calls_of(case, case.moves, rates), submitting(case.moves, measured)], false)
+            }
+            (TransferMethod::CudaStaged, Some(staged)) if staged.are_batched => {
+                (staged.copies, submission_of_staged(case, staged, measured, rates), case.computes)
+            }
+            _ => return None,
+        };
+        let bytes = case.bytes as f64 / copies as f64 / rates.in_direction(case.direction).link;
+        let are_queued = copies <= MAX_QUEUED || bytes < measured && !may_wait;
+        (copies >= MIN_COPIES && are_queued).then_some(Self { direction: case.direction, calls, assumed })
+    }
+}
+
+/// Adds what a transfer's runs show to the observed costs of its device.
 pub struct CostObserver {
-    observed: Arc<Mutex<ObservedCosts>>,
-    measurement: Measurement,
+    pub observed: Arc<Mutex<ObservedCosts>>,
+    /// How long it takes to submit them, if that shows the CPU's time.
+    pub submission: Option<Submission>,
+    /// Estimated seconds of a run, without and with concurrent large kernels, if it shows how long kernels wait.
+    pub expected: Option<[f64; 2]>,
 }
 
 impl CostObserver {
-    /// For runs on the device that `observed` belongs to.
-    pub fn new(observed: Arc<Mutex<ObservedCosts>>, measurement: Measurement) -> Self {
-        Self { observed, measurement }
-    }
-
     /// Records the duration of a successful submission.
     pub fn submitted(&self, took: Duration) {
-        if let Measurement::Batch { direction, calls, assumed } = self.measurement {
+        if let Some(Submission { direction, calls, assumed }) = self.submission {
             let taken = (took.as_secs_f64() - calls).max(0.0);
             self.observed.lock().add_batch(direction, assumed, taken, Instant::now());
         }
@@ -120,7 +140,7 @@ impl CostObserver {
 
     /// Records the duration of a successful run during which no other run was in flight.
     pub fn ended_alone(&self, took: Duration) {
-        if let Measurement::Kernel { expected } = self.measurement {
+        if let Some(expected) = self.expected {
             self.observed.lock().add_kernel(took.as_secs_f64(), expected, Instant::now());
         }
     }
@@ -128,7 +148,10 @@ impl CostObserver {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel_access::KernelAccess;
+    use super::super::model::Staged;
     use super::*;
+    use crate::copy::gpu::rates::DEFAULT;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -157,6 +180,65 @@ mod tests {
             observed.add_kernel(19e-6, expected, start + SECOND + run * SECOND / 100);
         }
         assert!(observed.busy(start + 2 * SECOND) < 0.1);
+    }
+
+    #[test]
+    fn a_staged_run_shows_the_speed_of_the_cpu_and_whether_compute_runs() {
+        let observed = Arc::new(Mutex::new(ObservedCosts::default()));
+        let submission =
+            Some(Submission { direction: CopyDirection::ToDevice, calls: 20e-6, assumed: 100e-6 });
+        let observer =
+            CostObserver { observed: observed.clone(), submission, expected: Some([200e-6, 1600e-6]) };
+        observer.submitted(Duration::from_micros(220));
+        observer.ended_alone(Duration::from_micros(1700));
+        let (seen, now) = (*observed.lock(), Instant::now());
+        let [to_device, to_host] = seen.batch_factors(now);
+        assert!(to_device > 1.1 && to_host == 1.0, "{to_device} {to_host}");
+        assert!(seen.busy(now) > 0.1, "{}", seen.busy(now));
+    }
+
+    #[test]
+    fn only_submissions_that_wait_for_nothing_show_the_speed_of_the_cpu() {
+        use TransferMethod::{CudaBatch, CudaKernel, CudaStaged};
+        let shown = |method, copies: u64, size, computes| {
+            let staged = Staged {
+                chunk: 8 << 20,
+                parts: 8,
+                copies,
+                more_launches: 0,
+                are_batched: true,
+                is_quick: false,
+            };
+            let case = CopyCase {
+                direction: CopyDirection::ToDevice,
+                bytes: copies * size,
+                moves: copies,
+                access: KernelAccess { moves: copies, spans: [copies; 2], transposed: 0 },
+                is_pageable: false,
+                computes,
+                busy: 0.0,
+                ctas: 6,
+                row_calls: 0,
+                staged: Some(staged),
+            };
+            Submission::shown(method, &case, &DEFAULT, 0.7e-6)
+        };
+        let assumed = |method, copies, size, computes| {
+            shown(method, copies, size, computes).map_or(0.0, |shown| shown.assumed)
+        };
+        assert!(assumed(CudaStaged, 400, 64 << 10, true) > assumed(CudaBatch, 400, 64 << 10, true));
+        assert!(assumed(CudaBatch, 400, 64 << 10, true) > 400.0 * 0.7e-6);
+        assert!(assumed(CudaStaged, 4000, 16 << 10, false) > 4000.0 * 0.7e-6);
+        for (method, copies, size, computes) in [
+            (CudaBatch, 32, 16 << 10, false),
+            (CudaStaged, 32, 16 << 10, false),
+            (CudaBatch, 4000, 64 << 10, false),
+            (CudaStaged, 4000, 64 << 10, false),
+            (CudaStaged, 4000, 16 << 10, true),
+            (CudaKernel, 400, 16 << 10, false),
+        ] {
+            assert!(shown(method, copies, size, computes).is_none(), "{method} {copies} x {size}");
+        }
     }
 
     /// Transfers that follow each other directly.

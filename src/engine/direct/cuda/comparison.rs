@@ -15,7 +15,7 @@ use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::gpu::known::{self, Costs};
 use crate::engine::cost::gpu::model as cost;
 use crate::engine::cost::gpu::model::{CopyCase, Staged, is_quick};
-use crate::engine::cost::gpu::observed::{CostObserver, Measurement};
+use crate::engine::cost::gpu::observed::{CostObserver, Submission};
 use crate::engine::cost::outcome::{Against, Candidate};
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
@@ -25,10 +25,6 @@ use crate::run::TransferMethod;
 const MIN_STAGED: u64 = 256 << 10;
 const TOO_FEW: &str = "less than 262144 bytes are too few for staging";
 
-/// Number of copies from which the cost of each can be observed.
-const MIN_COPIES: u64 = 64;
-/// Number of copies that the driver always queues while the copy engine executes the first.
-const MAX_QUEUED: u64 = 512;
 /// A shorter wait can't be distinguished from other delays of a host.
 const MIN_WAIT: f64 = 100e-6;
 
@@ -117,29 +113,18 @@ impl<'a> Comparison<'a> {
     /// The observer of runs by this method, if their durations show a cost.
     pub fn observer(&self, method: TransferMethod) -> Option<CostObserver> {
         let observed = self.costs.observed.clone()?;
-        let measurement = match method {
-            TransferMethod::CudaBatch => self.batch_measurement(),
-            TransferMethod::CudaKernel | TransferMethod::CudaStaged if self.case.computes => {
-                let expected @ [alone, beside] =
-                    cost::alone_and_beside(method, &self.case, &self.costs.rates);
-                (beside - alone > alone.max(MIN_WAIT)).then_some(Measurement::Kernel { expected })
-            }
-            _ => None,
-        };
-        measurement.map(|measurement| CostObserver::new(observed, measurement))
-    }
-
-    /// What a batch shows. With few copies, the duration is mostly that of the first call. With more copies than the
-    /// driver queues, it takes the later ones only when the copy engine has executed earlier ones: these must be small, or
-    /// the duration is that of their bytes.
-    fn batch_measurement(&self) -> Option<Measurement> {
-        let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
-        let bytes =
-            self.case.bytes as f64 / copies as f64 / self.costs.rates.in_direction(self.sides.direction).link;
-        let shows = copies >= MIN_COPIES && (copies <= MAX_QUEUED || bytes < measured);
-        let calls = cost::calls_of(&self.case, &self.costs.rates);
-        let assumed = cost::submitting(copies, measured);
-        shows.then_some(Measurement::Batch { direction: self.sides.direction, calls, assumed })
+        let (case, rates) = (&self.case, &self.costs.rates);
+        let submission =
+            self.costs.measured_batch.and_then(|measured| Submission::shown(method, case, rates, measured));
+        let has_kernel = matches!(method, TransferMethod::CudaKernel | TransferMethod::CudaStaged);
+        let expected = (has_kernel && case.computes)
+            .then(|| cost::alone_and_beside(method, case, rates))
+            .filter(|[alone, beside]| beside - alone > alone.max(MIN_WAIT));
+        (submission.is_some() || expected.is_some()).then_some(CostObserver {
+            observed,
+            submission,
+            expected,
+        })
     }
 
     /// Divides the transfer into chunks for staging, or stores why it can't be staged. Fails if a method that the caller

@@ -6,7 +6,7 @@
 use super::*;
 use crate::copy::gpu::device::staging::staging_parts;
 use crate::copy::gpu::launch;
-use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates};
+use crate::copy::gpu::rates::{DEFAULT, DirectionRates, FROM_HOST, Rates};
 use crate::engine::cost::gpu::model::is_quick;
 
 const MULTIPROCESSORS: u32 = 132;
@@ -30,12 +30,15 @@ pub(super) fn h100(cpu: f64) -> Rates {
     }
 }
 
-/// The rates of the H200 hosts, estimated from their records.
-fn h200(cpu: f64, kernel_start: f64) -> Rates {
+/// The rates of an H200 host.
+fn h200(cpu: f64) -> Rates {
     Rates {
-        to_device: DirectionRates { batched: cpu, ..DEFAULT.to_device },
-        to_host: DirectionRates { batched: cpu, ..DEFAULT.to_host },
-        kernel_start,
+        to_device: DirectionRates { link: 56.0e9, batched: FROM_HOST * cpu, kernel: 51.8e9, cta: 32.5e9 },
+        to_host: DirectionRates { link: 55.9e9, batched: cpu, kernel: 52.9e9, cta: 45e9 },
+        on_device: DirectionRates { link: 2220e9, batched: 3.9 * US, kernel: 1990e9, cta: 46e9 },
+        pageable: 10.2e9,
+        copy: 2.42 * US,
+        kernel_start: 8.5 * US,
         ..DEFAULT
     }
 }
@@ -44,7 +47,6 @@ fn h200(cpu: f64, kernel_start: f64) -> Rates {
 struct Point {
     case: CopyCase,
     measured: Vec<(TransferMethod, f64)>,
-    recorded: TransferMethod,
 }
 
 /// The text of a field, up to the next quote or comma.
@@ -117,8 +119,7 @@ impl Point {
             let (name, method) = METHODS.iter().find(|(name, _)| each.starts_with(name))?;
             each[name.len()..].split_whitespace().next()?.parse().ok().map(|us| (*method, us))
         });
-        let recorded = METHODS.iter().find(|(name, _)| *name == field(line, "path"))?.1;
-        Some(Self { case, measured: measured.collect(), recorded })
+        Some(Self { case, measured: measured.collect() })
     }
 
     fn regret_of(&self, chosen: TransferMethod) -> f64 {
@@ -141,32 +142,26 @@ fn summary(regrets: &mut [f64]) -> [f64; 3] {
     [regrets[regrets.len() / 2], regrets[regrets.len() * 95 / 100], regrets[regrets.len() - 1]]
 }
 
-/// The recorded choices are the bound: a change must not choose worse. The batch of one point was interrupted for
-/// 300 us, which no model foresees.
+/// What the CPU of a host takes per copy of a batch varies, and is known to a quarter at best: the choice must be good for each of these.
+/// The batch of one point was interrupted for 300 us, which no model foresees.
 #[test]
-fn at_recorded_points_the_choice_is_as_good_as_the_recorded_one() {
+fn at_recorded_points_the_choice_is_good_whatever_of_its_speeds_the_cpu_has() {
     let records = [
-        ("H100", include_str!("../../../../../bench/results/h100/19-regret.json"), h100(1.15 * US)),
-        ("H200", include_str!("../../../../../bench/results/h200/19-regret.json"), h200(1.07 * US, 9.7 * US)),
-        (
-            "H200, random",
-            include_str!("../../../../../bench/results/h200/19-regret-random.json"),
-            h200(0.6 * US, 8.0 * US),
-        ),
+        ("H100", include_str!("../../../../../bench/results/h100/19-regret.json"), h100 as fn(f64) -> Rates),
+        ("H200", include_str!("../../../../../bench/results/h200/19-regret.json"), h200),
+        ("H200, random", include_str!("../../../../../bench/results/h200/19-regret-random.json"), h200),
     ];
-    for (name, text, rates) in records {
-        let points: Vec<_> = text.lines().filter_map(|line| Point::parse(line, &rates)).collect();
-        let was_interrupted =
-            |point: &&Point| point.measured.iter().any(|(_, us)| (357.0..358.0).contains(us));
-        let points: Vec<_> = points.iter().filter(|point| !was_interrupted(point)).collect();
-        let of = |chosen: &dyn Fn(&Point) -> TransferMethod| -> [f64; 3] {
-            summary(&mut points.iter().map(|point| point.regret_of(chosen(point))).collect::<Vec<_>>())
-        };
-        let (now, recorded) = (of(&|point| point.chosen(&rates)), of(&|point| point.recorded));
-        println!("{name}: {} points, regret {now:.3?}, of the recorded choices {recorded:.3?}", points.len());
-        assert!(now[0] <= 1.02, "{name}: median {}", now[0]);
-        for (now, recorded) in now.into_iter().zip(recorded) {
-            assert!(now <= recorded + 0.001, "{name}: {now}, recorded {recorded}");
+    for (name, text, rates_of) in records {
+        for cpu in [0.6, 0.7, 0.8, 0.9, 1.0] {
+            let rates = rates_of(cpu * US);
+            let points: Vec<_> = text.lines().filter_map(|line| Point::parse(line, &rates)).collect();
+            let was_interrupted =
+                |point: &&Point| point.measured.iter().any(|(_, us)| (357.0..358.0).contains(us));
+            let points: Vec<_> = points.iter().filter(|point| !was_interrupted(point)).collect();
+            let regrets = points.iter().map(|point| point.regret_of(point.chosen(&rates)));
+            let [median, p95, worst] = summary(&mut regrets.collect::<Vec<_>>());
+            println!("{name}, {cpu} us: {} points, regret {median:.3} {p95:.3} {worst:.3}", points.len());
+            assert!(median <= 1.02 && worst <= 1.05, "{name}, {cpu} us: median {median}, worst {worst}");
         }
     }
 }
