@@ -6,10 +6,13 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
+import types
 
 import pytest
 
 import kvmem
+from kvmem import _nixl
 from conftest import run
 
 REFUSED = "try: import kvmem\nexcept ImportError as error: print(error)"
@@ -51,6 +54,31 @@ def test_a_library_of_another_version_is_refused(tmp_path):
     versions.write_text(versions.read_text().replace("ABI_VERSION = ", "ABI_VERSION = 4711"))
     message = run(REFUSED, KVMEM_LIBRARY=kvmem.library_path, PYTHONPATH=str(tmp_path))
     assert "this package was made for 4711" in message and "install the package of the same version" in message
+
+
+def test_nixl_of_an_installed_wheel_is_found_without_a_setting():
+    library = pathlib.Path(os.environ.get("KVMEM_NIXL_LIBRARY", ""))
+    if not re.fullmatch(r"\.nixl_cu1\d\.mesonpy\.libs", library.parent.name):
+        pytest.skip(f"KVMEM_NIXL_LIBRARY is {str(library)!r}, which is not in a wheel of NIXL")
+    paths = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(library.parents[1])])
+    assert run("import kvmem; print(kvmem.load_nixl())", KVMEM_NIXL_LIBRARY="", PYTHONPATH=paths).strip() == str(library)
+
+
+@pytest.mark.parametrize(("driver", "versions", "found"), [(None, "12 13", 12), (13000, "12 13", 13), (12080, "12 13", 12), (12080, "13", 13), (13000, "", None)])
+def test_of_two_wheels_of_nixl_that_of_the_driver_is_taken(driver, versions, found, tmp_path, monkeypatch):
+    def info(out, _error):
+        if driver is None:
+            return kvmem.Status.UNAVAILABLE_CUDA
+        out.driver_version = driver
+        return 0
+
+    names = {int(version): tmp_path / f".nixl_cu{version}.mesonpy.libs" / "libnixl_capi.so" for version in versions.split()}
+    for library in names.values():
+        library.parent.mkdir()
+        library.touch()
+    monkeypatch.setattr(_nixl, "lib", types.SimpleNamespace(kvmem_cuda_get_info=info))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert _nixl._installed() == (None if found is None else str(names[found]))
 
 
 def test_python_without_the_gil_is_refused():
