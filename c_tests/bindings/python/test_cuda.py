@@ -134,6 +134,8 @@ def test_tensors_of_a_gpu_are_adopted_and_given_out():
             assert given.__dlpack_device__() == (2, 0) and given.device == 0
             assert given.__cuda_array_interface__["data"][0] == region.info.address + 16 * 64 * 2
             assert not hasattr(given, "__array_interface__")
+            with pytest.raises(kvmem.InvalidArgument, match="the memory is on a GPU, and NumPy's arrays are on the host"):
+                given.numpy()
             with pytest.raises(kvmem.Unsupported, match="GPU"):
                 region.memory  # noqa: B018
     with kvmem.Region.system(4096) as host, pytest.raises(kvmem.Error):

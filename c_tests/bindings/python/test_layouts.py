@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts, from tensors and as tensors."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,22 @@ def test_element_types():
             layout.tensor(dtype="float32")
     with pytest.raises(kvmem.InvalidArgument, match="bfloat16 has 2 bytes"):
         kvmem.Layout.allocate(shape(dtype="bfloat16", dtype_width=4), "system")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float16"])
+def test_arrays_have_the_types_of_ml_dtypes_or_their_bits(dtype, monkeypatch):
+    types = pytest.importorskip("ml_dtypes")
+    element = np.dtype(getattr(types, dtype, dtype))
+    caches = [np.arange(16 * 2 * 4 * 2 * 4).reshape(16, 2, 4, 2, 4).astype(element) for _ in range(3)]
+    with kvmem.Layout.from_tensors(caches, "L/BONHC", dtype=dtype) as source, kvmem.Layout.allocate(shape("BLHNOC", dtype=dtype), "system") as other:
+        kvmem.move(source, other, [(3, 7)])
+        found = other.tensor(layer=1).numpy()
+        assert found.dtype == element and (found[7] == caches[1][3].transpose(2, 1, 0, 3)).all()
+        monkeypatch.setitem(sys.modules, "ml_dtypes", None)  # as if it were not installed
+        bits = other.tensor(layer=1).numpy()
+        assert bits.dtype == (element if dtype == "float16" else f"uint{8 * element.itemsize}") and (bits.view(element) == found).all()
+        bits[7] = 0
+        assert (found[7] == 0).all()  # it is no copy
 
 
 def test_an_axis_with_regions_of_its_own_is_chosen(cache):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from kvmem._errors import InvalidArgument
@@ -32,7 +33,7 @@ def unsigned(width: int) -> str:
 
 
 class Tensor:
-    """Memory of kvmem for other libraries, without a copy: `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`.
+    """Memory of kvmem for other libraries, without a copy: `tensor.numpy()`, `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`.
 
     The memory stays allocated as long as this object or a tensor made from it exists."""
 
@@ -60,6 +61,19 @@ class Tensor:
         place = "host" if self.device < 0 else f"cuda:{self.device}"
         axes = ", ".join(f"{axis}={length}" for axis, length in zip(self.axes, self.shape)) if self.axes else str(self.shape)
         return f"<kvmem.Tensor {axes} {self.dtype} on {place}{', read-only' if self.read_only else ''}>"
+
+    def numpy(self) -> Any:
+        """An array of NumPy, without a copy. Elements of a type that NumPy lacks, such as bfloat16, have that of ml_dtypes if it is installed,
+        and otherwise unsigned integers of their width."""
+        if self.device >= 0:
+            raise InvalidArgument("the memory is on a GPU, and NumPy's arrays are on the host: move it to a host layout, or use torch.from_dlpack")
+        array = importlib.import_module("numpy").asarray(self)
+        if DTYPES[self.dtype][0] in _TYPESTR:
+            return array
+        try:
+            return array.view(getattr(importlib.import_module("ml_dtypes"), self.dtype))
+        except ModuleNotFoundError:
+            return array
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (CPU, 0) if self.device < 0 else (CUDA, self.device)
