@@ -367,6 +367,26 @@ def test_arguments_of_another_type_are_named(cache, copy):
         kvmem.Transfer(layout, copy, method="NIXL")
 
 
+def test_texts_of_another_type_are_named(cache, tmp_path):
+    layout = cache[1]
+    slots = kvmem.Shape(num_blocks=4, num_layers=1, page_size=4, inner_dim=64, dtype_width=2, order="BLONHC")
+    with kvmem.Store(tmp_path / "store", slots, identity={"model": "m"}) as store, kvmem.Directory(tmp_path / "agents") as directory:
+        calls = {
+            "name": (lambda wrong: store.open_namespace(wrong, quota=8192), store.remove_namespace, layout.part),
+            "path": (kvmem.Broker,),
+            "agent": (directory.look_up, directory.wait_for, lambda wrong: directory.withdraw(wrong)),
+        }
+        for name, functions in calls.items():
+            for function in functions:
+                with pytest.raises(TypeError, match=f"^{name} is a int; expected a text"):
+                    function(7)
+        with pytest.raises(TypeError, match="^name is None; expected a text"):
+            store.remove_namespace(None)
+        with store.open_namespace(b"a", quota=8192):
+            pass
+        assert store.remove_namespace("a") == 0
+
+
 def test_a_block_id_is_no_fraction(cache, copy):
     """A fraction is not rounded to another block."""
     for pairs in ([(1.5, 2)], np.array([(1.0, 2.0)])):

@@ -78,7 +78,7 @@ class Entry(Handle):
         `agent` can access. `layout.info.locality` says which. Mapped memory needs no agent, and can be read, or what was granted."""
         options = open_options(agent, device, flags)
         opening = waiting(lib.kvmem_directory_entry_open_layout, options, destroy=lib.kvmem_layout_destroy)
-        return Layout._owning(create(opening, "layout", self._handle, c_string(name), options.c, nanoseconds(timeout)))
+        return Layout._owning(create(opening, "layout", self._handle, c_string(name, "name"), options.c, nanoseconds(timeout)))
 
     def _describe(self) -> str:
         return f"{self.agent!r}, version {self.version}, layouts {', '.join(self.layouts) or 'none'}"
@@ -135,7 +135,7 @@ class Directory(Handle):
         With a broker, processes of this machine can map the memory by `Entry.open_layout` while it is published: for reading, or with
         `share_flags=ShareFlags(0)` also for writing. `transport` is that of the shares."""
         share = Options("share_options", flags=share_flags, transport=transport)
-        names = [c_string(name) for name in layouts or {}]
+        names = [c_string(name, "name") for name in layouts or {}]
         handles = [handle_of(layout, Layout, "a layout") for layout in (layouts or {}).values()]
         broker_handle = None if broker is None else handle_of(broker, Broker, "broker")
         array = ffi.new("kvmem_named_layout[]", len(names))
@@ -149,12 +149,12 @@ class Directory(Handle):
 
     def withdraw(self, agent: str, timeout: float | None = 10.0) -> None:
         """Removes an entry that this directory has published."""
-        _errors.call(waiting(lib.kvmem_directory_withdraw), self._handle, c_string(agent), nanoseconds(timeout))
+        _errors.call(waiting(lib.kvmem_directory_withdraw), self._handle, c_string(agent, "agent"), nanoseconds(timeout))
 
     def look_up(self, agent: str, timeout: float | None = 10.0) -> Entry:
         """The entry of an agent. Raises NotFound at once if there is none; `timeout` limits the reply of the directory."""
         looking = waiting(lib.kvmem_directory_look_up, destroy=lib.kvmem_directory_entry_destroy)
-        return Entry._owning(create(looking, "directory_entry", self._handle, c_string(agent), nanoseconds(timeout)))
+        return Entry._owning(create(looking, "directory_entry", self._handle, c_string(agent, "agent"), nanoseconds(timeout)))
 
     def wait_for(self, agent: str, timeout: float | None = None) -> Entry:
         """Waits until an agent is published, and returns its entry."""
@@ -163,7 +163,7 @@ class Directory(Handle):
 
         def wait(limit: int) -> bool:
             error, out = ffi.new("kvmem_error **"), ffi.new("kvmem_directory_entry **")
-            status = lib.kvmem_directory_connect(self._handle, ffi.NULL, c_string(agent), limit, out, error)
+            status = lib.kvmem_directory_connect(self._handle, ffi.NULL, c_string(agent, "agent"), limit, out, error)
             if status < 0:
                 failure = _errors.taken(status, error)
                 if status != k.Status.TIMED_OUT:
@@ -185,7 +185,7 @@ class Directory(Handle):
         # In one call: a shorter one could never end, because it begins to load the metadata again each time.
         left = None if timeout is None else max(timeout - (time.monotonic() - begun), 0)
         connecting = waiting(lib.kvmem_directory_connect, destroy=lib.kvmem_directory_entry_destroy)
-        made = create(connecting, "directory_entry", self._handle, handle_of(agent, Agent, "agent"), c_string(peer), nanoseconds(left))
+        made = create(connecting, "directory_entry", self._handle, handle_of(agent, Agent, "agent"), c_string(peer, "peer"), nanoseconds(left))
         return Entry._owning(made)
 
     def check(self, entry: Entry, timeout: float | None = 10.0) -> None:
@@ -196,12 +196,12 @@ class Directory(Handle):
 
     def watch(self, agent: str | None = None, timeout: float | None = 10.0) -> None:
         """Begins to watch an agent, or all."""
-        name = ffi.NULL if agent is None else c_string(agent)
+        name = ffi.NULL if agent is None else c_string(agent, "agent")
         _errors.call(waiting(lib.kvmem_directory_watch), self._handle, name, nanoseconds(timeout))
 
     def unwatch(self, agent: str | None = None, timeout: float | None = 10.0) -> None:
         """Ends a watch."""
-        name = ffi.NULL if agent is None else c_string(agent)
+        name = ffi.NULL if agent is None else c_string(agent, "agent")
         _errors.call(waiting(lib.kvmem_directory_unwatch), self._handle, name, nanoseconds(timeout))
 
     def take_events(self, timeout: float | None = 0) -> list[Event]:

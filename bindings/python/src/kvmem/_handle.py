@@ -140,8 +140,8 @@ class Options:
             raise TypeError(f"{field} is {_article(value)}; expected an object of kvmem")
         elif isinstance(value, (str, os.PathLike)) and item.kind == "pointer":
             raise TypeError(f"{field} is one text; give a list of texts: [{value!r}]")
-        elif isinstance(value, (str, os.PathLike)):
-            made = c_string(value)
+        elif item.cname == "char" or isinstance(value, (str, os.PathLike)):
+            made = c_string(value, field)
         elif item.kind == "void":
             made = ffi.from_buffer(value)
         elif item.kind == "pointer" and item.item.cname == "char":
@@ -207,9 +207,12 @@ def _struct(name: str) -> tuple[Any, int, dict[str, Any]]:
     return known
 
 
-def c_string(value: str | os.PathLike[str]) -> Any:
-    """A `char *` that is valid as long as the returned object."""
-    encoded = os.fsencode(value)
+def c_string(value: str | os.PathLike[str], name: str = "an element") -> Any:
+    """A `char *` that is valid as long as the returned object. `name` is that of the argument."""
+    try:
+        encoded = os.fsencode(value)
+    except TypeError:
+        raise TypeError(f"{name} is {_article(value)}; expected a text") from None
     if b"\0" in encoded:
         raise _errors.InvalidArgument(f"{value!r} contains a NUL")
     return ffi.new("char[]", encoded)

@@ -191,7 +191,7 @@ class Layout(Handle):
     def combine(cls, parts: Mapping[str, Layout]) -> Layout:
         """Combines layouts that share block ids to one, such as data and scales. Exporting, sharing, checksums and transfers then
         work on all parts at once."""
-        names = [c_string(name) for name in parts]
+        names = [c_string(name, "name") for name in parts]
         array = ffi.new("kvmem_layout_part[]", [(name, handle_of(part, Layout, "a part")) for name, part in zip(names, parts.values())])
         return cls._owning(create(lib.kvmem_layout_combine, "layout", array, len(names)))
 
@@ -228,7 +228,7 @@ class Layout(Handle):
 
     def part(self, name: str) -> Layout:
         """A part of a layout that was combined."""
-        return Layout._owning(create(lib.kvmem_layout_get_part, "layout", self._handle, c_string(name)))
+        return Layout._owning(create(lib.kvmem_layout_get_part, "layout", self._handle, c_string(name, "name")))
 
     def block(self, block: int, layer: int = 0, outer: int = 0) -> tuple[int, int]:
         """Address and size in bytes of one block in one layer and outer slot."""

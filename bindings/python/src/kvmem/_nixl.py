@@ -32,7 +32,7 @@ def load_nixl(path: str | os.PathLike[str] | None = None) -> str:
     with _load_lock:
         if path is None and not _loaded and not os.environ.get("KVMEM_NIXL_LIBRARY"):
             path = _installed()
-        _errors.call(lib.kvmem_nixl_load, ffi.NULL if path is None else c_string(path))
+        _errors.call(lib.kvmem_nixl_load, ffi.NULL if path is None else c_string(path, "path"))
         _loaded = True
     return os.fsdecode(blob_bytes(blob(lib.kvmem_nixl_get_path)))
 
@@ -135,7 +135,7 @@ class Agent(Handle):
             sync_mode=sync_mode,
             call_timeout_ns=0 if call_timeout is None else nanoseconds(call_timeout, "call_timeout"),
         )
-        self._own(create(lib.kvmem_agent_create, "agent", c_string(name), options.c))
+        self._own(create(lib.kvmem_agent_create, "agent", c_string(name, "name"), options.c))
         try:
             for plugin in backends:
                 self.create_backend(plugin, backends[plugin] if isinstance(backends, Mapping) else {})
@@ -152,7 +152,7 @@ class Agent(Handle):
         """Adds a backend of NIXL."""
         strings = [(c_string(key), c_string(value)) for key, value in (parameters or {}).items()]
         array = ffi.new("kvmem_parameter[]", strings) if strings else ffi.NULL
-        _errors.call(lib.kvmem_agent_create_backend, self._handle, c_string(plugin), array, len(strings))
+        _errors.call(lib.kvmem_agent_create_backend, self._handle, c_string(plugin, "plugin"), array, len(strings))
 
     @property
     def backends(self) -> dict[str, dict[str, str]]:
@@ -181,11 +181,11 @@ class Agent(Handle):
 
     def check(self, peer: str) -> None:
         """Raises NotFound or Stale if the peer is not known, or was invalidated."""
-        _errors.call(lib.kvmem_agent_check_remote_metadata, self._handle, c_string(peer))
+        _errors.call(lib.kvmem_agent_check_remote_metadata, self._handle, c_string(peer, "peer"))
 
     def invalidate(self, peer: str) -> None:
         """Forgets a peer: its transfers fail with Stale. Load its metadata again to reach a successor of its name."""
-        _errors.call(lib.kvmem_agent_invalidate_remote_metadata, self._handle, c_string(peer), ffi.NULL)
+        _errors.call(lib.kvmem_agent_invalidate_remote_metadata, self._handle, c_string(peer, "peer"), ffi.NULL)
 
     def invalidate_all(self) -> int:
         """Forgets all peers, and returns their number."""
@@ -202,7 +202,7 @@ class Agent(Handle):
 
     def notify(self, peer: str, data: bytes) -> None:
         """Sends a message to a peer."""
-        _errors.call(lib.kvmem_agent_notify, self._handle, c_string(peer), ffi.from_buffer(data) if data else ffi.NULL, len(data))
+        _errors.call(lib.kvmem_agent_notify, self._handle, c_string(peer, "peer"), ffi.from_buffer(data) if data else ffi.NULL, len(data))
 
     def take_notifications(self, timeout: float | None = 0) -> list[Notification]:
         """Removes the messages that have arrived. Waits up to `timeout` seconds for one, None without a limit; none is an empty list."""

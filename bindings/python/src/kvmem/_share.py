@@ -175,12 +175,12 @@ class Broker(Handle):
             "publish_options", flags=flags, max_uses=max_uses, lifetime_ns=0 if lifetime is None else nanoseconds(lifetime, "lifetime")
         )
         out = ffi.new("kvmem_token *")
-        _errors.call(function, self._handle, c_string(name), *share, options.c, out)
+        _errors.call(function, self._handle, c_string(name, "name"), *share, options.c, out)
         return bytes(out.bytes)
 
     def unpublish(self, name: str) -> None:
         """Ends a publication. Processes that have opened it keep their mappings."""
-        _errors.call(lib.kvmem_broker_unpublish, self._handle, c_string(name))
+        _errors.call(lib.kvmem_broker_unpublish, self._handle, c_string(name, "name"))
 
     @property
     def info(self) -> BrokerInfo:

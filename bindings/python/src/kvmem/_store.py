@@ -102,7 +102,7 @@ class Store(Handle):
                     one by default
         timeout     seconds that the call may take"""
         self._path = os.fspath(path)
-        kept = [(c_string(name), ffi.from_buffer(value)) for name, value in _values(identity)]
+        kept = [(c_string(name, "name"), ffi.from_buffer(value)) for name, value in _values(identity)]
         made = ffi.new("kvmem_store_value[]", [(name, value, len(value)) for name, value in kept])
         options = Options(
             "store_options",
@@ -143,14 +143,14 @@ class Store(Handle):
     def remove_namespace(self, name: str, timeout: float | None = None) -> int:
         """Removes a namespace. Returns the number of its blocks."""
         removed = ffi.new("uint64_t *")
-        text = c_string(name)
+        text = c_string(name, "name")
         _errors.call(waiting(lib.kvmem_store_remove_namespace, text), self._handle, text, nanoseconds(timeout), removed)
         return int(removed[0])
 
     @staticmethod
     def describe(path: str | os.PathLike[str]) -> str:
         """What a store is and contains, as text for people. It may be open in a process."""
-        return blob_text(blob(waiting(lib.kvmem_store_describe, destroy=lib.kvmem_blob_destroy), c_string(path)))
+        return blob_text(blob(waiting(lib.kvmem_store_describe, destroy=lib.kvmem_blob_destroy), c_string(path, "path")))
 
     def _describe(self) -> str:
         return f"{self._path}, {self.info.num_stored} blocks"

@@ -184,7 +184,7 @@ class Prepared(Handle):
         self, agent: Agent, listed: Sequence[Descriptor], *, owner: str | None = None, backends: Sequence[str] = (), custom_parameter: bytes = b""
     ) -> None:
         given, options = _Given(listed), _options(backends, custom_parameter)
-        name = ffi.NULL if owner is None else c_string(owner)
+        name = ffi.NULL if owner is None else c_string(owner, "owner")
         self._own(create(lib.kvmem_prepared_create, "prepared", _agent(agent), name, given.c, given.count, options.c))
 
 
@@ -220,7 +220,7 @@ class Request(Handle):
         if mine.count != others.count:
             raise _errors.InvalidArgument(f"there are {mine.count} local descriptors and {others.count} remote ones")
         options = _options(backends, custom_parameter, flags, notification, run_timeout)
-        arguments = (_agent(agent), operation, mine.c, c_string(owner), others.c, mine.count)
+        arguments = (_agent(agent), operation, mine.c, c_string(owner, "owner"), others.c, mine.count)
         self._create(lib.kvmem_request_create, arguments, options, queue, user_data)
 
     @classmethod
@@ -338,7 +338,7 @@ def telemetry(agent: Agent) -> AgentTelemetry:
 def connect(agent: Agent, peer: str, *, backends: Sequence[str] = (), timeout: float | None = None) -> None:
     """Connects to a peer before the first request."""
     options = _options(backends)
-    _errors.call(waiting(lib.kvmem_agent_connect, options), _agent(agent), c_string(peer), options.c, nanoseconds(timeout))
+    _errors.call(waiting(lib.kvmem_agent_connect, options), _agent(agent), c_string(peer, "peer"), options.c, nanoseconds(timeout))
 
 
 def partial_metadata(agent: Agent, listed: Sequence[Descriptor], *, backends: Sequence[str] = ()) -> bytes:
@@ -350,24 +350,24 @@ def partial_metadata(agent: Agent, listed: Sequence[Descriptor], *, backends: Se
 def send_metadata(agent: Agent, address: str, port: int, listed: Sequence[Descriptor] | None = None) -> None:
     """Sends the metadata of an agent, or of some of its memory, to the listen thread of a peer. Both agents need one."""
     if listed is None:
-        _errors.call(lib.kvmem_agent_send_local_metadata, _agent(agent), c_string(address), _port(port))
+        _errors.call(lib.kvmem_agent_send_local_metadata, _agent(agent), c_string(address, "address"), _port(port))
     else:
         given = _Given(listed)
-        _errors.call(lib.kvmem_agent_send_partial_metadata, _agent(agent), given.c, given.count, c_string(address), _port(port))
+        _errors.call(lib.kvmem_agent_send_partial_metadata, _agent(agent), given.c, given.count, c_string(address, "address"), _port(port))
 
 
 def fetch_metadata(agent: Agent, peer: str, address: str, port: int, timeout: float | None = 10.0) -> None:
     """Loads the metadata of a peer from its listen thread."""
-    _errors.call(waiting(lib.kvmem_agent_fetch_remote_metadata), _agent(agent), c_string(peer), c_string(address), _port(port), nanoseconds(timeout))
+    _errors.call(waiting(lib.kvmem_agent_fetch_remote_metadata), _agent(agent), c_string(peer, "peer"), c_string(address, "address"), _port(port), nanoseconds(timeout))
 
 
 def invalidate_metadata(agent: Agent, address: str, port: int) -> None:
     """Has a peer forget this agent."""
-    _errors.call(lib.kvmem_agent_invalidate_local_metadata, _agent(agent), c_string(address), _port(port))
+    _errors.call(lib.kvmem_agent_invalidate_local_metadata, _agent(agent), c_string(address, "address"), _port(port))
 
 
 def remote_layout(agent: Agent, owner: str, shape: Shape, listed: Sequence[Descriptor]) -> Layout:
     """A layout over descriptors of a peer that does not use kvmem."""
     config, given = config_of(shape), _Given(listed)
-    made = create(lib.kvmem_layout_create_remote, "layout", _agent(agent), c_string(owner), config.c, given.c, given.count)
+    made = create(lib.kvmem_layout_create_remote, "layout", _agent(agent), c_string(owner, "owner"), config.c, given.c, given.count)
     return Layout._owning(made, shape.dtype)
