@@ -176,6 +176,35 @@ TEST(tokens_of_reused_blocks_are_stale) {
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
 }
 
+/* Entries before the first token that is moved, after the last, and those that a step passes over, are not compared. */
+TEST(only_blocks_of_which_tokens_are_moved_are_compared) {
+    static const struct {
+        uint64_t first_token, token_step, num_tokens;
+        uint32_t moved; /* bits of entries */
+    } rows[] = {{0, 1, 1, 1}, {3, 1, 2, 6}, {2, 1, 4, 6}, {2, 2, 2, 6}, {0, 4, 2, 5}, {1, 4, 2, 5}, {7, 1, 1, 8}, {0, 1, 8, 15}};
+    const kvmem_layout_config from = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = 2, it.outer_dim = 1, it.page_size = 2,
+                                             it.inner_dim = 8, it.dtype_width = 1, it.order = "BLONHC");
+    const kvmem_layout_config to = WITH(from, it.page_size = 3);
+    KV_SIDES(source, destination, from, to);
+    EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, NULL);
+    static const uint32_t blocks[] = {6, 2, 4, 1}, others[] = {0, 5, 3};
+    for (size_t row = 0; row < NUM(rows); row++) {
+        const kvmem_block_table read = {blocks, NUM(blocks), rows[row].first_token, rows[row].token_step}, written = {others, NUM(others), 0, 1};
+        uint64_t epochs[NUM(blocks)];
+        const kvmem_submit_options run = OPTIONS(kvmem_submit_options, it.source_table = &read, it.destination_table = &written,
+                                                 it.num_tokens = rows[row].num_tokens, it.epochs = epochs);
+        for (uint64_t stale = 0; stale < NUM(blocks); stale++) {
+            EXPECT_OK(kvmem_layout_get_epochs(source.layout, blocks, NUM(blocks), epochs, ERR));
+            raise_epoch(source.layout, blocks[stale]);
+            EXPECT_OK(kvmem_transfer_submit(transfer, &run, ERR));
+            const bool is_moved = rows[row].moved >> stale & 1;
+            EXPECT(is_moved ? KVMEM_STATUS_STALE : KVMEM_STATUS_OK, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+            kv_expect_mismatches(transfer, &stale, is_moved);
+        }
+    }
+}
+
 static void refuse(kvmem_status status, const char *part, const kv_side *source, const kv_side *destination, const kv_job *job) {
     REFUSE(status, part, kv_prepare, source->layout, destination->layout, job);
 }
@@ -187,12 +216,6 @@ TEST(epochs_that_cannot_be_compared_are_refused) {
     refuse(KVMEM_STATUS_INVALID_STATE, "call kvmem_layout_create_epochs first", &source, &destination, &job);
     EXPECT_OK(kvmem_layout_create_epochs(source.layout, NULL, ERR));
     refuse(KVMEM_STATUS_INVALID_STATE, "the layout has no epochs", &destination, &source, &job);
-    /* Also of a block of which no token is moved. */
-    const uint32_t blocks[] = {0, 7};
-    const kvmem_block_table table = {blocks, 2, 0, 1};
-    refuse(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] of source_table is 7, and an epoch is expected of it", &source, &destination,
-           REF(WITH(job, it.run.pairs = NULL, it.run.num_pairs = 0, it.run.source_table = &table,
-                    it.run.destination_table = &table, it.run.num_tokens = 1)));
     static const kvmem_block_pair outside[] = {{7, 0}};
     refuse(KVMEM_STATUS_OUT_OF_RANGE, "7", &source, &destination,
            KV_JOB((&(kv_move){outside, 1, 0, 0, 3}), it.run.epochs = epochs));

@@ -113,8 +113,9 @@ typedef struct kvmem_submit_options {
     size_t notification_size;  ///< Bytes of the notification.
     /// Expected epochs of the source blocks, one per pair, or one per block of `source_table`, as their owner
     /// has published them with the block ids. NULL for none. They are compared when the run begins, and after
-    /// its last byte. If one differs, the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches
-    /// returns such pairs or indices of `source_table`, and what was moved from these blocks is undefined.
+    /// its last byte; those of blocks of `source_table` of which no token is moved are not. If one differs,
+    /// the run ends with KVMEM_STATUS_STALE, kvmem_transfer_get_mismatches returns such pairs or indices of
+    /// `source_table`, and what was moved from these blocks is undefined.
     /// KVMEM_STATUS_OK proves that all bytes are of the expected epochs. With KVMEM_TRANSFER_BY_LAYER, layers
     /// are reported before that: use no result of theirs before the run has ended. KVMEM_SUBMIT_VERIFY reads
     /// the source again: a block that a peer reuses after the last comparison ends the run with

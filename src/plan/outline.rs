@@ -9,7 +9,7 @@ use super::nest::LoopOrder;
 use super::selection::Selection;
 use super::shape::Shape;
 use super::side::Side;
-use super::wanted::{BlockPair, Wanted};
+use super::wanted::{BlockPair, TokenTables, Wanted};
 use crate::base::{Error, Result, ensure, error};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
 
@@ -143,6 +143,15 @@ impl Outline {
         // All parts of a layout have the same blocks.
         let [sources, destinations] = [0, 1].map(|side| self.parts[0].geometry(side).count(Axis::Block));
         blocks.fill(pairs, sources, destinations)
+    }
+
+    /// The entries of the source's table of which tokens are moved.
+    pub fn source_entries<'a>(
+        &self,
+        tables: &'a TokenTables<'_>,
+    ) -> Result<impl Iterator<Item = usize> + 'a> {
+        let [page, _] = self.page_sizes()?;
+        Ok(tables.sides[0].moved(tables.tokens, page).map(|(entry, ..)| entry))
     }
 
     /// Tokens of a block, in source and destination. Fails if parts differ in it.

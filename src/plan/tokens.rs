@@ -296,6 +296,21 @@ fn used_blocks(table: &BlockTable<'_>, tokens: u64, page: u64) -> std::ops::Rang
     (table.first_token / page) as usize..(last / page) as usize + 1
 }
 
+impl BlockTable<'_> {
+    /// The entries of which tokens are moved, and the tokens of the block of each from the first that is moved until the last. A step
+    /// can pass over entries.
+    pub fn moved(&self, tokens: u64, page: u64) -> impl Iterator<Item = (usize, u64, u64)> {
+        let (first, step) = (self.first_token, self.token_step);
+        let end = first + (tokens - 1) * step + 1;
+        let found = used_blocks(self, tokens, page).map(move |entry| {
+            let start = entry as u64 * page;
+            let from = if start <= first { first } else { first + (start - first).div_ceil(step) * step };
+            (entry, from.saturating_sub(start), end.min(start + page).saturating_sub(start))
+        });
+        found.filter(|(_, from, until)| from < until)
+    }
+}
+
 /// The block of an entry of a table, and the tokens of it from the first that is written until the last.
 type Entry = (u32, u64, u64);
 
@@ -306,21 +321,14 @@ fn ensure_written_once(
     page: u64,
     entries: &mut Vec<Entry>,
 ) -> Result<()> {
-    let used = used_blocks(table, tokens, page);
-    let ids = &table.blocks[used.clone()];
+    let ids = &table.blocks[used_blocks(table, tokens, page)];
     if ids.windows(2).all(|pair| pair[0] < pair[1]) {
         return Ok(());
     }
-    let (first, step) = (table.first_token, table.token_step);
-    let end = first + (tokens - 1) * step + 1;
-    // The tokens of each entry within its block; those between two steps do not count.
+    let step = table.token_step;
     entries.clear();
-    let found = used.map(|entry| {
-        let start = entry as u64 * page;
-        let from = if start <= first { first } else { first + (start - first).div_ceil(step) * step };
-        (table.blocks[entry], from.saturating_sub(start), end.min(start + page).saturating_sub(start))
-    });
-    lists::extend(entries, found.filter(|(_, from, until)| from < until))?;
+    let moved = table.moved(tokens, page);
+    lists::extend(entries, moved.map(|(entry, from, until)| (table.blocks[entry], from, until)))?;
     // Two entries with the same block have a token in common if that is so for two neighbours in this order: their tokens are
     // as far apart, and start at the same remainder.
     entries.sort_unstable_by_key(|(block, from, _)| (*block, from % step, *from));

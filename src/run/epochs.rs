@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::base::{Mutex, Result, ensure, error, lists};
+use crate::base::{Mutex, Result, error, lists};
 use crate::layout::cache::LayoutCache;
-use crate::layout::{Axis, Epochs, Layout};
+use crate::layout::{Epochs, Layout};
 use crate::nixl::{Agent, Descriptor, Span};
 use crate::plan::BlockPair;
 use crate::region::{EpochTable, Region, Registration, RegistrationHold, SystemConfig, after_reading};
@@ -27,14 +27,14 @@ const MAX_SPARE: usize = 8;
 struct Spare(Mutex<Vec<RegistrationHold>>);
 
 pub struct ExpectedEpochs {
-    /// The word of each source block in the table below, and its expected value, in the order of the pairs or of the table's entries.
+    /// The word of each source block in the table below, and its expected value, in the order of the pairs or of the entries.
     words: Vec<(u64, u64)>,
     table: EpochTable,
     /// If the table is a copy of parts of a peer's.
     remote: Option<RemoteTable>,
-    /// What a block is in the caller's list: a pair, or an entry of a table.
-    noun: &'static str,
-    /// The indices of those that differed when they were compared last.
+    /// The entries of the caller's table that are compared, if there are no pairs.
+    entries: Option<Vec<usize>>,
+    /// The indices in the caller's list of those that differed when they were compared last.
     stale: Mutex<Vec<u64>>,
 }
 
@@ -51,40 +51,35 @@ impl ExpectedEpochs {
     /// The epochs that blocks of a source are expected to have, one per pair. The ids were checked. Fails if the source has none.
     pub fn of_pairs(source: &Layout, pairs: &[BlockPair], expected: &[u64]) -> Result<Self> {
         let ids = lists::collect(pairs.iter().map(|pair| u64::from(pair.source)))?;
-        Self::new(source, ids, expected, "pair")
+        Self::new(source, ids, expected)
     }
 
-    /// The same, one per block of a table. Also blocks of which no token is moved need an epoch.
-    pub fn of_table(source: &Layout, blocks: &[u32], expected: &[u64]) -> Result<Self> {
-        let num_blocks = source.geometry().count(Axis::Block);
-        for (index, id) in blocks.iter().enumerate() {
-            ensure!(
-                u64::from(*id) < num_blocks,
-                OutOfRange,
-                "blocks[{index}] of source_table is {id}, and an epoch is expected of it; the layout has {num_blocks} blocks"
-            );
-        }
-        Self::new(source, lists::collect(blocks.iter().map(|id| u64::from(*id)))?, expected, "entry")
+    /// The same, one per block of a table. Those are compared that are in some of its entries.
+    pub fn of_table(
+        source: &Layout,
+        blocks: &[u32],
+        entries: impl Iterator<Item = usize>,
+        expected: &[u64],
+    ) -> Result<Self> {
+        let entries = lists::collect(entries)?;
+        let ids = lists::collect(entries.iter().map(|entry| u64::from(blocks[*entry])))?;
+        let expected = lists::collect(entries.iter().map(|entry| expected[*entry]))?;
+        Ok(Self { entries: Some(entries), ..Self::new(source, ids, &expected)? })
     }
 
-    fn new(source: &Layout, ids: Vec<u64>, expected: &[u64], noun: &'static str) -> Result<Self> {
+    fn new(source: &Layout, ids: Vec<u64>, expected: &[u64]) -> Result<Self> {
         let pair_words = |words: Vec<u64>| lists::collect(words.into_iter().zip(expected.iter().copied()));
-        match (source.epochs(), source.agent()) {
-            (Some(Epochs::Mapped { table, .. }), _) => Ok(Self {
-                words: pair_words(ids)?,
-                table: table.clone(),
-                remote: None,
-                noun,
-                stale: Mutex::default(),
-            }),
+        let (words, table, remote) = match (source.epochs(), source.agent()) {
+            (Some(Epochs::Mapped { table, .. }), _) => (pair_words(ids)?, table.clone(), None),
             (Some(Epochs::Remote(table)), Some(agent)) => {
                 let ranges = ranges(&ids)?;
                 let words = pair_words(in_copy(ids, &ranges)?)?;
                 let (copied, remote) = RemoteTable::new(source, agent, *table, ranges)?;
-                Ok(Self { words, table: copied, remote: Some(remote), noun, stale: Mutex::default() })
+                (words, copied, Some(remote))
             }
-            _ => Err(source.no_epochs()),
-        }
+            _ => return Err(source.no_epochs()),
+        };
+        Ok(Self { words, table, remote, entries: None, stale: Mutex::default() })
     }
 
     /// Whether the engine reads the words, and compares them.
@@ -115,21 +110,23 @@ impl ExpectedEpochs {
         after_reading();
         let differs = |(word, expected): &(u64, u64)| self.table.load(*word) != *expected;
         let mut stale = Vec::new();
-        for (index, _) in (0..).zip(&self.words).filter(|(_, word)| differs(word)) {
+        for (index, _) in self.words.iter().enumerate().filter(|(_, word)| differs(word)) {
             lists::push(&mut stale, index)?;
         }
         let Some(first) = stale.first().copied() else { return Ok(()) };
-        let (word, expected) = self.words[first as usize];
+        let (word, expected) = self.words[first];
+        let in_list = |index: usize| self.entries.as_ref().map_or(index, |entries| entries[index]) as u64;
         let error = error!(
             Stale,
-            "{} of {} source blocks have other epochs than expected; the first, of {noun} {first}, has epoch {}, and {expected} was \
+            "{} of {} source blocks have other epochs than expected; the first, of {} {}, has epoch {}, and {expected} was \
              expected. Their bytes are of another use: discard what was moved from them; kvmem_transfer_get_mismatches returns which",
             stale.len(),
             self.words.len(),
-            self.table.load(word),
-            noun = self.noun
+            if self.entries.is_some() { "entry" } else { "pair" },
+            in_list(first),
+            self.table.load(word)
         );
-        *self.stale.lock() = stale;
+        *self.stale.lock() = lists::collect(stale.into_iter().map(in_list))?;
         Err(error)
     }
 

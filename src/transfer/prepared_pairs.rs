@@ -54,8 +54,9 @@ impl Route {
         };
         let kept = plan.clone();
         let expected = step.epochs.map(|epochs| match &step.tables {
-            Some(TokenTables { sides: [table, _], .. }) => {
-                ExpectedEpochs::of_table(source, table.blocks, epochs)
+            Some(tables) => {
+                let entries = self.pair.outline.source_entries(tables)?;
+                ExpectedEpochs::of_table(source, tables.sides[0].blocks, entries, epochs)
             }
             None => ExpectedEpochs::of_pairs(source, step.pairs, epochs),
         });
