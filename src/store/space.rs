@@ -97,7 +97,7 @@ impl<F: Files> Store<F> {
             match self.reserve_now(blocks) {
                 // Another put has taken them meanwhile.
                 Err(error) if can_free && error.status() == Status::Busy => {}
-                outcome => return outcome.map_err(|error| self.full(error, namespace)),
+                outcome => return outcome.map_err(|error| self.full(error, blocks)),
             }
         }
     }
@@ -149,10 +149,11 @@ impl<F: Files> Store<F> {
     }
 
     /// What to do if no slot can be freed.
-    fn full(&self, error: Error, namespace: u32) -> Error {
+    fn full(&self, error: Error, blocks: &[NewBlock]) -> Error {
         if error.status() != Status::Busy {
             return error;
         }
+        let namespace = NewBlock::namespace_of(blocks);
         let usage = self.index.lock().usage(namespace);
         if self.policy.evicts {
             return error!(
@@ -163,8 +164,9 @@ impl<F: Files> Store<F> {
         }
         error!(
             OutOfMemory,
-            "there is no free slot for a block ({usage}); remove blocks by kvmem_store_remove, {}let the store evict them with \
+            "there are not enough free slots to put {} ({usage}); remove blocks by kvmem_store_remove, {}let the store evict them with \
              KVMEM_EVICTION_STORE",
+            Count(blocks.len() as u64, "block"),
             if namespace == 0 { "or " } else { "set a higher quota, or " }
         )
     }
