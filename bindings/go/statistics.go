@@ -21,7 +21,7 @@ type Statistics struct {
 	// NumStoreHits are keys that gets of stores have found.
 	NumStoreHits, NumStoreMisses, NumStoreEvicted, NumStoreDamaged uint64
 	// NumRegions and the others below are handles that were not destroyed.
-	NumRegions, NumLayouts, NumTransfers, NumQueues, NumShares, NumBrokers, NumAgents, NumDirectories, NumStores, NumRequests uint64
+	NumRegions, NumLayouts, NumTransfers, NumQueues, NumShares, NumBrokers, NumAgents, NumDirectories, NumStores, NumRequests, NumLeases uint64
 	// MappedBytes of regions of other processes, StagingBytes of staging memory, and LockedBytesLimit that the process may lock in memory.
 	MappedBytes, StagingBytes, LockedBytesLimit uint64
 	// ExcessBytes that staged runs have read from peers and discarded.
@@ -62,7 +62,7 @@ func ReadStatistics() (Statistics, error) {
 		NumStoreDamaged: uint64(s.num_store_damaged), NumRegions: uint64(s.num_regions), NumLayouts: uint64(s.num_layouts),
 		NumTransfers: uint64(s.num_transfers), NumQueues: uint64(s.num_queues), NumShares: uint64(s.num_shares),
 		NumBrokers: uint64(s.num_brokers), NumAgents: uint64(s.num_agents), NumDirectories: uint64(s.num_directories),
-		NumStores: uint64(s.num_stores), NumRequests: uint64(s.num_requests),
+		NumStores: uint64(s.num_stores), NumRequests: uint64(s.num_requests), NumLeases: uint64(s.num_leases),
 		MappedBytes: uint64(s.mapped_bytes), StagingBytes: uint64(s.staging_bytes), LockedBytesLimit: uint64(s.locked_bytes_limit),
 		ExcessBytes: uint64(s.excess_bytes), NumPeerStagingWaits: uint64(s.num_peer_staging_waits),
 		NumGPUWaits: uint64(s.num_gpu_waits), NumElapsedWaits: uint64(s.num_elapsed_waits),

@@ -148,6 +148,11 @@ TEST(memory_and_handles_are_counted_while_they_exist) {
     kvmem_region_destroy(view);
     CHECK_EQ(process().system_bytes, before.system_bytes);
     CHECK_EQ(process().num_regions, before.num_regions);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
+    kvmem_lease *lease = MADE(kvmem_lease, kvmem_lease_create, side.layout, REF((uint32_t)0), 1, NULL);
+    CHECK_EQ(process().num_leases - before.num_leases, 1);
+    kvmem_lease_destroy(lease);
+    CHECK_EQ(process().num_leases, before.num_leases);
 }
 
 TEST(a_struct_of_another_size_gets_what_it_has) {

@@ -54,6 +54,7 @@ typedef struct kvmem_statistics {
     uint64_t num_directories;  ///< Handles of directories that were not destroyed.
     uint64_t num_stores;  ///< Handles of stores that were not destroyed.
     uint64_t num_requests;  ///< Handles of requests that were not destroyed.
+    uint64_t num_leases;  ///< Handles of leases that were not destroyed, also of those that are over.
     /// Bytes of regions of other processes that are mapped here, which are counted above, too.
     uint64_t mapped_bytes;
     /// Bytes of staging memory: of GPUs, between files and GPUs, and for transfers with peers and objects.

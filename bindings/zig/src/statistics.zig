@@ -34,6 +34,7 @@ pub const Statistics = struct {
     num_directories: u64,
     num_stores: u64,
     num_requests: u64,
+    num_leases: u64,
     /// Of regions of other processes, which are mapped here.
     mapped_bytes: u64,
     /// Of staging memory.

@@ -88,6 +88,8 @@ pub struct kvmem_statistics {
     pub num_stores: u64,
     /// Handles of requests that were not destroyed.
     pub num_requests: u64,
+    /// Handles of leases that were not destroyed, also of those that are over.
+    pub num_leases: u64,
     /// Bytes of regions of other processes that are mapped here, which are counted above, too.
     pub mapped_bytes: u64,
     /// Bytes of staging memory: of GPUs, between files and GPUs, and for transfers with peers and objects.
@@ -172,6 +174,7 @@ pub(super) fn current() -> kvmem_statistics {
         num_directories: alive("directory"),
         num_stores: alive("store"),
         num_requests: alive("request"),
+        num_leases: alive("lease"),
         mapped_bytes: regions::mapped(),
         staging_bytes: staging().iter().map(|(_, bytes)| bytes).sum(),
         locked_bytes_limit: getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX),

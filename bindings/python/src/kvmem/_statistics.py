@@ -67,6 +67,7 @@ class Statistics(NamedTuple):
     num_directories: int
     num_stores: int
     num_requests: int
+    num_leases: int
     mapped_bytes: int
     """Of regions of other processes, which are mapped here."""
     staging_bytes: int
