@@ -171,9 +171,5 @@ const hostile_form hostile_form_here = {
     .victim = {.open = open_victim, .round = read_healthy, .meet = meet, .deal = deal, .part = part, .close = close_victim},
     .healthy = {.open = open_healthy, .close = close_healthy},
     .open_hostile = open_hostile,
-    .files = 16,
-    .threads = 2,
-    .bytes = 16 * MIB,
-    .rows = rows,
-    .num_rows = NUM(rows),
+    HOSTILE_ROWS_OF_LITTLE,
 };

@@ -37,6 +37,9 @@ typedef struct hostile_form {
     size_t num_rows;
 } hostile_form;
 
+/* The rows, beside which a victim that maps and shares little memory has little more. */
+#define HOSTILE_ROWS_OF_LITTLE .files = 16, .threads = 2, .bytes = 16 * MIB, .rows = rows, .num_rows = NUM(rows)
+
 /* Each program defines one. */
 extern const hostile_form hostile_form_here;
 
