@@ -11,8 +11,11 @@ HOSTILE_CASES
 #define HEALTHY_BLOCK 5
 /* Where locks of leases are: docs/share-manifest.md. */
 #define FIRST_LEASE (INT64_C(1) << 62)
-#define SLOT_SIZE (INT64_C(1) << 48)
-#define ENDS (INT64_C(3) << 46)
+#define HEADER_SIZE (INT64_C(1) << 47)
+#define LONG_AFTER ((INT64_C(1) << 46) + (INT64_C(1) << 45)) /* an end in a header */
+#define FIRST_LEVEL (FIRST_LEASE + (INT64_C(1) << 61))
+#define CELL_SIZE (INT64_C(1) << 17)
+#define NUM_SLOTS 8191
 
 static const uint32_t healthy_block = HEALTHY_BLOCK;
 
@@ -123,12 +126,17 @@ static void lock_everything(unsigned turn) {
 
 /* An end in each slot: leases of nothing. */
 static void lock_ends(unsigned turn) {
-    for (int64_t i = 0; i < 200; i++) lock_bytes(FIRST_LEASE + (turn * 200 + i) % 16000 * SLOT_SIZE + ENDS + (INT64_C(1) << 45), 1);
+    for (int64_t i = 0; i < 200; i++) lock_bytes(FIRST_LEASE + (turn * 200 + i) % NUM_SLOTS * HEADER_SIZE + LONG_AFTER, 1);
 }
 
 static void lock_many_bytes(unsigned turn) {
-    lock_bytes(FIRST_LEASE + ENDS + (INT64_C(1) << 45), 1);
-    for (int64_t i = 0; i < 200; i++) lock_bytes(FIRST_LEASE + 2 * (turn * 200 + i), 1);
+    lock_bytes(FIRST_LEASE + LONG_AFTER, 1);
+    for (int64_t i = 0; i < 200; i++) lock_bytes(FIRST_LEVEL + 2 * (turn * 200 + i), 1);
+}
+
+/* Bytes of all slots, of which there is no lease, and some that hide each other. */
+static void lock_many_cells(unsigned turn) {
+    for (int64_t i = 0; i < 200; i++) lock_bytes(FIRST_LEVEL + (turn * 200 + i) * CELL_SIZE + i, 100 + i % 7 / 6 * CELL_SIZE);
 }
 
 /* As many as the library gives it, of all blocks. */
@@ -150,6 +158,7 @@ static const hostile_row rows[] = {
     {.does = "locks everything, once", .act = lock_everything},
     {.does = "locks the ends of leases in all slots", .act = lock_ends, .turns = 20},
     {.does = "locks many bytes of one lease", .act = lock_many_bytes, .turns = 20},
+    {.does = "locks bytes of all leases, and none of them", .act = lock_many_cells, .turns = 20},
     {.does = "leases all blocks as often as it can", .act = lease_everything},
     {.does = "renews a lease without end", .act = renew_without_end},
     {.does = "leases all blocks, and stops", .act = lease_everything, .turns = 1, .stops = true},
@@ -159,9 +168,5 @@ const hostile_form hostile_form_here = {
     .victim = {.open = open_victim, .deal = ask, .close = close_victim},
     .healthy = {.open = open_healthy, .round = read_leased, .close = close_healthy},
     .open_hostile = open_hostile,
-    .files = 16,
-    .threads = 2,
-    .bytes = 16 * MIB,
-    .rows = rows,
-    .num_rows = NUM(rows),
+    HOSTILE_ROWS_OF_LITTLE,
 };

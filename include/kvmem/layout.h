@@ -430,7 +430,7 @@ typedef struct kvmem_block_access {
     uint32_t reads;  ///< 1 if the block may be read, otherwise 0.
     uint32_t writes;  ///< 1 if the block may be written, otherwise 0.
     uint64_t user_data;  ///< For a run: the value of its options. Otherwise 0.
-    /// For a lease: nanoseconds until it ends, in whole milliseconds; UINT64_MAX if it ends when it is
+    /// For a lease: nanoseconds until it ends, rounded up to milliseconds; UINT64_MAX if it ends when it is
     /// destroyed. Otherwise 0.
     uint64_t remaining_ns;
     /// For a peer or a lease: the process id, as that process says and as its own namespace numbers it; 0 if
@@ -463,8 +463,9 @@ typedef struct kvmem_block_access {
 /// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
 ///
 /// Leases are locks that importers of the memory have. An importer can lease every block, and prolong leases
-/// of others. If its locks hide others, there are more than 1,024 leases of a region, or to find them has
-/// taken 0.25 s of CPU time, each block has the access of a lease with a pid of 0 and no end.
+/// of others. A block has the access of a lease with a pid of 0 and no end, beside those that were found, if
+/// locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or there
+/// are more than 1,024 leases of it and 15 other blocks.
 /// @param blocks block ids; one that occurs twice counts once
 /// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of accesses
@@ -487,7 +488,7 @@ typedef struct kvmem_lease kvmem_lease;
 typedef struct kvmem_lease_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_LEASE_* flags; 0: the holder reads the blocks.
-    /// Nanoseconds after which the lease ends, rounded up to milliseconds. 0 or KVMEM_TIMEOUT_FOREVER: it
+    /// Nanoseconds after which the lease ends, at most a millisecond later. 0 or KVMEM_TIMEOUT_FOREVER: it
     /// ends when it is destroyed.
     uint64_t duration_ns;
 } kvmem_lease_options;
@@ -517,22 +518,25 @@ typedef struct kvmem_lease_options {
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
 ///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases or ranges as it may have
-///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory
+///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
+///           have locked it exclusively
 kvmem_status kvmem_lease_create(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     const kvmem_lease_options *options, kvmem_lease **lease, kvmem_error **error);
 
 /// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
 /// that the owner may see a later end.
-/// @param duration_ns nanoseconds, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends when it is
-///        destroyed
+/// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
+///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed
 /// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
+///         KVMEM_STATUS_BUSY: a process that can open the control block of the memory for writing has locked
+///           it exclusively; the lease is not prolonged while that process does so
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
 kvmem_status kvmem_lease_renew(kvmem_lease *lease, uint64_t duration_ns, kvmem_error **error);
 
 /// Returns the time until a lease ends. Never waits.
-/// @param remaining_ns receives nanoseconds, in whole milliseconds: 0 if the lease is over, UINT64_MAX if it
-///        ends when it is destroyed
+/// @param remaining_ns receives nanoseconds, rounded down to milliseconds: 0 if the lease is over or about to
+///        be, UINT64_MAX if it ends when it is destroyed
 kvmem_status kvmem_lease_get_remaining(const kvmem_lease *lease, uint64_t *remaining_ns, kvmem_error **error);
 
 /// Ends a lease, and destroys the handle.

@@ -240,7 +240,7 @@ impl Control {
     }
 
     /// The leases that all processes have on bytes of the region.
-    pub fn leases<'a>(&'a self, budget: &'a LockBudget) -> LeaseLocks<'a> {
+    pub fn leases<'a>(&'a self, budget: &'a LockBudget) -> Result<LeaseLocks<'a>> {
         LeaseLocks::new(&self.lock, budget)
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::base::{Error, LocalFd, Result, error, log, retried};
+use crate::base::{Cause, Error, LocalFd, Result, Status, error, log, retried};
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;
@@ -24,23 +24,39 @@ const MAX_TIME: Duration = Duration::from_millis(250);
 /// The time of the processor that this thread may still spend on locks of a file, of which other processes can make any number.
 pub struct LockBudget {
     begun: Duration,
-    max_time: Duration,
+    /// In tests how often it may be asked whether it is spent, so that they do not depend on time.
+    #[cfg(test)]
+    steps: std::cell::Cell<Option<u64>>,
 }
 
 impl Default for LockBudget {
     fn default() -> Self {
-        Self { begun: thread_time(), max_time: MAX_TIME }
+        Self {
+            begun: thread_time(),
+            #[cfg(test)]
+            steps: None.into(),
+        }
     }
 }
 
 impl LockBudget {
     pub fn is_spent(&self) -> bool {
-        thread_time().saturating_sub(self.begun) > self.max_time
+        #[cfg(test)]
+        if let Some(steps) = self.steps.get() {
+            self.steps.set(Some(steps.saturating_sub(1)));
+            return steps == 0;
+        }
+        thread_time().saturating_sub(self.begun) > MAX_TIME
+    }
+
+    #[cfg(test)]
+    pub fn with_steps(steps: u64) -> Self {
+        Self { steps: Some(steps).into(), ..Self::default() }
     }
 
     #[cfg(test)]
     pub fn spent() -> Self {
-        Self { max_time: Duration::ZERO, ..Self::default() }
+        Self::with_steps(0)
     }
 }
 
@@ -154,7 +170,13 @@ impl Drop for FileLock {
 /// Locks bytes shared, beside other locks of this open of the file, which must be open for reading. The kernel joins locks that
 /// touch each other.
 pub(super) fn lock_shared(file: &LocalFd, bytes: Range<u64>) -> Result<()> {
-    set(file, libc::F_RDLCK, bytes)
+    set(file, libc::F_RDLCK, bytes).map_err(|error| match error.cause() {
+        Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error.with_status(Status::Busy).followed_by(
+            "a process that can open the control block for writing, such as one of the same user, has locked these bytes exclusively, \
+             and keeps others from leases until it ends",
+        ),
+        _ => error,
+    })
 }
 
 /// Releases what this open of the file has locked of some bytes.

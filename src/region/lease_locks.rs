@@ -1,42 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Leases on bytes of a region, as locks on its control block: the kernel keeps them, so that no process can take or end one for
 //! another, and it releases them when the process ends in any way. It keeps no data with a lock, and names no process: what a lease
-//! says of itself is where its locks are. docs/share-manifest.md has that byte by byte.
+//! says of itself is where its locks are ([`lease_places`](super::lease_places)).
 //!
-//! A process that has the file can lock whatever it wants, so a question stops after a number of leases, and a time.
+//! A process that has the file can lock whatever it wants, so a question stops after a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::file_lock::{FileLock, LockBudget, lock_shared, other_lock, unlock};
+use super::lease_places::{
+    ALL, BYTES, LeaseHolder, Level, NEVER, SLOTS, end_byte, end_of, header, holder_byte, holder_of, holders,
+    pieces,
+};
 use crate::base::{LocalFd, Mutex, Result, ensure, fail, lists, log, random};
-
-/// The first byte of the first slot. Each lease has a slot, whose number is random.
-const FIRST: u64 = 1 << 62;
-const SLOT_SIZE: u64 = 1 << 48;
-const SLOTS: u64 = (1 << 14) - 1;
-const ALL: Range<u64> = FIRST..FIRST + SLOTS * SLOT_SIZE;
-/// In a slot: the bytes of the region that are leased.
-const BYTES: Range<u64> = 0..1 << 47;
-/// Then a byte whose offset is the process id, [`WRITES`] more if the holder may write.
-const HOLDERS: Range<u64> = BYTES.end..BYTES.end + (1 << 46);
-const WRITES: u64 = 1 << 32;
-/// Then a byte whose offset is when the lease ends, in milliseconds of the lease clock. The last byte is never locked, so
-/// that no lock touches one of the next slot.
-const ENDS: Range<u64> = HOLDERS.end..SLOT_SIZE;
-/// When a lease without an end ends.
-const NEVER: u64 = ENDS.end - ENDS.start - 2;
 
 /// The maximum number of leases that a process takes of a region, and of ranges of bytes of all of them. For each lock the kernel
 /// passes the others on the file.
 pub const MAX_LEASES: usize = 256;
 pub const MAX_RANGES: usize = 1024;
-/// The maximum number of leases of all processes that a question returns.
-pub const MAX_FOUND: usize = 1024;
+/// The maximum number of leases of all processes that are found at a time.
+const MAX_FOUND: usize = 1024;
 /// How often another slot is tried.
 const TRIES: usize = 64;
 
@@ -45,44 +34,57 @@ const TRIES: usize = 64;
 pub struct LeaseEnd(u64);
 
 impl LeaseEnd {
-    /// After a duration from now on; never without one.
+    /// After a duration from now on, rounded up; never without one.
     pub fn after(duration: Option<Duration>) -> Self {
-        let duration = duration.map(|duration| duration.as_nanos().div_ceil(1_000_000));
-        let end = duration.and_then(|duration| now().checked_add(u64::try_from(duration).ok()?));
+        let end = duration.and_then(|duration| now().checked_add(duration));
+        let end = end.and_then(|end| u64::try_from(end.as_nanos().div_ceil(1_000_000)).ok());
         Self(end.map_or(NEVER, |end| end.min(NEVER)))
     }
 
-    /// The time until then: 0 after it, `None` if it is never.
+    /// The time until then, rounded up: 0 after it, `None` if it is never.
     pub fn remaining(self) -> Option<Duration> {
-        (self.0 < NEVER).then(|| Duration::from_millis(self.0.saturating_sub(now())))
+        self.since(milliseconds(now()))
     }
 
-    pub fn is_over(self) -> bool {
-        self.remaining() == Some(Duration::ZERO)
+    /// The same, rounded down, as its holder may rely on it.
+    pub fn guaranteed(self) -> Option<Duration> {
+        self.since(now().as_nanos().div_ceil(1_000_000) as u64)
     }
 
-    pub const fn as_number(self) -> u64 {
-        self.0
+    fn since(self, now: u64) -> Option<Duration> {
+        (self.0 < NEVER).then(|| Duration::from_millis(self.0.saturating_sub(now)))
     }
 
-    pub const fn from_number(number: u64) -> Self {
-        Self(number)
+    /// Fails if it may have passed.
+    fn ensure_to_come(self) -> Result<()> {
+        ensure!(
+            self.guaranteed() != Some(Duration::ZERO),
+            Stale,
+            "the lease is over, and the owner may have reused its blocks since; lease them again, and compare their epochs"
+        );
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub const fn passed() -> Self {
+        Self(0)
+    }
+
+    /// When a lease of an unknown process ends.
+    pub const fn never() -> Self {
+        Self(NEVER)
     }
 }
 
-/// Milliseconds since this machine started.
-fn now() -> u64 {
+/// The time since this machine started.
+fn now() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-    seconds * 1000 + nanoseconds / 1_000_000
+    Duration::new(seconds, nanoseconds as u32)
 }
 
-/// Who has a lease, as it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseHolder {
-    /// 0 if that is unknown.
-    pub pid: u32,
-    pub writes: bool,
+fn milliseconds(time: Duration) -> u64 {
+    time.as_millis() as u64
 }
 
 /// A lease that was found.
@@ -95,27 +97,19 @@ pub struct FoundLease {
 }
 
 impl FoundLease {
-    /// Whether it is another part of a lease, in another region. Its end may be about to change there.
-    pub fn is_part_of(&self, other: &Self) -> bool {
-        (self.slot, self.holder) == (other.slot, other.holder)
+    /// By this it is known in another region. Its end may be about to change there.
+    pub fn identity(&self) -> (u64, LeaseHolder) {
+        (self.slot, self.holder)
     }
 }
 
-fn slot_start(slot: u64) -> u64 {
-    FIRST + slot * SLOT_SIZE
-}
-
-fn part(slot: u64, part: &Range<u64>) -> Range<u64> {
-    slot_start(slot) + part.start..slot_start(slot) + part.end
-}
-
-fn byte(slot: u64, part: &Range<u64>, offset: u64) -> Range<u64> {
-    let first = slot_start(slot) + part.start + offset;
-    first..first + 1
-}
-
-fn holder_byte(slot: u64, holder: LeaseHolder) -> Range<u64> {
-    byte(slot, &HOLDERS, u64::from(holder.pid) + if holder.writes { WRITES } else { 0 })
+/// The leases on some ranges of bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Leased {
+    /// Those that are not over, and the indices of the ranges of which each has bytes.
+    pub leases: Vec<(FoundLease, Vec<usize>)>,
+    /// The indices of ranges that may have more leases: locks hide them, there was no time to look, or there are too many.
+    pub unknown: Vec<usize>,
 }
 
 /// The leases that all processes have on bytes of one region.
@@ -123,85 +117,136 @@ pub struct LeaseLocks<'a> {
     /// An open of the file that has no leases.
     file: &'a FileLock,
     budget: &'a LockBudget,
+    /// Those with locks.
+    levels: Vec<Level>,
 }
 
 impl<'a> LeaseLocks<'a> {
-    pub(super) fn new(file: &'a FileLock, budget: &'a LockBudget) -> Self {
-        Self { file, budget }
+    pub(super) fn new(file: &'a FileLock, budget: &'a LockBudget) -> Result<Self> {
+        let mut levels = Vec::new();
+        let may_be_locked = |bytes| Ok(budget.is_spent() || file.has_others(bytes)?);
+        if may_be_locked(ALL)? {
+            for level in Level::all() {
+                if may_be_locked(level.area())? {
+                    lists::push(&mut levels, level)?;
+                }
+            }
+        }
+        Ok(Self { file, budget, levels })
     }
 
-    /// Those that are not over; `None` if locks of a process hide others, or there are too many to find all.
-    pub fn all(&self) -> Result<Option<Vec<FoundLease>>> {
-        let mut found = Vec::new();
-        let mut spans = vec![ALL];
-        while let Some(span) = spans.pop() {
-            let Some(locked) = self.file.any_other(span.clone())? else { continue };
-            if found.len() > MAX_FOUND || self.budget.is_spent() {
-                return Ok(None);
-            }
-            let slot = (locked.start.max(span.start) - FIRST) / SLOT_SIZE;
-            let bytes = part(slot, &(0..SLOT_SIZE));
-            // A lock that is in several slots hides what else is in them.
-            if locked.start < bytes.start || locked.end > bytes.end {
-                return Ok(None);
-            }
-            lists::extend(&mut found, self.lease(slot)?)?;
-            let around = [span.start..bytes.start, bytes.end..span.end];
-            spans.extend(around.into_iter().filter(|rest| !rest.is_empty()));
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    /// Those on some ranges, which are in ascending order and apart from each other.
+    pub fn on(&self, ranges: &[Range<u64>]) -> Result<Leased> {
+        let asked = &ranges[..ranges.partition_point(|range| range.start < BYTES)];
+        let unknown = lists::collect(asked.iter().map(|_| false))?;
+        let mut search = Search { locks: self, asked, found: BTreeMap::new(), num_found: 0, unknown };
+        if !search.all()? {
+            search.unknown.fill(true);
         }
-        Ok((found.len() <= MAX_FOUND).then_some(found))
+        let mut leased = Leased::default();
+        for (lease, mut indices) in search.found.into_values().flatten() {
+            indices.sort_unstable();
+            indices.dedup();
+            lists::push(&mut leased.leases, (lease, indices))?;
+        }
+        let unknown = search.unknown.iter().enumerate().filter(|(_, is_unknown)| **is_unknown);
+        lists::extend(&mut leased.unknown, unknown.map(|(index, _)| index))?;
+        Ok(leased)
     }
 
     /// The lease of a slot, if it is not over. Its end is locked last, so one that is being taken is none.
     fn lease(&self, slot: u64) -> Result<Option<FoundLease>> {
-        let mut end = None;
-        let mut later = byte(slot, &ENDS, now() + 1).start..slot_start(slot) + ENDS.end;
-        // One that is being renewed has two ends. With more, which other processes have locked, it never ends: a search has a limit.
-        for looks in 0.. {
+        let (mut end, mut holder) = (None, None);
+        let mut later = end_byte(slot, milliseconds(now()) + 1)..header(slot).end - 1;
+        // Other processes can add ends. With many of them it never ends: a search has a limit.
+        for looks in 0..4 {
             let Some(locked) = self.file.any_other(later.clone())? else { break };
-            let last = locked.end.min(later.end) - 1;
-            end = Some(if looks < 3 { last - (slot_start(slot) + ENDS.start) } else { NEVER });
+            end = Some(if looks < 3 { end_of(slot, &locked) } else { NEVER });
+            holder = holder.or_else(|| holder_of(slot, &locked));
             later.start = locked.end;
-            if looks == 3 || later.is_empty() {
+            if later.is_empty() {
                 break;
             }
         }
         let Some(end) = end else { return Ok(None) };
-        let holder = match self.file.any_other(part(slot, &HOLDERS))? {
-            Some(locked) if locked.end - locked.start == 1 => {
-                let number = locked.start - part(slot, &HOLDERS).start;
-                LeaseHolder { pid: (number % WRITES) as u32, writes: number >= WRITES }
+        if holder.is_none() {
+            holder = self.file.any_other(holders(slot))?.and_then(|locked| holder_of(slot, &locked));
+        }
+        let holder = holder.unwrap_or(LeaseHolder::UNKNOWN);
+        Ok(Some(FoundLease { slot, holder, end: LeaseEnd(end) }))
+    }
+}
+
+/// One question.
+struct Search<'a> {
+    locks: &'a LeaseLocks<'a>,
+    asked: &'a [Range<u64>],
+    /// By its slot each lease, unless it is over, and the indices of ranges, each once or more.
+    found: BTreeMap<u64, Option<(FoundLease, Vec<usize>)>>,
+    num_found: usize,
+    /// Of each range.
+    unknown: Vec<bool>,
+}
+
+impl Search<'_> {
+    /// Returns false if there are too many leases, or there is no time to find all.
+    fn all(&mut self) -> Result<bool> {
+        for level in &self.locks.levels {
+            if !self.level(*level)? {
+                return Ok(false);
             }
-            _ => LeaseHolder { pid: 0, writes: true },
-        };
-        Ok(Some(FoundLease { slot, holder, end: LeaseEnd(end.min(NEVER)) }))
+        }
+        Ok(true)
     }
 
-    /// Which of some ranges, in ascending order and apart from each other, have bytes that a lease has; `None` if there are too
-    /// many locks to find them.
-    pub fn leased(&self, lease: &FoundLease, ranges: &[Range<u64>]) -> Result<Option<Vec<usize>>> {
-        let mut found = Vec::new();
-        let mut rest = Vec::from_iter(std::iter::once(0..ranges.len()));
-        while let Some(indices) = rest.pop() {
-            let some = &ranges[indices.clone()];
-            let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
-            let all = first.start.min(BYTES.end)..last.end.min(BYTES.end);
-            let locked = match all.is_empty() {
-                true => None,
-                false => self.file.any_other(part(lease.slot, &all))?,
-            };
-            let Some(locked) = locked else { continue };
-            if self.budget.is_spent() {
-                return Ok(None);
+    /// Adds what is locked of chunks of one size. A lock that is found divides the span in which it was in two.
+    fn level(&mut self, level: Level) -> Result<bool> {
+        let mut spans = Vec::from_iter(std::iter::once(level.area()));
+        while let Some(span) = spans.pop() {
+            let Some(span) = level.narrowed(self.asked, &span) else { continue };
+            if self.locks.budget.is_spent() {
+                return Ok(false);
             }
-            let offset = |byte: u64| byte.saturating_sub(slot_start(lease.slot));
-            let (start, end) = (offset(locked.start), offset(locked.end));
-            let before = indices.start + some.partition_point(|range| range.end <= start);
-            let after = indices.start + some.partition_point(|range| range.start < end);
-            lists::extend(&mut found, before..after)?;
-            rest.extend([indices.start..before, after..indices.end]);
+            let Some(locked) = self.locks.file.any_other(span.clone())? else { continue };
+            let within = locked.start.max(span.start)..locked.end.min(span.end);
+            let indices = level.meeting(self.asked, &within);
+            match level.slot_of(&locked) {
+                Some(slot) if self.add(slot, &indices)? => {}
+                Some(_) => return Ok(false),
+                // It hides what else is in these cells.
+                None => self.unknown[indices].fill(true),
+            }
+            let around = [span.start..within.start, within.end..span.end];
+            lists::extend(&mut spans, around.into_iter().filter(|rest| !rest.is_empty()))?;
         }
-        Ok(Some(found))
+        Ok(true)
+    }
+
+    /// Adds ranges, if any, to the lease of a slot, if it is not over.
+    fn add(&mut self, slot: u64, indices: &Range<usize>) -> Result<bool> {
+        if indices.is_empty() {
+            return Ok(true);
+        }
+        if !self.found.contains_key(&slot) {
+            if self.locks.budget.is_spent() {
+                return Ok(false);
+            }
+            let lease = self.locks.lease(slot)?;
+            if lease.is_some() && self.num_found == MAX_FOUND {
+                return Ok(false);
+            }
+            self.num_found += usize::from(lease.is_some());
+            self.found.insert(slot, lease.map(|lease| (lease, Vec::new())));
+        }
+        if let Some(Some((_, known))) = self.found.get_mut(&slot) {
+            lists::extend(known, indices.clone())?;
+        }
+        Ok(true)
     }
 }
 
@@ -251,7 +296,8 @@ impl OwnLeases {
 struct SlotLease {
     own: Arc<OwnLeases>,
     slot: u64,
-    ranges: usize,
+    holder: LeaseHolder,
+    ranges: Vec<Range<u64>>,
 }
 
 impl SlotLease {
@@ -263,17 +309,19 @@ impl SlotLease {
         budget: &LockBudget,
     ) -> Result<Option<Self>> {
         let LeasedBytes { own, ranges } = bytes;
-        if other_lock(&own.file, part(slot, &(0..SLOT_SIZE)))?.is_some() || !own.enter(slot, ranges.len())? {
+        let ranges = lists::collect(ranges.iter().cloned())?;
+        if other_lock(&own.file, header(slot))?.is_some() || !own.enter(slot, ranges.len())? {
             return Ok(None);
         }
-        let this = Self { own: own.clone(), slot, ranges: ranges.len() };
-        lock_shared(&own.file, holder_byte(slot, holder))?;
+        let this = Self { own: own.clone(), slot, holder, ranges };
+        let first = holder_byte(slot, holder);
+        lock_shared(&own.file, first..first + 1)?;
         // Each of two processes that take a slot at the same time has locked a byte of it before it looks again.
-        if other_lock(&own.file, part(slot, &(0..SLOT_SIZE)))?.is_some() {
+        if other_lock(&own.file, header(slot))?.is_some() {
             return Ok(None);
         }
-        for range in ranges {
-            lock_shared(&own.file, part(slot, range))?;
+        for piece in this.pieces() {
+            lock_shared(&own.file, piece)?;
             ensure!(
                 !budget.is_spent(),
                 Busy,
@@ -284,23 +332,33 @@ impl SlotLease {
         Ok(Some(this))
     }
 
-    fn lock_end(&self, end: LeaseEnd) -> Result<()> {
-        lock_shared(&self.own.file, byte(self.slot, &ENDS, end.0))
+    fn pieces(&self) -> impl Iterator<Item = Range<u64>> {
+        self.ranges.iter().flat_map(|range| pieces(range, self.slot))
     }
 
-    fn unlock_end(&self, end: LeaseEnd) -> Result<()> {
-        unlock(&self.own.file, byte(self.slot, &ENDS, end.0))
+    /// Has it end at a time, if that is later.
+    fn extend(&self, end: LeaseEnd) -> Result<()> {
+        lock_shared(&self.own.file, holder_byte(self.slot, self.holder)..end_byte(self.slot, end.0) + 1)
+    }
+
+    /// Has it end at a time, if that is earlier than another one.
+    fn shorten(&self, from: LeaseEnd, to: LeaseEnd) -> Result<()> {
+        match from > to {
+            true => unlock(&self.own.file, end_byte(self.slot, to.0) + 1..end_byte(self.slot, from.0) + 1),
+            false => Ok(()),
+        }
     }
 }
 
 impl Drop for SlotLease {
-    /// In a forked child the file is closed, and the locks are the parent's.
+    /// In a forked child the file is closed, and the locks are the parent's. The header is last: until then no other lease has the slot.
     fn drop(&mut self) {
         if !self.own.file.is_own() {
             return;
         }
-        match unlock(&self.own.file, part(self.slot, &(0..SLOT_SIZE))) {
-            Ok(()) => self.own.leave(self.slot, self.ranges),
+        let mut locked = self.pieces().chain(std::iter::once(header(self.slot)));
+        match locked.try_for_each(|bytes| unlock(&self.own.file, bytes)) {
+            Ok(()) => self.own.leave(self.slot, self.ranges.len()),
             Err(error) => log!(Warn, "end a lease: {error}; the kernel ends it with this process"),
         }
     }
@@ -315,17 +373,19 @@ pub struct LeasedBytes {
 /// A lease of this process on bytes of some regions.
 pub struct RegionLease {
     slots: Vec<SlotLease>,
-    end: Mutex<Option<LeaseEnd>>,
+    /// Changed by one renewal at a time.
+    end: AtomicU64,
+    renewals: Mutex<()>,
 }
 
 impl RegionLease {
     pub fn take(regions: &[LeasedBytes], holder: LeaseHolder, end: LeaseEnd) -> Result<Self> {
         for LeasedBytes { ranges, .. } in regions {
             ensure!(
-                ranges.last().is_none_or(|last| last.end <= BYTES.end),
+                ranges.last().is_none_or(|last| last.end <= BYTES),
                 Unsupported,
                 "leases are for the first {} bytes of a region",
-                BYTES.end
+                BYTES
             );
         }
         let budget = LockBudget::default();
@@ -340,9 +400,8 @@ impl RegionLease {
                 }
             }
             if slots.len() == regions.len() {
-                let this = Self { slots, end: Mutex::default() };
-                this.set_end(end)?;
-                return Ok(this);
+                slots.iter().try_for_each(|slot| slot.extend(end))?;
+                return Ok(Self { slots, end: AtomicU64::new(end.0), renewals: Mutex::default() });
             }
         }
         fail!(
@@ -351,22 +410,34 @@ impl RegionLease {
         )
     }
 
-    /// Begins or renews the lease. The old end is released when the new one is locked in all regions: it has one at any time, and keeps
-    /// the old one everywhere if this fails.
-    pub fn set_end(&self, end: LeaseEnd) -> Result<()> {
-        let mut current = self.end.lock();
-        if *current == Some(end) {
-            return Ok(());
-        }
-        if let Err(error) = self.slots.iter().try_for_each(|slot| slot.lock_end(end)) {
-            // Otherwise some regions would keep the new end, also after later renewals.
-            self.slots.iter().try_for_each(|slot| slot.unlock_end(end))?;
+    /// Has it end at another time. Fails if it is over, and then changes its end in no region.
+    pub fn renew(&self, end: LeaseEnd) -> Result<()> {
+        let _turn = self.renewals.lock();
+        let last = self.end();
+        last.ensure_to_come()?;
+        self.replace(last, end)
+    }
+
+    fn replace(&self, last: LeaseEnd, end: LeaseEnd) -> Result<()> {
+        let extended = self.slots.iter().try_for_each(|slot| slot.extend(end));
+        // The last end may pass meanwhile, as in a process that is stopped: then the owner has seen no lease.
+        if let Err(error) = extended.and_then(|()| last.ensure_to_come()) {
+            self.slots.iter().try_for_each(|slot| slot.shorten(end, last))?;
             return Err(error);
         }
-        match current.replace(end) {
-            Some(old) => self.slots.iter().try_for_each(|slot| slot.unlock_end(old)),
-            None => Ok(()),
-        }
+        self.slots.iter().try_for_each(|slot| slot.shorten(last, end))?;
+        self.end.store(end.0, Ordering::Release);
+        Ok(())
+    }
+
+    pub fn end(&self) -> LeaseEnd {
+        LeaseEnd(self.end.load(Ordering::Acquire))
+    }
+
+    /// As in the middle of a renewal, which has reached one region.
+    #[cfg(test)]
+    pub fn extend_one(&self, region: usize, end: LeaseEnd) -> Result<()> {
+        self.slots[region].extend(end)
     }
 }
 

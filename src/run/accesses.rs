@@ -149,15 +149,19 @@ pub fn of_blocks(layout: &Layout, blocks: &[u32]) -> Result<Vec<BlockAccess>> {
             }
         }
     }
-    let mut holders: Vec<(FoundLease, Arc<Accessor>)> = Vec::new();
-    for LeasedBlocks { lease, blocks } in block_lease::of_blocks(layout, &ids)? {
-        // In several regions of the layout it is one lease.
-        let known = holders.iter().find(|(known, _)| known.is_part_of(&lease)).map(|(_, by)| by.clone());
-        let by = known.unwrap_or_else(|| Arc::new(Accessor::Lease(lease)));
-        lists::push(&mut holders, (lease, by.clone()))?;
+    let leased = block_lease::of_blocks(layout, &ids)?;
+    // In several regions of the layout it is one lease, with the last of its ends there.
+    let mut holders = BTreeMap::new();
+    for LeasedBlocks { lease, .. } in &leased {
+        let known: &mut FoundLease = holders.entry(lease.identity()).or_insert(*lease);
+        known.end = known.end.max(lease.end);
+    }
+    let holders: BTreeMap<_, _> =
+        holders.into_iter().map(|(identity, lease)| (identity, Arc::new(Accessor::Lease(lease)))).collect();
+    for LeasedBlocks { lease, blocks } in leased {
         for block in blocks {
-            let writes = lease.holder.writes;
-            lists::push(&mut found, BlockAccess { block: ids[block], by: by.clone(), reads: true, writes })?;
+            let (by, writes) = (holders[&lease.identity()].clone(), lease.holder.writes);
+            lists::push(&mut found, BlockAccess { block: ids[block], by, reads: true, writes })?;
         }
     }
     // All accesses of one accessor to a block are beside each other.

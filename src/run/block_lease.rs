@@ -4,20 +4,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::block_bytes::{self, BlockRange};
-use crate::base::{Mutex, Result, ensure, lists};
+use crate::base::{Result, ensure, lists};
 use crate::layout::Layout;
-use crate::region::{FoundLease, LeaseEnd, LeaseHolder, LeasedBytes, LockBudget, RegionLease};
+use crate::region::{FoundLease, LeaseEnd, LeaseHolder, Leased, LeasedBytes, LockBudget, RegionLease};
 
 /// A lease that this process has.
 pub struct BlockLease {
     locks: RegionLease,
-    /// Changed by one renewal at a time.
-    end: AtomicU64,
-    renewals: Mutex<()>,
     /// Keeps the regions, and by that the presence of this process.
     layout: Arc<Layout>,
 }
@@ -49,51 +45,22 @@ impl BlockLease {
             leased.push(LeasedBytes { own, ranges: joined(ranges)? });
         }
         let holder = LeaseHolder { pid: std::process::id(), writes };
-        let end = LeaseEnd::after(duration);
-        let locks = RegionLease::take(&leased, holder, end)?;
+        let locks = RegionLease::take(&leased, holder, LeaseEnd::after(duration))?;
         // After the locks: an owner that ends has found them, or is found to have ended.
         roots.iter().try_for_each(|root| root.ensure_owner_lives())?;
-        let end = AtomicU64::new(end.as_number());
-        Ok(Self { locks, end, renewals: Mutex::default(), layout: layout.clone() })
+        Ok(Self { locks, layout: layout.clone() })
     }
 
     /// Has it end after a duration from now on, or when it is dropped. Fails if it is over.
     pub fn renew(&self, duration: Option<Duration>) -> Result<()> {
-        let _turn = self.renewals.lock();
-        ensure_not_over(self.end())?;
         block_bytes::roots(&self.layout).iter().try_for_each(|root| root.ensure_owner_lives())?;
-        self.proceed(LeaseEnd::after(duration))
-    }
-
-    /// Replaces its end. That may pass while the new one is locked, as in a process that is stopped: then the owner has seen no lease.
-    fn proceed(&self, end: LeaseEnd) -> Result<()> {
-        let last = self.end();
-        self.locks.set_end(end)?;
-        if let Err(error) = ensure_not_over(last) {
-            self.locks.set_end(last)?;
-            return Err(error);
-        }
-        self.end.store(end.as_number(), Ordering::Release);
-        Ok(())
+        self.locks.renew(LeaseEnd::after(duration))
     }
 
     /// The time until it ends: 0 if it is over, `None` if it has no end.
     pub fn remaining(&self) -> Option<Duration> {
-        self.end().remaining()
+        self.locks.end().guaranteed()
     }
-
-    fn end(&self) -> LeaseEnd {
-        LeaseEnd::from_number(self.end.load(Ordering::Acquire))
-    }
-}
-
-fn ensure_not_over(end: LeaseEnd) -> Result<()> {
-    ensure!(
-        !end.is_over(),
-        Stale,
-        "the lease is over, and the owner may have reused its blocks since; lease them again, and compare their epochs"
-    );
-    Ok(())
 }
 
 /// The same bytes, without ranges that touch each other.
@@ -115,40 +82,54 @@ pub struct LeasedBlocks {
     pub blocks: Vec<usize>,
 }
 
-/// The leases of all processes on some blocks of a layout that is mapped here.
+/// Blocks whose leases are found before those of the next ones.
+const BLOCKS_AT_A_TIME: usize = 16;
+
+/// The leases of all processes on some blocks of a layout that is mapped here. A block has one of an unknown process if it may have more:
+/// locks hide them, there are too many, or there was no time to look.
 pub fn of_blocks(layout: &Layout, ids: &[u32]) -> Result<Vec<LeasedBlocks>> {
-    let (mut found, mut asked) = (Vec::new(), None);
+    found_within(&LockBudget::default(), layout, ids)
+}
+
+fn found_within(budget: &LockBudget, layout: &Layout, ids: &[u32]) -> Result<Vec<LeasedBlocks>> {
     let roots = block_bytes::roots(layout);
-    let budget = LockBudget::default();
+    let mut leased = Vec::new();
     for (index, root) in roots.iter().enumerate() {
         // A region that was never shared, and of which nothing was leased, has none.
         let Some(control) = root.shared_control() else { continue };
-        let locks = control.leases(&budget);
-        let Some(leases) = locks.all()? else { return unknown(ids.len()) };
-        if leases.is_empty() {
-            continue;
-        }
-        let asked = match &mut asked {
-            Some(asked) => asked,
-            empty => {
-                empty.insert(block_bytes::in_roots(layout, &roots, &block_bytes::outline(layout)?, ids)?)
-            }
-        };
-        let ranges = lists::collect(asked[index].iter().map(|(range, _)| range.clone()))?;
-        for lease in leases {
-            let Some(indices) = locks.leased(&lease, &ranges)? else { return unknown(ids.len()) };
-            let blocks = lists::collect(indices.into_iter().map(|range| asked[index][range].1))?;
-            lists::push(&mut found, LeasedBlocks { lease, blocks })?;
+        let locks = control.leases(budget)?;
+        if !locks.is_empty() {
+            lists::push(&mut leased, (index, locks))?;
         }
     }
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    if leased.is_empty() {
+        return Ok(found);
+    }
+    let outline = block_bytes::outline(layout)?;
+    for first in (0..ids.len()).step_by(BLOCKS_AT_A_TIME) {
+        let some = &ids[first..ids.len().min(first + BLOCKS_AT_A_TIME)];
+        let asked = block_bytes::in_roots(layout, &roots, &outline, some)?;
+        for (index, locks) in &leased {
+            let ranges = lists::collect(asked[*index].iter().map(|(range, _)| range.clone()))?;
+            let blocks = |indices: Vec<usize>| -> Result<Vec<usize>> {
+                let mut blocks = lists::collect(indices.iter().map(|range| first + asked[*index][*range].1))?;
+                blocks.sort_unstable();
+                blocks.dedup();
+                Ok(blocks)
+            };
+            let Leased { leases, unknown: others } = locks.on(&ranges)?;
+            for (lease, indices) in leases {
+                lists::push(&mut found, LeasedBlocks { lease, blocks: blocks(indices)? })?;
+            }
+            lists::extend(&mut unknown, blocks(others)?)?;
+        }
+    }
+    if !unknown.is_empty() {
+        let lease = FoundLease { slot: u64::MAX, holder: LeaseHolder::UNKNOWN, end: LeaseEnd::never() };
+        lists::push(&mut found, LeasedBlocks { lease, blocks: unknown })?;
+    }
     Ok(found)
-}
-
-/// A lease of all blocks whose holder is unknown, because locks hide each other, or there are too many.
-fn unknown(blocks: usize) -> Result<Vec<LeasedBlocks>> {
-    let holder = LeaseHolder { pid: 0, writes: true };
-    let lease = FoundLease { slot: u64::MAX, holder, end: LeaseEnd::after(None) };
-    Ok(vec![LeasedBlocks { lease, blocks: lists::collect(0..blocks)? }])
 }
 
 #[cfg(test)]
@@ -157,6 +138,7 @@ mod tests {
     use crate::base::Status;
     use crate::layout::{Arrangement, Dimensions, Order};
     use crate::region::{Region, SystemConfig};
+    use crate::run::accesses::{self, Accessor};
 
     const LONG: Option<Duration> = Some(Duration::from_secs(1000));
 
@@ -222,8 +204,8 @@ mod tests {
         let _lease = BlockLease::take(&layout, &[1, 2], false, LONG).unwrap();
         let found = of_blocks(&layout, &[1]).unwrap();
         assert_eq!(found.len() as u64, layers);
-        assert!(found.iter().all(|each| each.lease.is_part_of(&found[0].lease)));
-        let accesses = crate::run::accesses::of_blocks(&layout, &[0, 1, 2]).unwrap();
+        assert!(found.iter().all(|each| each.lease.identity() == found[0].lease.identity()));
+        let accesses = accesses::of_blocks(&layout, &[0, 1, 2]).unwrap();
         assert_eq!(accesses.iter().map(|access| access.block).collect::<Vec<_>>(), [1, 2]);
     }
 
@@ -233,7 +215,7 @@ mod tests {
         let lease = BlockLease::take(&layout, &[0], false, LONG).unwrap();
         lease.renew(None).unwrap();
         assert_eq!(lease.remaining(), None);
-        lease.renew(Some(Duration::ZERO)).unwrap();
+        lease.locks.renew(LeaseEnd::passed()).unwrap();
         assert_eq!(lease.remaining(), Some(Duration::ZERO));
         assert!(leased(&layout, &[0]).is_empty());
         assert_eq!(lease.renew(LONG).unwrap_err().status(), Status::Stale);
@@ -241,14 +223,47 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_while_it_is_renewed_is_over() {
-        let layout = over(&[region()], "BLONHC");
-        let lease = BlockLease::take(&layout, &[0], false, LONG).unwrap();
-        lease.renew(Some(Duration::ZERO)).unwrap();
-        // As after the look at its end.
-        assert_eq!(lease.proceed(LeaseEnd::after(LONG)).unwrap_err().status(), Status::Stale);
-        assert!(leased(&layout, &[0]).is_empty());
-        assert_eq!(lease.remaining(), Some(Duration::ZERO));
+    fn a_lease_in_several_regions_has_the_last_of_its_ends() {
+        let layout = over(&[region(), region()], "L/BONHC");
+        for region in 0..2 {
+            let lease = BlockLease::take(&layout, &[0], false, LONG).unwrap();
+            lease.locks.extend_one(region, LeaseEnd::never()).unwrap();
+            let accesses = accesses::of_blocks(&layout, &[0]).unwrap();
+            let [access] = &accesses[..] else { panic!("{} accesses", accesses.len()) };
+            assert!(matches!(&*access.by, Accessor::Lease(found) if found.end == LeaseEnd::never()));
+        }
+    }
+
+    /// With each step more is known, and nothing that is not.
+    #[test]
+    fn blocks_that_there_was_no_time_to_look_at_are_unknown() {
+        const LEASED: [u32; 4] = [0, 15, 17, 38];
+        let dimensions = Dimensions { num_blocks: 40, ..Dimensions::small() };
+        let arrangement = Arrangement::tight(Order::parse("LBONHC").unwrap());
+        let layout = Layout::place(dimensions, arrangement, vec![region()]).unwrap();
+        let _leases = LEASED.map(|block| BlockLease::take(&layout, &[block], false, LONG).unwrap());
+        let ids = Vec::from_iter(0..40);
+        let mut last = ids.len();
+        for steps in 0.. {
+            let (mut known, mut unknown) = (Vec::new(), Vec::new());
+            for LeasedBlocks { lease, blocks } in
+                found_within(&LockBudget::with_steps(steps), &layout, &ids).unwrap()
+            {
+                let is_known = lease.holder.pid == std::process::id();
+                assert!(is_known || lease.holder == LeaseHolder::UNKNOWN);
+                if is_known { &mut known } else { &mut unknown }.extend(blocks);
+            }
+            for block in LEASED.map(|block| block as usize) {
+                assert!(known.contains(&block) || unknown.contains(&block), "{block} after {steps} steps");
+            }
+            assert!(known.iter().all(|block| LEASED.contains(&(*block as u32))));
+            assert!(unknown.len() <= last && unknown.iter().eq(&Vec::from_iter(40 - unknown.len()..40)));
+            last = unknown.len();
+            if last == 0 {
+                assert!(steps > 20);
+                break;
+            }
+        }
     }
 
     #[test]

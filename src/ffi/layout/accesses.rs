@@ -35,7 +35,7 @@ pub struct kvmem_block_access {
     pub writes: u32,
     /// For a run: the value of its options. Otherwise 0.
     pub user_data: u64,
-    /// For a lease: nanoseconds until it ends, in whole milliseconds; UINT64_MAX if it ends when it is
+    /// For a lease: nanoseconds until it ends, rounded up to milliseconds; UINT64_MAX if it ends when it is
     /// destroyed. Otherwise 0.
     pub remaining_ns: u64,
     /// For a peer or a lease: the process id, as that process says and as its own namespace numbers it; 0 if
@@ -69,8 +69,9 @@ pub struct kvmem_block_access {
 /// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
 ///
 /// Leases are locks that importers of the memory have. An importer can lease every block, and prolong leases
-/// of others. If its locks hide others, there are more than 1,024 leases of a region, or to find them has
-/// taken 0.25 s of CPU time, each block has the access of a lease with a pid of 0 and no end.
+/// of others. A block has the access of a lease with a pid of 0 and no end, beside those that were found, if
+/// locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or there
+/// are more than 1,024 leases of it and 15 other blocks.
 ///
 /// @param blocks block ids; one that occurs twice counts once
 /// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0

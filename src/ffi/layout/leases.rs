@@ -28,7 +28,7 @@ pub struct kvmem_lease_options {
     pub struct_size: usize,
     /// KVMEM_LEASE_* flags; 0: the holder reads the blocks.
     pub flags: u64,
-    /// Nanoseconds after which the lease ends, rounded up to milliseconds. 0 or KVMEM_TIMEOUT_FOREVER: it
+    /// Nanoseconds after which the lease ends, at most a millisecond later. 0 or KVMEM_TIMEOUT_FOREVER: it
     /// ends when it is destroyed.
     pub duration_ns: u64,
 }
@@ -60,7 +60,8 @@ options!(kvmem_lease_options);
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
 ///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases or ranges as it may have
-///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory
+///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
+///           have locked it exclusively
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_create(
     layout: *const kvmem_layout,
@@ -83,9 +84,11 @@ pub unsafe extern "C" fn kvmem_lease_create(
 /// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
 /// that the owner may see a later end.
 ///
-/// @param duration_ns nanoseconds, rounded up to milliseconds; 0 or KVMEM_TIMEOUT_FOREVER: it ends when it is
-///        destroyed
+/// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
+///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed
 /// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
+///         KVMEM_STATUS_BUSY: a process that can open the control block of the memory for writing has locked
+///           it exclusively; the lease is not prolonged while that process does so
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
 #[unsafe(no_mangle)]
@@ -99,8 +102,8 @@ pub unsafe extern "C" fn kvmem_lease_renew(
 
 /// Returns the time until a lease ends. Never waits.
 ///
-/// @param remaining_ns receives nanoseconds, in whole milliseconds: 0 if the lease is over, UINT64_MAX if it
-///        ends when it is destroyed
+/// @param remaining_ns receives nanoseconds, rounded down to milliseconds: 0 if the lease is over or about to
+///        be, UINT64_MAX if it ends when it is destroyed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_get_remaining(
     lease: *const kvmem_lease,

@@ -153,7 +153,7 @@ test "leases of blocks" {
         const writer = try layout.lease(&.{0}, .{ .flags = .{ .writes = true }, .duration_ns = hour }, null);
         defer writer.deinit();
         try expectEqual(1, try layout.accesses(&.{0}, &buffer, null));
-        try expect(buffer[0].writes == 1 and buffer[0].remaining_ns <= hour);
+        try expect(buffer[0].writes == 1 and buffer[0].remaining_ns <= hour + std.time.ns_per_ms);
     }
     try expectEqual(0, try layout.accesses(&.{ 0, 1 }, &buffer, null));
     try expectError(error.InvalidArgument, layout.lease(&.{}, .{}, null));
