@@ -16,7 +16,7 @@ STARTED := $(shell date +%s)
 .NOTPARALLEL:
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls faults-test hardening demo \
-    demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama \
+    demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama bench-store \
     gpu-bundle engine-bundle wheel python-versions docs docs-pages soak soak-faults header kernels clean
 
 all: build
@@ -47,6 +47,8 @@ help:
 	@echo "              llama.cpp is already built"
 	@echo "make bench-llama"
 	@echo "              measure handover, offload and restore beside llama.cpp's own state functions (row 20)"
+	@echo "make bench-store"
+	@echo "              measure the store beside foyer, LMCache's raw_block and vLLM's file tier (row 22); installs them once"
 	@echo "make bench    measure kvmem and the references; rows and plots under build/bench"
 	@echo "              (BENCH_ARGS=--quick only checks that they work; bench/run --help lists the options)"
 	@echo "make sanitized-test"
@@ -109,6 +111,7 @@ build: configure
 lint: setup configure
 	cargo fmt --check
 	cd etcd && cargo fmt --check
+	cd bench/reference/foyer && cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	@cmake --build $(TREE) --target kvmem_etcd_lint
 	scripts/pages.py
@@ -315,6 +318,11 @@ bench-llama: llama-package
 	@$(call BUILD_WITH_LLAMA,bench/engine,$(LLAMA_DEMO)/bench)
 	@mkdir -p build/bench
 	@$(WITH_NIXL) $(LLAMA_DEMO)/bench/20_engine --output=build/bench/20_engine.json $(BENCH_ARGS)
+
+# Row 22, beside other stores.
+bench-store: wheel
+	@python=$$(scripts/store-peers.sh) && mkdir -p build/bench && \
+	    "$$python" bench/22_store_peers.py --output build/bench/22_store_peers.json $(BENCH_ARGS)
 
 bench: setup build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
