@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 22: keys that are looked up in a store, and the opening of a store with a million blocks, which reads its index.
+// Row 22: blocks that are put into a store and gotten from it, keys that are looked up in it, and the opening of a store with a million
+// blocks, which reads its index.
+#include "common/block_ids.hpp"
 #include "common/clock.hpp"
-#include "common/kv.hpp"
+#include "common/pattern.hpp"
+#include "common/points.hpp"
 #include "common/program.hpp"
+#include "reference/uring.hpp"
 
 #include <kvmem/store.h>
 
+#include <fcntl.h>
 #include <fstream>
 #include <random>
 #include <string_view>
+#include <system_error>
 #include <unistd.h>
 #include <unordered_set>
 
@@ -46,16 +52,20 @@ kvmem_layout_config shape(uint64_t blocks)
     return config;
 }
 
-store open_store(const folder &folder, uint64_t slots)
+store open_store(const folder &folder, const kvmem_layout_config &config, uint32_t durability, uint64_t flags)
 {
-    const kvmem_layout_config config = shape(slots);
     kvmem_store_options options{};
     options.struct_size = sizeof options;
     options.path = folder.path.c_str();
     options.config = &config;
-    options.durability = KVMEM_DURABILITY_NONE;
-    options.flags = KVMEM_DISK_BUFFERED;
+    options.durability = durability;
+    options.flags = flags;
     return kv::make<store>(kvmem_store_open, &options, KVMEM_TIMEOUT_FOREVER);
+}
+
+store open_store(const folder &folder, uint64_t slots)
+{
+    return open_store(folder, shape(slots), KVMEM_DURABILITY_NONE, KVMEM_DISK_BUFFERED);
 }
 
 std::vector<unsigned char> random_keys(size_t count)
@@ -119,7 +129,152 @@ candidate looked_up_in_set(const std::unordered_set<std::string_view> &set, cons
     };
 }
 
-void measure(const options &chosen, results &found)
+// ---- put and get ----
+
+// What a call of put or get moves.
+constexpr uint64_t bytes_per_call = 16 << 20;
+
+// A store of which each slot is used, memory that its blocks are put from, and memory that they are gotten to. Blocks are scattered in
+// memory, and in order in the file.
+class stored_blocks {
+  public:
+    stored_blocks(uint64_t block_bytes, uint64_t num_blocks, uint32_t durability)
+        : block_bytes_(block_bytes), config_(blocks_of(block_bytes, num_blocks, 4, 2)), source_(in_memory()),
+          destination_(in_memory()), store_(open_store(folder_, config_, durability, KVMEM_DISK_DIRECT_REQUIRED)),
+          keys_(random_keys(num_blocks)), pairs_(scattered_pairs(static_cast<uint32_t>(num_blocks), static_cast<uint32_t>(num_blocks))),
+          is_synced_(durability == KVMEM_DURABILITY_STRICT), file_(open(folder_.file("blocks.0").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC))
+    {
+        if (file_ < 0)
+            throw std::system_error(errno, std::generic_category(), "open blocks.0");
+        host_view(source_).fill();
+        move(kvmem_store_put, source_, &kvmem_block_pair::source);
+    }
+    ~stored_blocks() { close(file_); }
+    stored_blocks(const stored_blocks &) = delete;
+
+    candidate put()
+    {
+        return [this] {
+            remove();
+            return time_ns([this] { move(kvmem_store_put, source_, &kvmem_block_pair::source); });
+        };
+    }
+    candidate get()
+    {
+        return [this] {
+            host_view(destination_).wipe(pairs_);
+            const double taken = time_ns([this] { move(kvmem_store_get, destination_, &kvmem_block_pair::destination); });
+            host_view(destination_).verify(pairs_);
+            return taken;
+        };
+    }
+    candidate written_bare()
+    {
+        return [this] {
+            remove();
+            return time_ns([this] { move_bare(true, source_, &kvmem_block_pair::source); });
+        };
+    }
+    candidate read_bare()
+    {
+        return [this] {
+            host_view(destination_).wipe(pairs_);
+            const double taken = time_ns([this] { move_bare(false, destination_, &kvmem_block_pair::destination); });
+            host_view(destination_).verify(pairs_);
+            return taken;
+        };
+    }
+
+  private:
+    kv::layout in_memory() const
+    {
+        kvmem_layout_config config = config_;
+        config.alignment = 4096;
+        return kv::make_layout(config);
+    }
+
+    uint64_t per_call() const { return std::min<uint64_t>(bytes_per_call / block_bytes_, pairs_.size()); }
+
+    void remove()
+    {
+        uint64_t removed = 0;
+        kv::call(kvmem_store_remove, store_.get(), keys_.data(), key_size, pairs_.size(), KVMEM_TIMEOUT_FOREVER, &removed);
+    }
+
+    template <typename Move> void move(Move call, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    {
+        const uint64_t each = per_call();
+        std::vector<uint32_t> ids(each);
+        for (uint64_t first = 0; first + each <= pairs_.size(); first += each) {
+            for (uint64_t i = 0; i < each; ++i)
+                ids[i] = pairs_[first + i].*side;
+            kvmem_store_blocks blocks{};
+            blocks.struct_size = sizeof blocks;
+            blocks.keys = keys_.data() + first * key_size;
+            blocks.key_size = key_size;
+            blocks.num_keys = blocks.num_blocks = each;
+            blocks.blocks = ids.data();
+            kvmem_transfer *started = nullptr;
+            size_t moved = 0;
+            kv::call(call, store_.get(), memory.get(), nullptr, &blocks, &started, &moved);
+            const kv::transfer transfer(started);
+            if (moved != each)
+                throw std::runtime_error("the store moved other blocks");
+            kv::call(kvmem_transfer_wait, transfer.get(), KVMEM_TIMEOUT_FOREVER);
+        }
+    }
+
+    void move_bare(bool writes, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    {
+        const host_view view(memory);
+        const uint64_t each = per_call();
+        std::vector<nixl::file_piece> pieces(each);
+        for (uint64_t first = 0; first + each <= pairs_.size(); first += each) {
+            for (uint64_t i = 0; i < each; ++i)
+                pieces[i] = {reinterpret_cast<uintptr_t>(view.piece(pairs_[first + i].*side, 0, 0)),
+                             (first + i) * block_bytes_, static_cast<size_t>(block_bytes_)};
+            ring_.transfer(file_, writes, pieces);
+            if (writes && is_synced_ && fdatasync(file_) != 0)
+                throw std::system_error(errno, std::generic_category(), "fdatasync");
+        }
+    }
+
+    uint64_t block_bytes_;
+    kvmem_layout_config config_;
+    folder folder_;
+    kv::layout source_, destination_;
+    store store_;
+    std::vector<unsigned char> keys_;
+    kv::pairs pairs_;
+    bool is_synced_;
+    int file_;
+    uring::ring ring_{128};
+};
+
+void measure_moves(const options &chosen, uint64_t block_bytes, uint32_t durability, results &found)
+{
+    const uint64_t total = chosen.quick ? 16 << 20 : 128 << 20;
+    const bool is_strict = durability == KVMEM_DURABILITY_STRICT;
+    const std::string size = std::to_string(block_bytes >> 10) + " KiB", durable = is_strict ? "strict" : "none";
+    if (!has_one_of(size + ", " + durable, chosen.only))
+        return;
+    stored_blocks blocks(block_bytes, total / block_bytes, durability);
+    const std::string reference = "io_uring on the same file";
+    const auto add = [&](const char *way, const std::vector<candidate> &both, const std::string &other) {
+        const std::vector<samples> taken = alternate(chosen.rounds(15), both);
+        const auto rate = [&](const samples &durations) { return rates(static_cast<double>(total), durations); };
+        found.add({"22-store",
+                   {{"way", way}, {"block", size}, {"durability", durable}},
+                   rate(taken[0]), other, rate(taken[1]), {}, "GB/s"});
+    };
+    if (!is_strict)
+        add("get", {blocks.get(), blocks.read_bare()}, reference);
+    add("put", {blocks.put(), blocks.written_bare()}, is_strict ? reference + ", and fdatasync" : reference);
+}
+
+// ---- keys ----
+
+void measure_keys(const options &chosen, results &found)
 {
     const size_t slots = chosen.quick ? 10000 : 1000000;
     const folder folder;
@@ -148,6 +303,15 @@ void measure(const options &chosen, results &found)
     const std::vector<samples> taken = alternate(chosen.rounds(11), {open, read});
     found.add({"22-store", {{"way", "open"}, {"slots", std::to_string(slots)}}, taken[0], "reading the index", taken[1],
                {}, "ns"});
+}
+
+void measure(const options &chosen, results &found)
+{
+    for (const uint32_t durability : {KVMEM_DURABILITY_NONE, KVMEM_DURABILITY_STRICT})
+        for (const uint64_t block_bytes : {16u << 10, 64u << 10, 256u << 10, 1u << 20})
+            measure_moves(chosen, block_bytes, durability, found);
+    if (has_one_of("keys", chosen.only))
+        measure_keys(chosen, found);
 }
 
 } // namespace

@@ -4,3 +4,4 @@
 pub mod gpu;
 pub mod host;
 pub mod pieces;
+pub mod remainder;

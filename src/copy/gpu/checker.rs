@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::device::device_state::DeviceState;
 use super::device::pool::{Pooled, ResourcePool};
-use super::remainder::{ENDS, power, product};
 use crate::base::{Error, Result, leak, lists, thread};
 use crate::copy::pieces::Pieces;
+use crate::copy::remainder::{ENDS, joined, power, product};
 use crate::cuda::DeviceBuffer;
 use crate::cuda::checksum::{ChecksumKernel, MAX_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
@@ -88,7 +88,7 @@ impl Checker {
             if let Err(error) = checker.compute(&[0], &pieces, &mut found, &|| Ok(())) {
                 return Err(spoil(checker, device, (), error));
             }
-            all = found.iter().fold(all, |all, next| crc32c::crc32c_combine(all, *next, size as usize));
+            all = found.iter().fold(all, |all, next| joined(all, *next, power(size)));
         }
         Ok(all)
     }

@@ -18,7 +18,6 @@ pub(crate) mod row_launches;
 pub(crate) mod page_locks;
 pub mod row_copier;
 pub mod rates;
-pub(crate) mod remainder;
 pub(crate) mod rows;
 pub(crate) mod gpu_sides;
 pub(crate) mod staged_axes;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::host::HostBlocks;
 use super::{copied, gpu};
 use crate::base::{Error, Result, ensure, lists};
+use crate::copy::remainder::{joined, power};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::nixl::{self, MemoryType};
@@ -50,10 +51,10 @@ pub fn of_parts<'a>(
 ) -> Result<Vec<u32>> {
     let mut all = lists::collect(blocks.iter().map(|_| 0))?;
     for (name, layout, slots) in parts {
-        let size = slots.size(layout.geometry());
+        let after = power(slots.size(layout.geometry()));
         let of_part = of_slots(layout, blocks, &slots, limits).map_err(|error| in_part(name, error))?;
         for (checksum, next) in all.iter_mut().zip(of_part) {
-            *checksum = crc32c::crc32c_combine(*checksum, next, size as usize);
+            *checksum = joined(*checksum, next, after);
         }
     }
     Ok(all)

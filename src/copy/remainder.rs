@@ -42,6 +42,11 @@ pub fn power(bytes: u64) -> u32 {
     set.fold(ONE, |all, (_, power)| product(all, *power))
 }
 
+/// The checksum of some bytes and of others behind them, which have the factor `after`.
+pub fn joined(checksum: u32, next: u32, after: u32) -> u32 {
+    product(checksum, after) ^ next
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -68,6 +73,11 @@ mod tests {
                 product(state, power(part.len() as u64)) ^ divide(0, part)
             });
             prop_assert_eq!(whole ^ ENDS, crc32c::crc32c(&bytes));
+            let joined = cuts.windows(2).fold(0, |all, cut| {
+                let part = &bytes[cut[0]..cut[1]];
+                joined(all, crc32c::crc32c(part), power(part.len() as u64))
+            });
+            prop_assert_eq!(joined, crc32c::crc32c(&bytes));
         }
 
         #[test]
