@@ -91,12 +91,12 @@ impl Transfer {
     fn started_once(
         mut self,
         step: Step<'_>,
-        followed: impl FnOnce(Option<Arc<Verification>>) -> Arc<dyn Verify>,
+        followed: impl FnOnce(Option<Arc<Verification>>) -> Result<Arc<dyn Verify>>,
     ) -> Result<Self> {
         self.replace(step)?;
         let prepared = self.prepared()?;
-        let verification = followed(prepared.verification.clone());
-        prepared.engine.submit(self.reserve(&prepared)?.verified_by(verification))?;
+        let ticket = self.reserve(&prepared)?;
+        prepared.engine.submit(ticket.verified_by(followed(prepared.verification.clone())?))?;
         self.is_single = true;
         Ok(self)
     }

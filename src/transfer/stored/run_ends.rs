@@ -12,7 +12,7 @@ use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
 use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
 use crate::store::{Located, Reserved, Seal, Written};
-use crate::transfer::verify::Verification;
+use crate::transfer::verify::{Begun, Verification};
 
 /// Slots that are reserved until they are taken. The others become free when it is dropped.
 pub struct Slots {
@@ -158,6 +158,8 @@ pub enum Uses {
 /// What is done with the blocks themselves.
 pub enum Work {
     Checks(Option<Arc<Verification>>),
+    /// The checksums of a put are computed while its blocks move.
+    Begun(Begun),
     /// The run has moved nothing.
     Moves(Conversion),
 }
@@ -188,6 +190,7 @@ impl Work {
     ) -> Result<Vec<Arc<Seal>>> {
         match self {
             Self::Checks(None) => {}
+            Self::Begun(begun) => findings.checksums = Some(begun.checksums()?),
             Self::Checks(Some(checks)) => checks.outcome(Ok(()), layouts, limits.stop.clone(), findings)?,
             Self::Moves(conversion) => {
                 let (checksums, seals) = conversion.put(slots.list(), layouts, limits)?;
@@ -207,7 +210,7 @@ impl Work {
         findings: &mut Findings,
     ) -> Outcome {
         match self {
-            Self::Checks(None) => {}
+            Self::Checks(None) | Self::Begun(_) => {}
             Self::Checks(Some(checks)) => {
                 match checks.outcome(Ok(()), layouts, limits.stop.clone(), findings) {
                     Err(error) if error.status() != Status::Corrupt => return Err(error),

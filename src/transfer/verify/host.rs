@@ -58,14 +58,51 @@ impl HostBlocks {
         Ok(change(unsafe { std::slice::from_raw_parts_mut(start as *mut u8, size as usize) }))
     }
 
+    /// Begins to compute the checksums, if there is enough work for another thread. Until the result is dropped, the caller holds the
+    /// layout, and nothing writes to the blocks.
+    pub fn begin(self) -> Result<Option<Begun>> {
+        // One processor less: who reads the blocks meanwhile needs one.
+        let threads = self.useful_threads().min(Pool::parallelism().saturating_sub(1));
+        if threads > 0 { self.begin_on(threads).map(Some) } else { Ok(None) }
+    }
+
+    fn begin_on(self, threads: usize) -> Result<Begun> {
+        let reading = Arc::new(Reading::new(self)?);
+        Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads);
+        Ok(Begun(reading))
+    }
+
+    fn useful_threads(&self) -> usize {
+        let worth = self.pieces.block_size().saturating_mul(self.blocks.len() as u64) / BYTES_A_THREAD;
+        (worth as usize).min(self.blocks.len()).min(Pool::parallelism())
+    }
+
     /// The checksum of each block. The caller holds the layout, and this returns only after all blocks were read. Threads that
     /// start later have nothing to read. They do not hold the layout, because the caller may deregister its memory after this
     /// has returned.
     pub fn checksums(self) -> Result<Vec<u32>> {
+        let threads = self.useful_threads();
         let reading = Arc::new(Reading::new(self)?);
-        reading.start_threads();
-        reading.finish()?;
-        lists::collect(reading.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)))
+        if threads > 1 {
+            Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads - 1);
+        }
+        reading.finish()
+    }
+}
+
+/// Checksums that threads compute while others read the blocks. No thread reads them after it was dropped.
+pub struct Begun(Arc<Reading>);
+
+impl Begun {
+    /// The checksum of each block. Computes those that are left on this thread, too.
+    pub fn checksums(&self) -> Result<Vec<u32>> {
+        self.0.finish()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -121,24 +158,28 @@ impl Reading {
         })
     }
 
-    /// Starts other threads if there is enough work.
-    fn start_threads(self: &Arc<Self>) {
-        let blocks = self.blocks.len();
-        let worth = self.pieces.block_size().saturating_mul(blocks as u64) / BYTES_A_THREAD;
-        let threads = (worth as usize).min(blocks).min(Pool::parallelism());
-        if threads > 1 {
-            Pool::get().run(&(self.clone() as Arc<dyn Shared>), threads - 1);
+    /// Reads blocks on the calling thread too, and waits for the other threads.
+    fn finish(&self) -> Result<Vec<u32>> {
+        self.run();
+        self.wait(self.left());
+        if let Some(error) = self.failure.get() {
+            return Err(error.clone());
         }
+        lists::collect(self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)))
     }
 
-    /// Reads blocks on the calling thread too, and waits for the other threads.
-    fn finish(&self) -> Result<()> {
-        self.run();
+    /// No thread takes further blocks. Waits for those that have some.
+    fn stop(&self) {
+        let taken = self.next.swap(usize::MAX / 2, Ordering::Relaxed).min(self.blocks.len());
         let mut left = self.left();
+        *left -= self.blocks.len() - taken;
+        self.wait(left);
+    }
+
+    fn wait(&self, mut left: MutexGuard<'_, usize>) {
         while *left > 0 {
             left = self.done.wait(left);
         }
-        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Passes the checksum of each block that a thread has taken to `store`.
@@ -218,6 +259,15 @@ mod tests {
 
     #[test]
     fn threads_that_start_late_do_not_hold_the_layout() {
+        let layout = large();
+        let go = occupy(Pool::get());
+        let all = Slots::all(layout.geometry());
+        HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
+        assert_eq!(Arc::strong_count(&layout), 1);
+        drop(go);
+    }
+
+    fn large() -> Arc<Layout> {
         let dimensions = Dimensions {
             num_blocks: 64,
             num_layers: 1,
@@ -227,12 +277,37 @@ mod tests {
             dtype_width: 1,
             ..Dimensions::ONE
         };
-        let layout = layout(dimensions);
+        layout(dimensions)
+    }
+
+    fn begin(layout: &Layout) -> Begun {
+        let blocks = HostBlocks::new(layout, (0..64).collect(), &Slots::all(layout.geometry()));
+        blocks.begin_on(1).unwrap()
+    }
+
+    #[test]
+    fn checksums_that_have_begun_are_those_of_the_blocks() {
+        let layout = large();
+        let expected = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+        assert_eq!(begin(&layout).checksums().unwrap(), expected.checksums().unwrap());
+    }
+
+    /// Before a thread has taken blocks, and while one has some.
+    #[test]
+    fn no_thread_reads_blocks_after_the_end_of_what_has_begun() {
+        let layout = large();
         let go = occupy(Pool::get());
-        let all = Slots::all(layout.geometry());
-        HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
-        assert_eq!(Arc::strong_count(&layout), 1);
+        let begun = begin(&layout);
+        let reading = begun.0.clone();
+        drop(begun);
         drop(go);
+        assert_eq!(*reading.left(), 0);
+        let begun = begin(&layout);
+        let reading = begun.0.clone();
+        drop(begun);
+        assert_eq!((*reading.left(), reading.next.load(Ordering::Relaxed) >= 64), (0, true));
+        reading.run();
+        assert_eq!(*reading.left(), 0);
     }
 
     /// Its blocks have moved, and no thread has compared them yet.

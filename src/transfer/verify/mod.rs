@@ -16,6 +16,8 @@ use std::time::Duration;
 use self::checksum::in_part;
 use self::differences::{Differences, NONE_LEFT};
 use self::elements::Elements;
+pub use self::host::Begun;
+use self::host::HostBlocks;
 use self::moved_list::MovedList;
 use self::tokens::Tokens;
 use super::transfer_request::Step;
@@ -90,6 +92,17 @@ impl Verification {
             stall_timeout: preferences.stall_timeout,
             notification: Notification::from_step(sides, step).filter(|_| returns || !by_engine),
         }))
+    }
+
+    /// Begins to compute the checksums that are returned, if they are those of the source in host memory, which nothing writes to until
+    /// the run has ended. The run holds the result, and the layouts for longer.
+    pub fn begin(&self, source: &Arc<Layout>) -> Result<Option<Begun>> {
+        match &self.moved {
+            Moved::Blocks(blocks) if self.returns && !self.compares && is_in(source, &[MemoryType::Dram]) => {
+                blocks.begin(source)
+            }
+            _ => Ok(None),
+        }
     }
 
     fn is_needed(&self, moved: &Outcome) -> bool {
@@ -204,6 +217,12 @@ impl WholeBlocks {
     fn new(sides: [&Arc<Layout>; 2], step: &Step<'_>, plan: &Plan) -> Result<Self> {
         let parts = plan.selections().map(|(name, selection)| (name.to_string(), *selection)).collect();
         Ok(Self { list: MovedList::new(step, sides)?, parts })
+    }
+
+    fn begin(&self, source: &Arc<Layout>) -> Result<Option<Begun>> {
+        let [(name, selection)] = &self.parts[..] else { return Ok(None) };
+        let blocks = lists::copied(self.list.blocks(0))?;
+        HostBlocks::new(part(source, name)?, blocks, &selection.source()).begin()
     }
 
     fn checksums(&self, side: usize, layouts: &[Arc<Layout>; 2], limits: &WaitLimits) -> Result<Vec<u32>> {
