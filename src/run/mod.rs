@@ -109,18 +109,29 @@ pub trait Verify: Send + Sync {
     ) -> Outcome;
     /// Reports to the peer that the blocks are right, if it waits for that.
     fn notify(&self) -> Outcome;
+    /// What is told of bytes that arrive, if it checks them meanwhile.
+    fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
+        None
+    }
+}
+
+/// Is told what has been read of the only file of the source.
+pub trait Arrivals: Send + Sync {
+    /// Bytes of the file are in the destination. Called on any thread, also after the run has ended.
+    fn arrived(&self, offset: u64, size: u64);
 }
 
 /// Starts a part that is ready. A failure to start is the end of the run. It holds no objects of the caller that the run does not hold:
 /// the run may end on another thread before it returns, and the caller may free its memory then.
 pub type Start = Box<dyn FnOnce() + Send>;
 
-/// Reports whether a run was cancelled, and counts its bytes, for threads without access to it.
+/// Reports whether a run was cancelled, and passes on what has moved, for threads without access to it.
 #[derive(Clone, Default)]
 pub struct Stop {
     /// `None` for that of no run.
     completion: Option<Arc<Completion>>,
     is_counting: bool,
+    arrivals: Option<Arc<dyn Arrivals>>,
 }
 
 impl Stop {
@@ -139,6 +150,11 @@ impl Stop {
         if let (true, Some(completion)) = (self.is_counting, &self.completion) {
             completion.add_moved(bytes);
         }
+    }
+
+    /// What is told of bytes that were read from a file.
+    pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
+        self.arrivals.as_ref()
     }
 }
 
@@ -228,12 +244,13 @@ impl Run {
 
     /// Lets threads without access to the run check whether it was cancelled, and count the bytes that they move.
     pub fn stop(&self) -> Stop {
-        Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited }
+        let arrivals = self.verification.as_ref().and_then(|verification| verification.arrivals());
+        Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited, arrivals }
     }
 
     /// The same for threads that only move a part of the bytes.
     pub fn stop_without_count(&self) -> Stop {
-        Stop { completion: Some(self.completion.clone()), is_counting: false }
+        Stop { completion: Some(self.completion.clone()), ..Stop::default() }
     }
 
     fn ensure_unchanged(&self) -> Result<()> {

@@ -52,7 +52,7 @@ impl Shared for FileJob {
         };
         while let Some((requests, index)) = take() {
             let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
-            let outcome = outcome.map(|()| requests.get(index).size);
+            let outcome = outcome.map(|()| *requests.get(index));
             drop(requests);
             self.ended(outcome);
         }

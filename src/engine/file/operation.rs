@@ -56,8 +56,12 @@ impl FileOperation {
         self.delays > 0
     }
 
+    pub fn request<'a>(&self, requests: &'a FileRequests) -> &'a FileRequest {
+        requests.get(self.request)
+    }
+
     pub fn size(&self, requests: &FileRequests) -> u64 {
-        requests.get(self.request).size
+        self.request(requests).size
     }
 
     /// Handles the result of a system call.

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::file_requests::FileRequests;
+use super::file_requests::{FileRequest, FileRequests};
 use super::planned::RequestSource;
 use crate::base::{Error, Mutex, MutexGuard, Result, disposal};
 use crate::run::completion::Outcome;
-use crate::run::{Run, Stop, cancelled};
+use crate::run::{Arrivals, Run, Stop, cancelled};
 
 /// Some requests. The outcome is reported once the kernel no longer uses any memory that they name.
 pub struct Work {
@@ -84,10 +84,13 @@ impl FileJob {
         self.left().as_ref().is_some_and(WorkLeft::has_more)
     }
 
-    /// Handles the end of a request of so many bytes.
-    pub fn ended(&self, outcome: Result<u64>) {
-        if let Some(left) = &mut *self.left() {
-            left.ended(outcome);
+    /// Handles the end of a request.
+    pub fn ended(&self, outcome: Result<FileRequest>) {
+        let request = outcome.as_ref().ok().copied();
+        let arrivals = self.left().as_mut().and_then(|left| left.ended(outcome));
+        // Without the lock: this may wake a thread.
+        if let (Some(arrivals), Some(FileRequest { offset, size, .. })) = (arrivals, request) {
+            arrivals.arrived(offset, size);
         }
     }
 
@@ -155,12 +158,14 @@ impl WorkLeft {
         is_cancelled
     }
 
-    fn ended(&mut self, outcome: Result<u64>) {
+    /// Returns what is told of the bytes.
+    fn ended(&mut self, outcome: Result<FileRequest>) -> Option<Arc<dyn Arrivals>> {
         self.executing -= 1;
         match outcome {
-            Ok(bytes) => self.work.stop.count(bytes),
+            Ok(request) => self.work.stop.count(request.size),
             Err(error) => self.fail(error),
         }
+        self.work.stop.arrivals().cloned()
     }
 
     fn fail(&mut self, error: Error) {

@@ -67,8 +67,7 @@ impl OpenStore {
             let pairs: Vec<_> = lists::collect(reserved.list().iter().zip(what.blocks).filter_map(pair))?;
             let step = Step { returns_checksums: true, ..what.step(&pairs, deadline) };
             transfer.started_once(step, |checks| {
-                let begun = checks.as_ref().map_or(Ok(None), |checks| checks.begin(source))?;
-                let work = begun.map_or(Work::Checks(checks), Work::Begun);
+                let work = Work::checks(checks, |checks| checks.begin(source))?;
                 Ok(RunEnd::new(Uses::Put(reserved), work, deadline, what.user_data))
             })?
         } else {
@@ -131,7 +130,9 @@ impl OpenStore {
                 (lists::collect(pairs)?, lists::collect(held.blocks().iter().map(Located::checksum))?);
             let step = Step { checksums: Some(&checksums), ..what.step(&pairs, deadline) };
             transfer.started_once(step, |checks| {
-                Ok(RunEnd::new(Uses::Get(held), Work::Checks(checks), deadline, what.user_data))
+                let work =
+                    Work::checks(checks, |checks| checks.begin_on_arrival([&self.layout, destination]))?;
+                Ok(RunEnd::new(Uses::Get(held), work, deadline, what.user_data))
             })?
         } else {
             let slots: Vec<u32> = lists::collect(held.blocks().iter().map(Located::slot))?;

@@ -10,7 +10,7 @@ use super::conversion::Conversion;
 use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
-use crate::run::{Findings, Outcome, Stop, Verify, cancelled};
+use crate::run::{Arrivals, Findings, Outcome, Stop, Verify, cancelled};
 use crate::store::{Located, Reserved, Seal, Written};
 use crate::transfer::verify::{Begun, Verification};
 
@@ -158,8 +158,8 @@ pub enum Uses {
 /// What is done with the blocks themselves.
 pub enum Work {
     Checks(Option<Arc<Verification>>),
-    /// The checksums of a put are computed while its blocks move.
-    Begun(Begun),
+    /// Checksums are computed while the blocks move.
+    Begun(Arc<Verification>, Begun),
     /// The run has moved nothing.
     Moves(Conversion),
 }
@@ -180,6 +180,18 @@ impl RunEnd {
 }
 
 impl Work {
+    /// What is done with blocks, and what has begun of it.
+    pub fn checks(
+        checks: Option<Arc<Verification>>,
+        begin: impl FnOnce(&Verification) -> Result<Option<Begun>>,
+    ) -> Result<Self> {
+        let Some(checks) = checks else { return Ok(Self::Checks(None)) };
+        Ok(match begin(&checks)? {
+            Some(begun) => Self::Begun(checks, begun),
+            None => Self::Checks(Some(checks)),
+        })
+    }
+
     /// Notes the checksums of the blocks of a put. Returns the seals of those that are encrypted.
     fn put(
         &self,
@@ -190,7 +202,7 @@ impl Work {
     ) -> Result<Vec<Arc<Seal>>> {
         match self {
             Self::Checks(None) => {}
-            Self::Begun(begun) => findings.checksums = Some(begun.checksums()?),
+            Self::Begun(_, begun) => findings.checksums = Some(begun.checksums()?),
             Self::Checks(Some(checks)) => checks.outcome(Ok(()), layouts, limits.stop.clone(), findings)?,
             Self::Moves(conversion) => {
                 let (checksums, seals) = conversion.put(slots.list(), layouts, limits)?;
@@ -210,18 +222,24 @@ impl Work {
         findings: &mut Findings,
     ) -> Outcome {
         match self {
-            Self::Checks(None) | Self::Begun(_) => {}
+            Self::Checks(None) => {}
             Self::Checks(Some(checks)) => {
-                match checks.outcome(Ok(()), layouts, limits.stop.clone(), findings) {
-                    Err(error) if error.status() != Status::Corrupt => return Err(error),
-                    _ => {}
-                }
+                unless_corrupt(checks.outcome(Ok(()), layouts, limits.stop.clone(), findings))?;
             }
+            Self::Begun(checks, begun) => unless_corrupt(checks.compare(&begun.checksums()?, findings))?,
             Self::Moves(conversion) => {
                 findings.mismatches = conversion.get(held.blocks(), layouts, limits)?
             }
         }
         Ok(())
+    }
+}
+
+/// Blocks that differ are among the findings.
+fn unless_corrupt(outcome: Outcome) -> Outcome {
+    match outcome {
+        Err(error) if error.status() != Status::Corrupt => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -268,5 +286,12 @@ impl Verify for RunEnd {
 
     fn notify(&self) -> Outcome {
         Ok(())
+    }
+
+    fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
+        match &self.work {
+            Work::Begun(_, begun) => begun.arrivals(),
+            Work::Checks(_) | Work::Moves(_) => None,
+        }
     }
 }

@@ -14,6 +14,9 @@ use crate::copy::host::{LINE, prefetch_into_first_level};
 use crate::copy::pieces::Pieces;
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanPart, Slots};
+use crate::run::Arrivals;
+
+use super::read_slots::ReadSlots;
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 1 << 20;
@@ -69,7 +72,28 @@ impl HostBlocks {
     fn begin_on(self, threads: usize) -> Result<Begun> {
         let reading = Arc::new(Reading::new(self)?);
         Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads);
-        Ok(Begun(reading))
+        Ok(Begun { reading, arriving: None })
+    }
+
+    /// The same for blocks that arrive from slots of a file, `stride` bytes apart: a thread takes those that have arrived. `None` if
+    /// there is little to do, or a slot is read twice.
+    pub fn begin_on_arrival(self, slots: &[u32], stride: u64) -> Result<Option<Begun>> {
+        if self.useful_threads() == 0 {
+            return Ok(None);
+        }
+        let mut order: Vec<u32> = lists::collect(0..slots.len() as u32)?;
+        order.sort_unstable_by_key(|at| slots[*at as usize]);
+        let sorted: Vec<u32> = lists::collect(order.iter().map(|at| slots[*at as usize]))?;
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Ok(None);
+        }
+        let blocks = lists::collect(order.iter().map(|at| self.blocks[*at as usize]))?;
+        let size = self.pieces.block_size();
+        let reading = Reading::new(Self { blocks, ..self })?;
+        reading.available.store(0, Ordering::Relaxed);
+        let (reading, read) = (Arc::new(reading), ReadSlots::new(sorted, size, stride)?);
+        let arriving = Arriving { reading: reading.clone(), read: Mutex::new((read, 0)), order };
+        Ok(Some(Begun { reading, arriving: Some(Arc::new(arriving)) }))
     }
 
     fn useful_threads(&self) -> usize {
@@ -90,19 +114,55 @@ impl HostBlocks {
     }
 }
 
-/// Checksums that threads compute while others read the blocks. No thread reads them after it was dropped.
-pub struct Begun(Arc<Reading>);
+/// Checksums that threads compute while the blocks move. No thread reads the blocks after it was dropped.
+pub struct Begun {
+    reading: Arc<Reading>,
+    arriving: Option<Arc<Arriving>>,
+}
 
 impl Begun {
-    /// The checksum of each block. Computes those that are left on this thread, too.
+    /// The checksum of each block, all of which have moved. Computes those that are left on this thread, too.
     pub fn checksums(&self) -> Result<Vec<u32>> {
-        self.0.finish()
+        let found = self.reading.finish()?;
+        let Some(arriving) = &self.arriving else { return Ok(found) };
+        let mut checksums = lists::copied(&found)?;
+        arriving.order.iter().zip(found).for_each(|(at, checksum)| checksums[*at as usize] = checksum);
+        Ok(checksums)
+    }
+
+    pub fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
+        self.arriving.clone().map(|arriving| arriving as Arc<dyn Arrivals>)
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.0.stop();
+        self.reading.stop();
+    }
+}
+
+/// Blocks in the order of the file that they are read from.
+struct Arriving {
+    reading: Arc<Reading>,
+    /// What has been read, and the number of blocks that threads were woken for.
+    read: Mutex<(ReadSlots, usize)>,
+    /// The index of each block among those of the caller.
+    order: Vec<u32>,
+}
+
+impl Arrivals for Arriving {
+    fn arrived(&self, offset: u64, size: u64) {
+        let mut read = self.read.lock();
+        let complete = read.0.note(offset, size);
+        let is_worth = (complete - read.1) as u64 * self.reading.pieces.block_size() >= BYTES_A_THREAD;
+        if is_worth {
+            read.1 = complete;
+        }
+        drop(read);
+        self.reading.available.fetch_max(complete, Ordering::Release);
+        if is_worth {
+            Pool::get().run(&(self.reading.clone() as Arc<dyn Shared>), 1);
+        }
     }
 }
 
@@ -137,6 +197,8 @@ struct Reading {
     /// Number of blocks that a thread takes at a time.
     taking: usize,
     next: AtomicUsize,
+    /// The number of first blocks that can be read.
+    available: AtomicUsize,
     checksums: Vec<AtomicU32>,
     /// A thread panicked.
     failure: OnceCell<Error>,
@@ -149,6 +211,7 @@ impl Reading {
         Ok(Self {
             taking: (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize,
             next: AtomicUsize::new(0),
+            available: AtomicUsize::new(blocks.len()),
             checksums: lists::collect(blocks.iter().map(|_| AtomicU32::new(0)))?,
             failure: OnceCell::new(),
             left: Mutex::new(blocks.len()),
@@ -160,6 +223,7 @@ impl Reading {
 
     /// Reads blocks on the calling thread too, and waits for the other threads.
     fn finish(&self) -> Result<Vec<u32>> {
+        self.available.store(self.blocks.len(), Ordering::Release);
         self.run();
         self.wait(self.left());
         if let Some(error) = self.failure.get() {
@@ -170,7 +234,7 @@ impl Reading {
 
     /// No thread takes further blocks. Waits for those that have some.
     fn stop(&self) {
-        let taken = self.next.swap(usize::MAX / 2, Ordering::Relaxed).min(self.blocks.len());
+        let taken = self.next.swap(usize::MAX, Ordering::Relaxed).min(self.blocks.len());
         let mut left = self.left();
         *left -= self.blocks.len() - taken;
         self.wait(left);
@@ -207,6 +271,16 @@ impl Reading {
         })
     }
 
+    fn take(&self) -> Option<Range<usize>> {
+        let mut end = 0;
+        let take = |first: usize| {
+            end = self.available.load(Ordering::Acquire).min(first.saturating_add(self.taking));
+            (first < end).then_some(end)
+        };
+        let first = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(first..end)
+    }
+
     fn left(&self) -> MutexGuard<'_, usize> {
         self.left.lock()
     }
@@ -214,14 +288,9 @@ impl Reading {
 
 impl Shared for Reading {
     fn run(&self) {
-        loop {
-            let first = self.next.fetch_add(self.taking, Ordering::Relaxed);
-            let Some(blocks) = self.blocks.get(first..) else { return };
-            let taken = &blocks[..blocks.len().min(self.taking)];
-            if taken.is_empty() {
-                return;
-            }
-            let mut results = self.checksums[first..].iter();
+        while let Some(taken) = self.take() {
+            let mut results = self.checksums[taken.clone()].iter();
+            let taken = &self.blocks[taken];
             let store = |checksum| {
                 if let Some(result) = results.next() {
                     result.store(checksum, Ordering::Release);
@@ -292,18 +361,48 @@ mod tests {
         assert_eq!(begin(&layout).checksums().unwrap(), expected.checksums().unwrap());
     }
 
+    /// From the slots of a file in another order: nothing is read before it has arrived, and all at the end.
+    #[test]
+    fn blocks_are_read_when_they_have_arrived() {
+        let layout = large();
+        let all = Slots::all(layout.geometry());
+        let blocks = || HostBlocks::new(&layout, (0..64).collect(), &all);
+        let expected = blocks().checksums().unwrap();
+        let slots: Vec<u32> = (0..64).map(|at| at * 37 % 64 + 3).collect();
+        let begun = blocks().begin_on_arrival(&slots, 256 << 10).unwrap().unwrap();
+        let arrivals = begun.arrivals().unwrap();
+        let taken = || begun.reading.next.load(Ordering::Relaxed);
+        arrivals.arrived(4 * (256 << 10), 60 * (256 << 10));
+        begun.reading.run();
+        assert_eq!(taken(), 0, "the first slot has not arrived");
+        arrivals.arrived(3 * (256 << 10), 256 << 10);
+        begun.reading.run();
+        assert_eq!(taken(), 61);
+        assert_eq!(begun.checksums().unwrap(), expected);
+        drop(begun);
+        arrivals.arrived(64 * (256 << 10), 3 * (256 << 10));
+    }
+
+    #[test]
+    fn blocks_of_a_slot_that_is_read_twice_are_read_at_the_end() {
+        let layout = large();
+        let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+        let slots: Vec<u32> = (0..64).map(|at| at / 2).collect();
+        assert!(blocks.begin_on_arrival(&slots, 256 << 10).unwrap().is_none());
+    }
+
     /// Before a thread has taken blocks, and while one has some.
     #[test]
     fn no_thread_reads_blocks_after_the_end_of_what_has_begun() {
         let layout = large();
         let go = occupy(Pool::get());
         let begun = begin(&layout);
-        let reading = begun.0.clone();
+        let reading = begun.reading.clone();
         drop(begun);
         drop(go);
         assert_eq!(*reading.left(), 0);
         let begun = begin(&layout);
-        let reading = begun.0.clone();
+        let reading = begun.reading.clone();
         drop(begun);
         assert_eq!((*reading.left(), reading.next.load(Ordering::Relaxed) >= 64), (0, true));
         reading.run();

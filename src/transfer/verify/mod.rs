@@ -8,6 +8,7 @@ mod elements;
 pub mod gpu;
 pub(super) mod host;
 mod moved_list;
+mod read_slots;
 mod tokens;
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::transfer_request::Step;
 use crate::base::{Result, Status, ensure, lists};
 use crate::engine::preferences::Preferences;
 use crate::engine::single_move::WaitLimits;
-use crate::layout::{Layout, Memory, RemoteMemory};
+use crate::layout::{Axis, Layout, Memory, RemoteMemory};
 use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::{Plan, Selection};
 use crate::run::{Findings, Outcome, Stop, Verify};
@@ -105,10 +106,32 @@ impl Verification {
         }
     }
 
+    /// The same for checksums that are compared with given ones, of blocks that arrive in host memory from the file that is the source.
+    pub fn begin_on_arrival(&self, [source, destination]: [&Arc<Layout>; 2]) -> Result<Option<Begun>> {
+        match &self.moved {
+            Moved::Blocks(blocks)
+                if self.compares && self.given.is_some() && is_in(destination, &[MemoryType::Dram]) =>
+            {
+                blocks.begin_on_arrival([source, destination])
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn is_needed(&self, moved: &Outcome) -> bool {
         match moved {
             Ok(()) => self.returns || !self.by_engine,
             Err(error) => self.by_engine && error.status() == Status::Corrupt,
+        }
+    }
+
+    /// Fails if blocks have other checksums than the given ones.
+    pub fn compare(&self, found: &[u32], findings: &mut Findings) -> Outcome {
+        match (&self.moved, &self.given) {
+            (Moved::Blocks(blocks), Some(given)) => {
+                Differences::between(given, found)?.outcome(&blocks.list, findings)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -223,6 +246,14 @@ impl WholeBlocks {
         let [(name, selection)] = &self.parts[..] else { return Ok(None) };
         let blocks = lists::copied(self.list.blocks(0))?;
         HostBlocks::new(part(source, name)?, blocks, &selection.source()).begin()
+    }
+
+    /// Slots of a store begin at the start of its file, and are blocks of it.
+    fn begin_on_arrival(&self, [source, destination]: [&Arc<Layout>; 2]) -> Result<Option<Begun>> {
+        let [(name, selection)] = &self.parts[..] else { return Ok(None) };
+        let blocks = lists::copied(self.list.blocks(1))?;
+        let blocks = HostBlocks::new(part(destination, name)?, blocks, &selection.destination());
+        blocks.begin_on_arrival(self.list.blocks(0), source.geometry().stride(Axis::Block))
     }
 
     fn checksums(&self, side: usize, layouts: &[Arc<Layout>; 2], limits: &WaitLimits) -> Result<Vec<u32>> {

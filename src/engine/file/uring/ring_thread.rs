@@ -245,13 +245,13 @@ impl UringSession {
         };
         let work = *work;
         let result = u64::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-        let size = operation.size(requests);
+        let request = *operation.request(requests);
         let outcome = match operation.advance(requests, result) {
             IoStep::Again => return self.push_request(index),
             IoStep::Failed(error) => Err(error),
-            IoStep::Done => Ok(size),
+            IoStep::Done => Ok(request),
         };
-        self.bytes -= size;
+        self.bytes -= request.size;
         self.slots[index] = None;
         self.free.push(index);
         if let Some(job) = self.in_flight.get(&work) {
