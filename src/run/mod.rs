@@ -109,13 +109,13 @@ pub trait Verify: Send + Sync {
     ) -> Outcome;
     /// Reports to the peer that the blocks are right, if it waits for that.
     fn notify(&self) -> Outcome;
-    /// What is told of bytes that arrive, if it checks them meanwhile.
+    /// What bytes that arrive are reported to, if they are checked meanwhile.
     fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
         None
     }
 }
 
-/// Is told what has been read of the only file of the source.
+/// Receives reports of what was read of the only file of the source.
 pub trait Arrivals: Send + Sync {
     /// Bytes of the file are in the destination. Called on any thread, also after the run has ended.
     fn arrived(&self, offset: u64, size: u64);
@@ -152,7 +152,7 @@ impl Stop {
         }
     }
 
-    /// What is told of bytes that were read from a file.
+    /// What bytes that were read from a file are reported to.
     pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
         self.arrivals.as_ref()
     }

@@ -158,7 +158,7 @@ impl WorkLeft {
         is_cancelled
     }
 
-    /// Returns what is told of the bytes.
+    /// Returns what the bytes are reported to.
     fn ended(&mut self, outcome: Result<FileRequest>) -> Option<Arc<dyn Arrivals>> {
         self.executing -= 1;
         match outcome {
