@@ -10,7 +10,7 @@
 use super::access_time::{self, KernelRates};
 use super::beside::{
     KERNEL_MISSES, KERNEL_MOVE_IN_GAP, KERNEL_TO_DEVICE, KERNEL_TO_HOST, LONG_WAIT, STAGE_IN_GAP,
-    STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN,
+    STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN, waiting,
 };
 use super::ctas::{MAX_BESIDE, cta_share_beside};
 use super::kernel_access::KernelAccess;
@@ -159,7 +159,7 @@ fn seconds_at_one_speed(method: TransferMethod, case: &CopyCase, rates: &Rates) 
         }
         TransferMethod::CudaKernel | TransferMethod::CudaStaged => {
             let [alone, beside] = alone_and_beside(method, case, rates);
-            alone + case.busy * (beside - alone).max(0.0)
+            alone + waiting(case.busy) * (beside - alone).max(0.0)
         }
         _ => {
             let wake = if case.moves > QUICK_CALLS as u64 { WAKE } else { 0.0 };

@@ -115,9 +115,12 @@ impl Point {
             row_calls: 0,
             staged: (bytes >= 256 << 10).then_some(staged),
         };
+        // The chosen method was measured twice. A forced one that was interrupted in its first turn was not measured again.
+        let chosen = bytes as f64 / field(line, "median").parse::<f64>().unwrap() / 1e3;
         let measured = field(line, "us").split("; ").filter_map(|each| {
             let (name, method) = METHODS.iter().find(|(name, _)| each.starts_with(name))?;
-            each[name.len()..].split_whitespace().next()?.parse().ok().map(|us| (*method, us))
+            let us: f64 = each[name.len()..].split_whitespace().next()?.parse().ok()?;
+            Some((*method, if *name == field(line, "path") { us.min(chosen) } else { us }))
         });
         Some(Self { case, measured: measured.collect() })
     }
@@ -143,7 +146,6 @@ fn summary(regrets: &mut [f64]) -> [f64; 3] {
 }
 
 /// What the CPU of a host takes per copy of a batch varies, and is known to a quarter at best: the choice must be good for each of these.
-/// The batch of one point was interrupted for 300 us, which no model foresees.
 #[test]
 fn at_recorded_points_the_choice_is_good_whatever_of_its_speeds_the_cpu_has() {
     let records = [
@@ -155,9 +157,6 @@ fn at_recorded_points_the_choice_is_good_whatever_of_its_speeds_the_cpu_has() {
         for cpu in [0.6, 0.7, 0.8, 0.9, 1.0] {
             let rates = rates_of(cpu * US);
             let points: Vec<_> = text.lines().filter_map(|line| Point::parse(line, &rates)).collect();
-            let was_interrupted =
-                |point: &&Point| point.measured.iter().any(|(_, us)| (357.0..358.0).contains(us));
-            let points: Vec<_> = points.iter().filter(|point| !was_interrupted(point)).collect();
             let regrets = points.iter().map(|point| point.regret_of(point.chosen(&rates)));
             let [median, p95, worst] = summary(&mut regrets.collect::<Vec<_>>());
             println!("{name}, {cpu} us: {} points, regret {median:.3} {p95:.3} {worst:.3}", points.len());

@@ -223,14 +223,19 @@ fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement
     }
 }
 
-/// Few small pieces from the host: by a kernel. The driver would write them into its commands.
+/// Few small pieces from the host: by a kernel, also if a delay of the host looks like compute. The driver would write them into its
+/// commands.
 #[test]
 fn a_kernel_copies_four_short_pieces_from_the_host() {
     for block in [18 << 10, 24 << 10] {
         for rates in [DEFAULT, h100(0.82 * US)] {
-            let four = case(CopyDirection::ToDevice, block, 4, false);
-            let methods = DIRECT.map(|method| Candidate::new(method, super::seconds(method, &four, &rates)));
-            assert_eq!(super::best(&methods, &four, &rates), Some(TransferMethod::CudaKernel), "{methods:?}");
+            for busy in [0.0, 0.06, 0.2] {
+                let four = CopyCase { busy, ..case(CopyDirection::ToDevice, block, 4, false) };
+                let methods =
+                    DIRECT.map(|method| Candidate::new(method, super::seconds(method, &four, &rates)));
+                let best = super::best(&methods, &four, &rates);
+                assert_eq!(best, Some(TransferMethod::CudaKernel), "{busy} {methods:?}");
+            }
         }
     }
 }
