@@ -17,7 +17,11 @@
 //!   requests, of bytes that an owner serves, of all runs with a file or an object. It is the only type that learns.
 //!
 //! **A busy GPU**: kernels of kvmem wait for large kernels of the program, and the copy engines do not. One learned number, from 0 to 1, says
-//! how far runs with kernels took the longer of two estimates, alone and beside large kernels; estimates are between the two by this number.
+//! how far runs with kernels took the longer of two estimates, alone and beside large kernels; estimates are between the two by this number. Up to a fifth
+//! counts as idle: delays of a host look alike.
+//!
+//! **A CPU with two speeds**: submitting a copy takes a third more or less than on average, for some tenths of a second each. The estimate of a
+//! batch or a staged copy is the mean over both, which is longer where bytes and CPU take about as long.
 //!
 //! **The choice**: each engine lists a `Candidate` per method, with its estimate or the reason why it is not possible, and
 //! `outcome::best` takes one of them. Other costs than the duration are added in seconds: the CPU time of short transfers, and the doubt about

@@ -17,7 +17,7 @@ const MIN_COPIES: u64 = 64;
 /// Number of copies that the driver always queues while the copy engine executes the first.
 const MAX_QUEUED: u64 = 512;
 
-/// The CPU time of a batch, relative to what is assumed. Runs count by the time since the previous one, so that
+/// The CPU time of a batch or a staged copy, relative to what is assumed. Runs count by the time since the previous one, so that
 /// the estimate is a mean over seconds: on H200 hosts, a copy takes 0.4 us or twice that, for some tenths of a second each.
 /// Following each change made worse choices than the mean, because the next transfer meets the other state as often.
 static BATCH: Learning = Learning {
