@@ -425,9 +425,13 @@ impl RegionLease {
             self.slots.iter().try_for_each(|slot| slot.shorten(end, last))?;
             return Err(error);
         }
-        self.slots.iter().try_for_each(|slot| slot.shorten(last, end))?;
+        let shortened = self.slots.iter().try_for_each(|slot| slot.shorten(last, end));
+        // If it was in some regions, it is restored there, or else its holder relies on no more than the new end.
+        if shortened.is_err() && self.slots.iter().try_for_each(|slot| slot.extend(last)).is_ok() {
+            return shortened;
+        }
         self.end.store(end.0, Ordering::Release);
-        Ok(())
+        shortened
     }
 
     pub fn end(&self) -> LeaseEnd {
