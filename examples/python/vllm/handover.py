@@ -94,14 +94,17 @@ class Handover:
             source.signal(signal.SIGCONT)
             self._handed_over += len(offers)
             offers = self._offers(source)
+        damaged = [block for offer in offers for block in offer["remote_block_ids"][0][1::3]] if damage else []
         if damage:  # after the worker has computed the checksums
             source.call("wait", name="offered_requests", count=self._offered)
-            source.call("invert", blocks=[block for offer in offers for block in offer["remote_block_ids"][0][1::3]])
+            source.call("invert", blocks=damaged)
         if kill:
             source.kill()
             source.close()
             self._forget()
         result = destination.call("generate", prompts=self._prompts, params=offers)
+        if damage:  # the next case finds them in the prefix cache of prefill
+            source.call("invert", blocks=damaged)
         if abort:
             result |= aborted | destination.call("free")
         destination.close()
