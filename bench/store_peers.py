@@ -221,7 +221,7 @@ class Run:
         quick, block, size = self.quick, 64 * KIB, 32
         memory = Memory(block, 128 if quick else 1024)
         capacity = 64 * MIB if quick else 1280 * MIB
-        rounds, number = (1, 5) if quick else (7, 200)
+        rounds, number = (1, 5) if quick else (5, 100)
         with tempfile.TemporaryDirectory(dir=self.directory) as root:
             opened = self.ways(root, memory, capacity)
             try:
