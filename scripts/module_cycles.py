@@ -116,7 +116,7 @@ class Module:
 
 
 def is_test(path):
-    return path.name == "tests.rs" or "tests" in path.parts or path == SOURCE / "build.rs"
+    return path.name in ("tests.rs", "models.rs", "modelled.rs") or "tests" in path.parts or path == SOURCE / "build.rs"
 
 
 class Graph:

@@ -9,7 +9,7 @@ for all of its modules, fails here, and so does a listed file that contains no `
 import re
 import sys
 
-from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, section, without_tests
+from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, is_test, section, without_tests
 
 HEADING = "Where `unsafe` is allowed"
 ALLOW = "#![allow(unsafe_code)]"
@@ -32,7 +32,7 @@ def main():
         problems.append("src/lib.rs does not deny `unsafe`")
     for path in sorted(SOURCE.rglob("*.rs")):
         name = str(path.relative_to(ROOT))
-        if path.name == "tests.rs" or "tests" in path.parts or path == SOURCE / "build.rs":
+        if is_test(path):
             continue
         text = path.read_text()
         uses = UNSAFE.search(without_tests(COMMENT_OR_STRING.sub(" ", text.replace("unsafe_code", ""))))

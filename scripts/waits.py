@@ -14,7 +14,7 @@ c_tests/held, which holds each call that it makes below the library, or by anoth
 import re
 import sys
 
-from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, section, without_tests
+from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, is_test, section, without_tests
 from pages import committed, function_names
 from unsafe_modules import paths_in
 
@@ -77,7 +77,7 @@ def main():
     problems += [f"{entry} is listed in {PAGE.name}, but does not exist" for entry in listed if not (ROOT / entry).exists()]
     for path in sorted(SOURCE.rglob("*.rs")):
         name = str(path.relative_to(ROOT))
-        if path.name in ("tests.rs", "build.rs") or "tests" in path.parts or SOURCE / "ffi" in path.parents:
+        if is_test(path) or SOURCE / "ffi" in path.parents:
             continue
         waits = waits_of(path)
         if "--all" in sys.argv:

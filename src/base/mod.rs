@@ -17,6 +17,8 @@ pub(crate) mod leak;
 pub(crate) mod leases;
 pub(crate) mod lists;
 pub mod log;
+#[cfg(kvmem_model)]
+pub(crate) mod modelled;
 pub(crate) mod open_library;
 pub(crate) mod paths;
 pub mod process;
@@ -44,5 +46,5 @@ pub(crate) use open_library::OpenLibrary;
 pub(crate) use process::{LocalFd, PerProcess, ProcessIdentity};
 pub(crate) use random::random;
 pub(crate) use shared_objects::SharedObjects;
-pub(crate) use sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use sync::{Condvar, Mutex, MutexGuard, atomic};
 pub(crate) use thread_pool::{Pool, Shared};

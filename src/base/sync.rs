@@ -8,16 +8,28 @@
 //! With `--cfg kvmem_race` the locks are those of parking_lot. ThreadSanitizer sees the locks of a crate that is compiled
 //! with it, but not those of std, which is distributed compiled. The usual build keeps those of std: the table in which parking_lot
 //! lists waiting threads can be locked while another thread forks, and then stays locked in the child.
+//!
+//! With `--cfg kvmem_model` the locks, and the atomic numbers of files that use those of this one, are those of
+//! [`super::modelled`].
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(not(any(kvmem_race, kvmem_model)))]
+use std::sync as base;
+#[cfg(not(any(kvmem_race, kvmem_model)))]
+use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 #[cfg(kvmem_race)]
 use parking_lot as base;
-#[cfg(not(kvmem_race))]
-use std::sync as base;
-#[cfg(not(kvmem_race))]
-use std::sync::{PoisonError, TryLockError};
+
+use self::atomic::{AtomicUsize, Ordering};
+#[cfg(kvmem_model)]
+use super::modelled as base;
+#[cfg(kvmem_model)]
+pub use super::modelled::atomic;
+
+/// Atomic numbers.
+#[cfg(not(kvmem_model))]
+pub use std::sync::atomic;
 
 /// The guard of a locked [`Mutex`].
 pub type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
@@ -42,7 +54,7 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(not(kvmem_race))]
+#[cfg(not(any(kvmem_race, kvmem_model)))]
 impl<T> Mutex<T> {
     /// Waits until it can lock the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -64,7 +76,7 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(not(kvmem_race))]
+#[cfg(not(any(kvmem_race, kvmem_model)))]
 impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -84,7 +96,7 @@ impl Condvar {
     }
 }
 
-#[cfg(kvmem_race)]
+#[cfg(any(kvmem_race, kvmem_model))]
 impl<T> Mutex<T> {
     /// Waits until it can lock the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -102,7 +114,7 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(kvmem_race)]
+#[cfg(any(kvmem_race, kvmem_model))]
 impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {

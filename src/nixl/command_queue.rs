@@ -10,9 +10,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::base::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::thread::yields_soon;
 use crate::base::{Condvar, Mutex};
 
@@ -135,6 +135,9 @@ impl<T> Drop for Receiver<T> {
         drop(waiting);
     }
 }
+
+#[cfg(kvmem_model)]
+mod models;
 
 #[cfg(test)]
 mod tests {

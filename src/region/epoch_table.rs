@@ -4,9 +4,9 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::{Region, Tier};
+use crate::base::atomic::{AtomicU64, Ordering, fence};
 use crate::base::{Result, ensure};
 use crate::nixl::{Descriptor, MemoryType, Span};
 
@@ -89,11 +89,17 @@ impl EpochTable {
         }
     }
 
+    #[cfg(not(kvmem_model))]
     fn word(&self, index: u64) -> Option<&AtomicU64> {
         let address = (index < self.words).then(|| self.address + index * WORD)?;
         // SAFETY: in the region, which is mapped as long as this holds it, and aligned. Other processes access it by atomic words, and
         // NIXL by whole words. Nothing writes to a table that is mapped read-only.
         Some(unsafe { AtomicU64::from_ptr(address as *mut u64) })
+    }
+
+    #[cfg(kvmem_model)]
+    fn word(&self, index: u64) -> Option<Arc<AtomicU64>> {
+        (index < self.words).then(|| crate::base::atomic::word_at(self.address + index * WORD))
     }
 }
 

@@ -6,7 +6,6 @@ mod expiry;
 mod listing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deadline::{Deadline, Deadlines, Reservation};
@@ -22,6 +21,7 @@ use super::state::{Phase, RunState};
 use super::statistics::{self, CountedAs};
 use super::unreleased::Unreleased;
 use super::used_bytes::UsedBytes;
+use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::{Condvar, Error, LogId, Mutex, MutexGuard, Result, Status, fail, log};
 
 pub type Outcome = Result<()>;
@@ -428,5 +428,7 @@ fn has_findings(error: &Error, findings: &Findings) -> bool {
     }
 }
 
+#[cfg(kvmem_model)]
+mod models;
 #[cfg(test)]
 mod tests;

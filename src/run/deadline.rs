@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::base::atomic::{AtomicUsize, Ordering};
 use crate::base::{Condvar, Mutex, PerProcess, Pool, Result, Shared, guarded, log};
 
 /// The deadline of one run: when it is, and a number that no other deadline has.
@@ -127,6 +127,16 @@ impl Shared for Deadlines {
         while let Err(panic) = guarded(|| self.watch()) {
             log!(Error, "panic on the thread that watches deadlines: {panic}");
         }
+    }
+}
+
+#[cfg(kvmem_model)]
+impl Reservation {
+    /// That of a deadline which a thread of a model has passed by itself.
+    pub fn of_model() -> Self {
+        let deadlines = Deadlines::get().clone();
+        deadlines.reservations.fetch_add(1, Ordering::Relaxed);
+        Self(deadlines)
     }
 }
 

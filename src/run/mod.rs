@@ -15,6 +15,8 @@ mod holds;
 pub mod learned;
 mod log_lines;
 pub mod method;
+#[cfg(kvmem_model)]
+mod models;
 pub mod phases;
 pub mod queue;
 pub mod reports;

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
+use crate::base::atomic::{AtomicBool, Ordering};
 use crate::base::{Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, log, retried};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,10 +235,18 @@ fn clear(event: &OwnedFd) {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
-mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+impl Queue {
+    /// Whether the event fd of an open queue is readable.
+    pub fn is_readable(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags};
+        let state = self.lock();
+        let mut polled = [PollFd::new(state.event.as_ref().unwrap(), PollFlags::IN)];
+        retried::poll(&mut polled, Some(Duration::ZERO)).unwrap() == 1
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     const NONE: QueueEntry = QueueEntry {
@@ -250,41 +258,35 @@ mod tests {
         is_released: true,
     };
 
-    fn readable(queue: &Queue) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let state = queue.lock();
-        poll(&mut [PollFd::new(state.event.as_ref().unwrap(), PollFlags::IN)], Some(&now)).unwrap() == 1
-    }
-
     #[test]
     fn an_event_fd_that_is_asked_for_after_a_completion_is_readable() {
         let queue = Queue::create().unwrap();
         queue.push(NONE);
-        assert!(queue.fd() >= 0 && readable(&queue));
-        assert_eq!((queue.poll(1, drop), readable(&queue)), (1, false));
+        assert!(queue.fd() >= 0 && queue.is_readable());
+        assert_eq!((queue.poll(1, drop), queue.is_readable()), (1, false));
         queue.push(NONE);
-        assert!(readable(&queue), "it is asked for once");
+        assert!(queue.is_readable(), "it is asked for once");
     }
 
     #[test]
     fn an_event_fd_that_was_not_asked_for_is_not_signalled() {
         let queue = Queue::create().unwrap();
         queue.push(NONE);
-        assert!(!readable(&queue));
+        assert!(!queue.is_readable());
         assert_eq!(queue.wait(2, None, drop).unwrap(), 1);
     }
 
     #[test]
     fn the_event_fd_is_readable_only_while_there_are_completions() {
         let queue = Queue::create().unwrap();
-        assert!(queue.fd() >= 0 && !readable(&queue));
+        assert!(queue.fd() >= 0 && !queue.is_readable());
         for user_data in 1..=3 {
             queue.push(QueueEntry { user_data, ..NONE });
         }
         let mut taken = Vec::new();
         let mut take = || queue.poll(2, |entry| taken.push(entry.user_data));
-        assert_eq!((take(), readable(&queue)), (2, true));
-        assert_eq!((take(), readable(&queue)), (1, false));
+        assert_eq!((take(), queue.is_readable()), (2, true));
+        assert_eq!((take(), queue.is_readable()), (1, false));
         assert_eq!(take(), 0);
         assert_eq!(taken, [1, 2, 3]);
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::base::thread::yields_soon;
 
-/// How long a waiting thread polls before it sleeps.
-const SPIN: Duration = Duration::from_micros(200);
+/// How long a waiting thread polls before it sleeps. Not in a model, which has no time.
+const SPIN: Duration = Duration::from_micros(if cfg!(kvmem_model) { 0 } else { 200 });
 
 /// Polls a condition until it is met, until the deadline, or for a short time. Returns whether it is met.
 pub fn is_met_soon(deadline: Option<Instant>, is_met: impl Fn() -> bool) -> bool {

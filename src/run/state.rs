@@ -2,7 +2,7 @@
 //! Whether a transfer may be started, and how its last run went, in one word: a thread that sees the end of a run can start the
 //! next one.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::base::atomic::{AtomicU32, Ordering};
 
 /// How the last run went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! succeeded, so it does not begin.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::used_bytes::UsedBytes;
+use crate::base::atomic::{AtomicUsize, Ordering};
 use crate::base::{Error, LogId, Mutex, PerProcess, Result, error, lists};
 use crate::plan::overlap::{Placed, common};
 

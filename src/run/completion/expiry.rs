@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The end of a run at its deadline.
 
-use std::sync::atomic::Ordering;
-
 use super::{Completion, Limit};
+use crate::base::atomic::Ordering;
 use crate::base::{Error, Milliseconds, error, log};
 use crate::run::deadline::{Deadline, Expires};
 use crate::run::state::MemoryUse;

@@ -9,17 +9,19 @@ mod linear_copy;
 mod slot_copy;
 mod flow;
 mod slot_sizes;
+mod slots;
 pub mod staging_memory;
 
 use std::sync::Arc;
 
-pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser};
+pub use self::arena::{Arena, ArenaUse, Slot};
 use self::chunk::{Chunk, ChunkLimits, MAX_RANGES, Piece};
 pub use self::flow::StagedFlow;
 pub use self::in_slots::InSlots;
 pub use self::linear_copy::{Check, Checksums, LinearCopy};
 pub use self::slot_copy::SlotCopy;
 pub use self::slot_sizes::{object_slot_size, slot_size};
+pub use self::slots::{SLOTS, SLOTS_OF_PEER, SlotUser};
 pub use self::staging_memory::StagingMemory;
 use crate::base::Result;
 use crate::copy::host;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sizes of slots of staging memory.
 
-use super::arena::SLOTS;
+use super::slots::SLOTS;
 use super::staging_memory::StagingMemory;
 use crate::base::{Result, ensure};
 
