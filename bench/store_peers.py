@@ -202,7 +202,7 @@ class Run:
                 kept = {name: [] for name in opened}
                 warm, rounds = (1, 2) if quick else (KEPT, 11)
                 for number in range(warm + rounds):
-                    for name in rotated(opened, number):
+                    for name in shuffled(opened, memory):
                         for step, value in turn(name, opened[name], memory, size, kept[name]).items():
                             if number >= warm:
                                 taken[name][step].append(value)
@@ -231,7 +231,7 @@ class Run:
                 for count, (puts, rate) in itertools.product((1, 16), RATES.items()):
                     taken = {name: [] for name in opened}
                     for at in range(1 + rounds):
-                        for name in rotated(opened, at):
+                        for name in shuffled(opened, memory):
                             found = Beside(name, opened[name], memory, size).series(count, number, rate)
                             taken[name].extend([found] * (at > 0))
                     self.rows_beside({"way": "get beside puts", "puts": puts, "block": block, "blocks": count, "batch": size}, taken)
@@ -247,10 +247,9 @@ class Run:
                          values("kvmem", statistic), values(name, statistic), name, "us")
 
 
-def rotated(names, number):
-    names = list(names)
-    at = number % len(names)
-    return names[at:] + names[:at]
+def shuffled(names, memory):
+    """In another order each round: what a store leaves to the disk delays whichever is next."""
+    return memory.random.permutation(list(names)).tolist()
 
 
 def fill(way, memory, size, capacity):
