@@ -152,7 +152,8 @@ func (s *Store) Put(source *Layout, blocks StoreBlocks, options TransferOptions)
 }
 
 // Get moves the blocks of the first keys to a layout, up to the first key that is not stored. Each block is compared with its
-// checksum: with damaged ones the run ends with ErrCorrupt, and Mismatches of the transfer returns their indices.
+// checksum: with damaged ones the run ends with ErrCorrupt. Mismatches of the transfer returns their indices, if Wait of the transfer has
+// waited: Wait of the StoreRun closes it.
 func (s *Store) Get(destination *Layout, blocks StoreBlocks, options TransferOptions) (StoreRun, error) {
 	return s.move(destination, &blocks, &options, func(store *C.kvmem_store, layout *C.kvmem_layout, o *C.kvmem_transfer_options,
 		b *C.kvmem_store_blocks, t **C.kvmem_transfer, moved *C.size_t, failure **C.kvmem_error) C.kvmem_status {

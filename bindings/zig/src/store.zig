@@ -232,7 +232,7 @@ pub const Store = struct {
     }
 
     /// Moves the blocks of the first keys to a layout, up to the first key that is not stored. Each block is compared with its
-    /// checksum: with damaged ones the run ends with Corrupt, and `mismatches` of the transfer returns their indices.
+    /// checksum: with damaged ones the run ends with Corrupt, and `mismatches` of the transfer returns their indices until `deinit`.
     pub fn get(
         self: Store,
         destination: Layout,

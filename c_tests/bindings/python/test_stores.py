@@ -122,3 +122,35 @@ def test_a_put_can_be_awaited(tmp_path: pathlib.Path) -> None:
             assert await store.get(source, KEYS[:2], [1, 2]) == 1
 
     asyncio.run(put())
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_the_indices_of_damaged_blocks_are_known_after_the_wait(tmp_path: pathlib.Path, awaits: bool) -> None:
+    async def awaited(store: kvmem.Store, destination: kvmem.Layout) -> kvmem.StoreRun:
+        run = store.get(destination, KEYS[:3], [0, 1, 2])
+        with pytest.raises(kvmem.Corrupt, match="2 of 3 blocks"):
+            await run
+        return run
+
+    path = tmp_path / "store"
+    with kvmem.Store(path, SHAPE, identity=IDENTITY) as store, filled(7) as source, filled(1) as destination:
+        put = store.put(source, KEYS[:3], [0, 1, 2])
+        assert put.wait(60) == 3 and put.mismatches() == []
+        slots = {entry.key: entry.slot for entry in store}
+        with open(path / "blocks.0", "r+b") as file:
+            for key in (KEYS[0], KEYS[2]):
+                file.seek(slots[key] * store.info.slot_size)
+                file.write(b"damage")
+        if awaits:
+            run = asyncio.run(awaited(store, destination))
+        else:
+            run = store.get(destination, KEYS[:3], [0, 1, 2])
+            with pytest.raises(kvmem.Corrupt, match="2 of 3 blocks"):
+                run.wait(60)
+        assert run.transfer is not None and run.transfer.closed
+        assert run.mismatches() == [0, 2]
+        assert store.contains(KEYS[:3]) == [False, True, False]
+        missing = store.get(destination, KEYS[:1], [0])
+        assert missing.wait(60) == 0 and missing.mismatches() == []
+        stored = store.get(destination, KEYS[1:2], [1])
+        assert stored.wait(60) == 1 and stored.mismatches() == []

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -44,19 +45,31 @@ class StoreEntry(NamedTuple):
     slot: int
 
 
-class StoreRun(NamedTuple):
+class StoreRun:
     """What a put or a get has started."""
+
+    __slots__ = ("_mismatches", "num_moved", "transfer")
 
     transfer: Transfer | None
     """None if nothing is to be moved."""
     num_moved: int
     """Blocks that are moved. For a get, the key with this index is the first that is missing."""
 
+    def __init__(self, transfer: Transfer | None, num_moved: int) -> None:
+        self.transfer, self.num_moved = transfer, num_moved
+        self._mismatches: list[int] | None = [] if transfer is None else None
+
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end, closes the transfer, and returns the number of blocks. Raises how the run failed."""
+        """Waits for the end, closes the transfer, and returns the number of blocks. Raises how the run failed: Corrupt if blocks are damaged,
+        whose indices `mismatches` has."""
         if self.transfer is not None:
             with self.transfer:
-                self.transfer.wait(timeout)
+                try:
+                    self.transfer.wait(timeout)
+                except _errors.Corrupt:
+                    self._keep_mismatches()
+                    raise
+            self._mismatches = []
         return self.num_moved
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -66,8 +79,26 @@ class StoreRun(NamedTuple):
     async def _awaited(self) -> int:
         if self.transfer is not None:
             with self.transfer:
-                await self.transfer
+                try:
+                    await self.transfer
+                except _errors.Corrupt:
+                    self._keep_mismatches()
+                    raise
+            self._mismatches = []
         return self.num_moved
+
+    def mismatches(self) -> list[int]:
+        """The indices of the damaged blocks of a get, also after `wait` or `await` has raised Corrupt. Empty if the run has ended well. Raises
+        Busy while it is in flight, and InvalidState after a wait that has failed in another way, because the transfer is closed."""
+        if self._mismatches is not None:
+            return list(self._mismatches)
+        assert self.transfer is not None
+        return self.transfer.mismatches()
+
+    def _keep_mismatches(self) -> None:
+        with contextlib.suppress(_errors.InvalidState):  # another thread has closed the transfer: Corrupt is raised all the same
+            assert self.transfer is not None
+            self._mismatches = self.transfer.mismatches()
 
 
 class Store(Handle):
@@ -208,8 +239,8 @@ class Store(Handle):
         """Moves the blocks of the first keys to a layout, up to the first key that is not stored. Keys, blocks and ranges are as for `put`,
         but the ranges may have some of the layers, outer slots and heads of the store.
 
-        Each block is compared with its checksum. Damaged ones raise Corrupt, `transfer.mismatches()` has their indices, and they are no
-        longer stored."""
+        Each block is compared with its checksum. Damaged ones raise Corrupt, `mismatches` of what this returns has their indices, and they
+        are no longer stored."""
         how = _transfer_options(transfer_flags, layers, outers, heads)
         return self._start(lib.kvmem_store_get, destination, _blocks(keys, blocks, run_timeout), queue, how, user_data)
 
