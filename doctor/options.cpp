@@ -74,7 +74,7 @@ Options parse(int argc, char **argv) {
         }
     }
     if (optind < argc) {
-        throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; the commands are draw and store, and directories need --directory");
+        throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; the commands are draw, store and top, and directories need --directory");
     }
     for (const std::string &name : options.required) {
         if (!options.measures && needs_transfers(name)) {
@@ -93,6 +93,7 @@ std::string help() {
         R"(Usage: kvmem-doctor [OPTION]...
        kvmem-doctor draw DESCRIPTOR    a picture of a layout; kvmem-doctor draw --help
        kvmem-doctor store FOLDER       what a store is and contains
+       kvmem-doctor top PID            what a process moves by kvmem
 Reports what kvmem can do on this machine: the CUDA driver and GPUs, NIXL and its plugins, memory, files,
 limits of the container; for each pair of tiers the method of a transfer and its measured rate; and what to do
 about what does not work. Changes nothing; its files are temporary.

@@ -59,9 +59,13 @@ static size_t load(kvmem_store *store, kvmem_layout *cache, const kvmem_store_bl
     if (transfer == NULL) return 0;
     kvmem_status status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error);
     kvmem_transfer_destroy(transfer);
-    if (status == KVMEM_STATUS_CORRUPT) return 0; /* damaged blocks are no longer stored: compute them again */
-    check(status, error);
-    return found;
+    if (status != KVMEM_STATUS_CORRUPT) {
+        check(status, error);
+        return found;
+    }
+    kvmem_error_destroy(*error); /* damaged blocks are no longer stored: compute them again */
+    *error = NULL;
+    return 0;
 }
 
 static void save(kvmem_store *store, kvmem_layout *cache, const kvmem_store_blocks *blocks, kvmem_error **error)

@@ -4,6 +4,7 @@
 #include "../two_processes.h"
 
 #include <kvmem.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,13 @@ static void check(kvmem_status status, kvmem_error **error)
 {
     if (status >= 0) return;
     fprintf(stderr, "%s\n", kvmem_error_message(*error, NULL));
+    exit(EXIT_FAILURE);
+}
+
+static void expect(bool holds, const char *what)
+{
+    if (holds) return;
+    fprintf(stderr, "expected: %s\n", what);
     exit(EXIT_FAILURE);
 }
 
@@ -69,9 +77,12 @@ static size_t count_used(const kvmem_layout *layout, const uint32_t *blocks, siz
     kvmem_block_access accesses[8];
     size_t count = 0;
     check(kvmem_layout_get_accesses(layout, blocks, num_blocks, accesses, 8, &count, &error), &error);
-    for (size_t i = 0; i < count && i < 8; i++)
-        printf("owner: block %u is %s by process %u for another %u ms at most\n", accesses[i].block,
-            accesses[i].writes ? "written" : "read", accesses[i].pid, (unsigned)(accesses[i].remaining_ns / 1000000));
+    for (size_t i = 0; i < count && i < 8; i++) {
+        const char *what = accesses[i].writes ? "written" : "read";
+        printf("owner: block %u is %s by process %u ", accesses[i].block, what, accesses[i].pid);
+        if (accesses[i].remaining_ns == UINT64_MAX) printf("without an end\n");
+        else printf("for another %u ms at most\n", (unsigned)(accesses[i].remaining_ns / 1000000));
+    }
     return count;
 }
 
@@ -93,10 +104,10 @@ static void own(int socket)
 
     /* Another request needs block 7. An engine takes another block if it is used, or asks again later. */
     await(socket);
-    if (count_used(layout, &found.blocks[1], 1) == 0) exit(EXIT_FAILURE);
+    expect(count_used(layout, &found.blocks[1], 1) > 0, "block 7 is leased");
     tell(socket);
     await(socket);
-    if (count_used(layout, &found.blocks[1], 1) != 0) exit(EXIT_FAILURE);
+    expect(count_used(layout, &found.blocks[1], 1) == 0, "the lease of block 7 has ended");
     fill(layout, &found.blocks[1], 1, 2, NULL);
     printf("owner: block 7 has another use\n");
     tell(socket);
@@ -116,8 +127,8 @@ static kvmem_status read_blocks(kvmem_transfer *transfer, const offer *given, kv
 
 static void use(int socket)
 {
-    /* Longer than a read may take. It ends earlier with the handle, or with this process. */
-    const kvmem_lease_options while_reading = {.struct_size = sizeof while_reading, .duration_ns = patience_ns};
+    /* Longer than the owner's step and a read may take. It ends earlier with the handle, or with this process. */
+    const kvmem_lease_options while_reading = {.struct_size = sizeof while_reading, .duration_ns = 3 * patience_ns};
     kvmem_layout *mapped, *local = build_cache(0);
     kvmem_transfer *transfer;
     kvmem_lease *lease;
@@ -141,7 +152,7 @@ static void use(int socket)
 
     /* Without a lease the owner has reused block 7. The epochs that it had published say so. */
     await(socket);
-    if (read_blocks(transfer, &given, &error) != KVMEM_STATUS_STALE) exit(EXIT_FAILURE);
+    expect(read_blocks(transfer, &given, &error) == KVMEM_STATUS_STALE, "block 7 has another epoch");
     printf("reader: %s\n", kvmem_error_message(error, NULL));
     kvmem_error_destroy(error);
     kvmem_transfer_destroy(transfer);
