@@ -378,7 +378,7 @@ def test_texts_of_another_type_are_named(cache, tmp_path):
         }
         for name, functions in calls.items():
             for function in functions:
-                with pytest.raises(TypeError, match=f"^{name} is a int; expected a text"):
+                with pytest.raises(TypeError, match=f"^{name} is an int; expected a text"):
                     function(7)
         with pytest.raises(TypeError, match="^name is None; expected a text"):
             store.remove_namespace(None)
@@ -421,7 +421,7 @@ def test_agents_brokers_and_raw_requests_name_arguments_of_another_type(tmp_path
             (lambda: nixl.Segments("agent", [(1, 2)]), "no list of kvmem.nixl.Descriptor"),
             (lambda: nixl.Segments("agent", [listed._replace(region="r")]), "region is a str; expected kvmem.Region"),
             (lambda: nixl.Request.of_prepared(kvmem.nixl.Operation.READ, listed, [0], None, [0]), "local is a Descriptor; expected kvmem.nixl.Prepared"),
-            (lambda: kvmem.vmm.VmmMapping(4096, 0, None), "range is a int; expected kvmem.vmm.VmmRange"),
+            (lambda: kvmem.vmm.VmmMapping(4096, 0, None), "range is an int; expected kvmem.vmm.VmmRange"),
             (lambda: kvmem.vmm.VmmRange("4096"), "size is a str; expected a number"),
             (lambda: kvmem.vmm.VmmMemory.import_fd(None, 4096), "fd is None; expected a number"),
         ]

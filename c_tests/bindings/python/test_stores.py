@@ -77,6 +77,9 @@ def test_misuse_is_named(tmp_path: pathlib.Path) -> None:
             store.put(source, KEYS[:1], [0, 1])
         with pytest.raises(kvmem.InvalidArgument, match="blocks are no list of block ids"):
             store.put(source, KEYS[:1], [0.5])
+        for wrong, expected in ((1.5, "a whole number"), (-1, "a number from 0 to 2\\^64 - 1")):
+            with pytest.raises(kvmem.InvalidArgument, match=f"quota is {wrong}: expected {expected}"):
+                store.open_namespace("tenant", quota=wrong)
         with pytest.raises(TypeError, match="layout is a bytes; expected kvmem.Layout"):
             store.put(b"bytes", KEYS[:1], [0])
         with pytest.raises(TypeError, match="keys are one key; give a list"):
@@ -87,7 +90,7 @@ def test_misuse_is_named(tmp_path: pathlib.Path) -> None:
             store.put(source, KEYS[:1], [0], flags="unrelated")
     with pytest.raises(kvmem.InvalidArgument, match="model is 'llama' in the store and 'qwen' here"):
         kvmem.Store(path, SHAPE, identity=IDENTITY | {"model": "qwen"})
-    with pytest.raises(TypeError, match="the value of 'layers' in identity is a int; give text or bytes"):
+    with pytest.raises(TypeError, match="the value of 'layers' in identity is an int; give text or bytes"):
         kvmem.Store(path, SHAPE, identity=IDENTITY | {"layers": 32})
     with pytest.raises(TypeError, match="identity is a str; give names with values"):
         kvmem.Store(path, SHAPE, identity="llama")

@@ -45,7 +45,7 @@ def test_pairs_of_each_kind(cache, copy, made):
     ("pairs", "kind", "message"),
     [
         ([(0, 16)], kvmem.OutOfRange, "destination is 16"),
-        ([(-1, 0)], kvmem.OutOfRange, "block id"),
+        ([(0, 1), (-1, 0)], kvmem.OutOfRange, r"pairs\[1\] is \(-1, 0\); a block id is a number from 0 to 2\^32 - 1"),
         ([(0, 1 << 32)], kvmem.OutOfRange, "block id"),
         ([(0, 1, 2)], kvmem.InvalidArgument, "pairs"),
         ([0, 1], kvmem.InvalidArgument, "pairs"),
@@ -149,10 +149,12 @@ def test_leased_blocks_are_accessed():
         assert layout.accesses([0, 1, 2]) == []
         with pytest.raises(kvmem.InvalidArgument, match="duration is -1"):
             layout.lease([1], -1)
-        with pytest.raises(TypeError, match="duration is a str; expected a number of seconds, or None for no limit"):
+        with pytest.raises(TypeError, match="duration is a str; expected a number of seconds, or None for no end"):
             layout.lease([1], "2")
         with pytest.raises(kvmem.OutOfRange, match=r"blocks\[1\] is 64"):
             layout.lease([0, 64])
+        with pytest.raises(kvmem.OutOfRange, match=r"blocks\[2\] is -1; a block id is a number from 0 to 2\^32 - 1"):
+            layout.lease([0, 1, -1])
 
 
 def test_reused_blocks_are_stale(cache, copy):
@@ -174,7 +176,7 @@ def test_reused_blocks_are_stale(cache, copy):
             transfer.submit(PAIRS, epochs=epochs[:2])
         with pytest.raises(kvmem.InvalidArgument, match="no list of numbers"):
             transfer.submit(PAIRS, epochs=["a", 1, 2])
-        with pytest.raises(kvmem.OutOfRange, match="an epoch is a number"):
+        with pytest.raises(kvmem.OutOfRange, match=r"epochs\[\d\] is -?\d+; an epoch is a number from 0 to 2\^64 - 1"):
             transfer.submit(PAIRS, epochs=[-1, 1, 2])
     with kvmem.Layout.allocate(shape("BLHNOC"), "system") as other, kvmem.Region.system(16) as small:
         with pytest.raises(kvmem.OutOfRange):

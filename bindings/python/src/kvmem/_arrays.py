@@ -22,28 +22,35 @@ def block_ids(blocks: Any) -> Any:
             raise _errors.InvalidArgument(f"blocks have the shape {blocks.shape}; expected one axis")
         return ffi.from_buffer("uint32_t[]", blocks if blocks.flags.c_contiguous else blocks.copy())
     try:
-        return ffi.new("uint32_t[]", [index(each) for each in blocks])
-    except OverflowError as error:
-        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+        ids = [index(each) for each in blocks]
     except TypeError as error:
         raise _errors.InvalidArgument(f"blocks are no list of block ids: {error}") from None
+    return _numbers("uint32_t[]", ids, 32, "blocks", "a block id")
 
 
 def epoch_list(epochs: Any) -> Any:
     """An array of uint64_t for C."""
     try:
-        return ffi.new("uint64_t[]", [index(each) for each in epochs])
-    except OverflowError as error:
-        raise _errors.OutOfRange(f"an epoch is a number from 0 to 2^64 - 1: {error}") from None
+        numbers = [index(each) for each in epochs]
     except TypeError as error:
         raise _errors.InvalidArgument(f"epochs are no list of numbers: {error}") from None
+    return _numbers("uint64_t[]", numbers, 64, "epochs", "an epoch")
+
+
+def _numbers(kind: str, numbers: list[int], bits: int, name: str, what: str) -> Any:
+    """An array for C. Names the first number that does not fit."""
+    try:
+        return ffi.new(kind, numbers)
+    except OverflowError:
+        at = next(at for at, number in enumerate(numbers) if number >> bits)
+        raise _errors.OutOfRange(f"{name}[{at}] is {numbers[at]}; {what} is a number from 0 to 2^{bits} - 1") from None
 
 
 def results(out: Any, item: str) -> Any:
     """The memory of an array that a caller passes for results."""
     view = memoryview(out)
     if view.ndim != 1 or not view.c_contiguous or view.readonly or view.format not in {"uint32": "I", "uint64": "QLN"}[item]:
-        raise _errors.InvalidArgument(f"out is a {type(out).__name__} of format {view.format!r} and shape {view.shape}; expected one axis of {item}")
+        raise _errors.InvalidArgument(f"out is {_errors.type_of(out)} of format {view.format!r} and shape {view.shape}; expected one axis of {item}")
     return ffi.from_buffer(f"{item}_t[]", out)
 
 
@@ -63,8 +70,9 @@ def block_pairs(pairs: Pairs) -> tuple[Any, int]:
     try:
         made = [(index(source), index(destination)) for source, destination in pairs]
         return ffi.new("kvmem_block_pair[]", made), len(made)
-    except OverflowError as error:
-        raise _errors.OutOfRange(f"a block id is a number from 0 to 2^32 - 1: {error}") from None
+    except OverflowError:
+        at = next(at for at, pair in enumerate(made) if any(block >> 32 for block in pair))
+        raise _errors.OutOfRange(f"pairs[{at}] is {made[at]}; a block id is a number from 0 to 2^32 - 1") from None
     except (TypeError, ValueError) as error:
         raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None
 

@@ -10,6 +10,12 @@ from kvmem._constants import Domain, Status
 from kvmem._library import ffi, lib, text
 
 
+def type_of(value: object) -> str:
+    """The type of a value, for messages: "an int", "a str", "None"."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 class Cause(NamedTuple):
     """Native cause of an error: the error of the library or system that kvmem called."""
 

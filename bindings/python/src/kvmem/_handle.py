@@ -127,7 +127,7 @@ class Options:
         try:
             setattr(self.c, field, value)
         except (OverflowError, TypeError) as error:
-            raise _errors.InvalidArgument(f"{field} is {value!r}: {_known_values(field) or error}") from error
+            raise _errors.InvalidArgument(f"{field} is {value!r}: {_known_values(field) or _expected(kind, error)}") from error
 
     def pointer(self, field: str, kind: Any, value: Any) -> Any:
         item = kind.item
@@ -137,7 +137,7 @@ class Options:
             self.kept.append(value)
             made = value.c
         elif hasattr(lib, f"{item.cname.removeprefix('struct ')}_destroy"):
-            raise TypeError(f"{field} is {_article(value)}; expected an object of kvmem")
+            raise TypeError(f"{field} is {_errors.type_of(value)}; expected an object of kvmem")
         elif isinstance(value, (str, os.PathLike)) and item.kind == "pointer":
             raise TypeError(f"{field} is one text; give a list of texts: [{value!r}]")
         elif item.cname == "char" or isinstance(value, (str, os.PathLike)):
@@ -158,6 +158,15 @@ class Options:
         return made
 
 
+def _expected(kind: Any, error: Exception) -> str:
+    """What a field accepts, by its type in C."""
+    if kind.kind != "primitive":
+        return str(error)
+    if isinstance(error, OverflowError) and kind.cname.startswith(("uint", "size_t")):
+        return f"expected a number from 0 to 2^{8 * ffi.sizeof(kind)} - 1"
+    return "expected a whole number"
+
+
 def _known_values(field: str) -> str:
     """What a field accepts, if its values are an enumeration."""
     known = getattr(_constants, field.capitalize(), None)
@@ -166,16 +175,12 @@ def _known_values(field: str) -> str:
     return f"give one of {', '.join(f'kvmem.{known.__name__}.{each.name}' for each in known)}"
 
 
-def _article(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
 def handle_of(value: Any, kind: type[Handle] | tuple[type[Handle], ...], name: str) -> Any:
     """The handle of an argument, which must be an object of a type."""
     if isinstance(value, kind):
         return value._handle
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    raise TypeError(f"{name} is {_article(value)}; expected {' or '.join(map(_public_name, kinds))}")
+    raise TypeError(f"{name} is {_errors.type_of(value)}; expected {' or '.join(map(_public_name, kinds))}")
 
 
 def _public_name(kind: type[Handle]) -> str:
@@ -187,7 +192,7 @@ def number_of(value: Any, name: str, least: int = 0, limit: int = 1 << 64) -> in
     try:
         found = index(value)
     except TypeError:
-        raise TypeError(f"{name} is {_article(value)}; expected a number") from None
+        raise TypeError(f"{name} is {_errors.type_of(value)}; expected a number") from None
     if not least <= found < limit:
         raise _errors.InvalidArgument(f"{name} is {found}; expected a number from {least} to {limit - 1}")
     return found
@@ -212,7 +217,7 @@ def c_string(value: str | os.PathLike[str], name: str = "an element") -> Any:
     try:
         encoded = os.fsencode(value)
     except TypeError:
-        raise TypeError(f"{name} is {_article(value)}; expected a text") from None
+        raise TypeError(f"{name} is {_errors.type_of(value)}; expected a text") from None
     if b"\0" in encoded:
         raise _errors.InvalidArgument(f"{value!r} contains a NUL")
     return ffi.new("char[]", encoded)

@@ -27,7 +27,7 @@ _STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head",
 
 def _duration(duration: float | None) -> int:
     """0 in C is no end, so 0 here is the shortest duration."""
-    found = nanoseconds(duration, "duration")
+    found = nanoseconds(duration, "duration", "no end")
     return 0 if found == FOREVER else max(found, 1)
 
 

@@ -8,7 +8,7 @@ import math
 import time
 from typing import Any, NamedTuple
 
-from kvmem._errors import InvalidArgument, InvalidState, TimedOut
+from kvmem._errors import InvalidArgument, InvalidState, TimedOut, type_of
 from kvmem._library import ffi
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
@@ -59,7 +59,7 @@ def memory_of(source: Any, stream: int | None = None) -> Memory:
         except (BufferError, TypeError, RuntimeError) as error:
             # NumPy gives no read-only arrays and not all types; the other interfaces do.
             if not hasattr(source, "__array_interface__"):
-                raise InvalidArgument(f"a {type(source).__name__} does not give its memory by DLPack: {error}") from error
+                raise InvalidArgument(f"{type_of(source)} does not give its memory by DLPack: {error}") from error
     if hasattr(source, "__cuda_array_interface__"):
         interface = source.__cuda_array_interface__
         if interface.get("stream") is not None:
@@ -110,7 +110,7 @@ def _from_buffer(source: Any) -> Memory:
         view = memoryview(source)
     except TypeError:
         raise InvalidArgument(
-            f"a {type(source).__name__} has no memory that kvmem can use: pass an object with __dlpack__, "
+            f"{type_of(source)} has no memory that kvmem can use: pass an object with __dlpack__, "
             "__cuda_array_interface__, __array_interface__ or the buffer protocol"
         ) from None
     if view.ndim == 0:

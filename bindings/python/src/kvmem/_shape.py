@@ -69,7 +69,7 @@ def config_of(shape: Shape) -> Options:
     """The configuration of an argument, which must be a shape."""
     if isinstance(shape, Shape):
         return shape._config()
-    raise TypeError(f"shape is a {type(shape).__name__}; expected kvmem.Shape")
+    raise TypeError(f"shape is {_errors.type_of(shape)}; expected kvmem.Shape")
 
 
 class Requirements(NamedTuple):

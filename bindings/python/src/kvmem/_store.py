@@ -161,7 +161,7 @@ class Store(Handle):
         key         32 random bytes, by which blocks and keys are encrypted; None for a namespace that is not encrypted
         timeout     seconds that the call may take"""
         if not isinstance(key, (bytes, bytearray, memoryview, type(None))):
-            raise TypeError(f"key is a {type(key).__name__}; give 32 random bytes")
+            raise TypeError(f"key is {_errors.type_of(key)}; give 32 random bytes")
         secret = None if key is None else ffi.from_buffer(key)
         size = 0 if secret is None else len(secret)
         options = Options("store_namespace_options", name=name, quota=quota, key=secret, key_size=size)
@@ -355,7 +355,7 @@ def _joined(keys: Any) -> tuple[Any, int, int]:
     keys = list(keys)
     for key in keys:
         if not isinstance(key, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a key is a {type(key).__name__}; give bytes, such as those of a hash")
+            raise TypeError(f"a key is {_errors.type_of(key)}; give bytes, such as those of a hash")
     sizes = {len(key) for key in keys}
     if len(sizes) > 1:
         raise _errors.InvalidArgument(f"keys have {sorted(sizes)} bytes; those of one call have one size")
@@ -365,10 +365,10 @@ def _joined(keys: Any) -> tuple[Any, int, int]:
 def _values(identity: Mapping[str, str | bytes]) -> list[tuple[str, bytes]]:
     """The names and values of an identity. A number is not taken for bytes: bytes(7) are seven zeros."""
     if not isinstance(identity, Mapping):
-        raise TypeError(f'identity is a {type(identity).__name__}; give names with values, such as {{"model": "...", "dtype": "..."}}')
+        raise TypeError(f'identity is {_errors.type_of(identity)}; give names with values, such as {{"model": "...", "dtype": "..."}}')
     for name, value in identity.items():
         if not isinstance(value, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"the value of {name!r} in identity is a {type(value).__name__}; give text or bytes")
+            raise TypeError(f"the value of {name!r} in identity is {_errors.type_of(value)}; give text or bytes")
     return [(name, value.encode() if isinstance(value, str) else bytes(value)) for name, value in identity.items()]
 
 

@@ -17,16 +17,16 @@ FOREVER = 2**64 - 1
 _SLICE = 100_000_000
 
 
-def nanoseconds(timeout: float | None, name: str = "timeout") -> int:
-    """None has no limit. `name` is that of the argument."""
+def nanoseconds(timeout: float | None, name: str = "timeout", without: str = "no limit") -> int:
+    """`name` is that of the argument, and `without` what it means that it is None, for messages."""
     if timeout is None or timeout == float("inf"):
         return FOREVER
     try:
         is_time = timeout >= 0
     except TypeError:
-        raise TypeError(f"{name} is a {type(timeout).__name__}; expected a number of seconds, or None for no limit") from None
+        raise TypeError(f"{name} is {_errors.type_of(timeout)}; expected a number of seconds, or None for {without}") from None
     if not is_time:
-        raise _errors.InvalidArgument(f"{name} is {timeout}; it is in seconds and at least 0, or None for no limit")
+        raise _errors.InvalidArgument(f"{name} is {timeout}; it is in seconds and at least 0, or None for {without}")
     return int(timeout * 1e9) if timeout < 1e10 else FOREVER - 1  # some numbers have no product
 
 
