@@ -112,7 +112,7 @@ TEST(blocks_without_a_header_are_no_new_store) {
     CHECK_EQ(rename(TEXT("%s/store", path), TEXT("%s/moved", path)), 0);
     const size_t size = file_length(TEXT("%s/index.0", path));
     refuse(path, KVMEM_STATUS_CORRUPT, "the file store is missing");
-    CHECK_HAS(test_last_message(), "put its files back, or remove the folder");
+    CHECK_HAS(test_last_message(), "restore its files from a copy, or remove the folder");
     CHECK_EQ(file_length(TEXT("%s/index.0", path)), size);
     CHECK_EQ(rename(TEXT("%s/moved", path), TEXT("%s/store", path)), 0);
     OWNED(kvmem_store) store = open_store(path);

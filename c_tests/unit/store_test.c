@@ -299,7 +299,7 @@ TEST(damaged_files_are_refused) {
         store_setup setup;
         store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
         REFUSE(changes[i].status, path, kvmem_store_open, &setup.options, PATIENCE);
-        CHECK_HAS(test_last_message(), "put its files back, or remove the folder");
+        CHECK_HAS(test_last_message(), "restore its files from a copy, or remove the folder");
         if (strcmp(changes[i].file, "blocks.0") != 0) continue;
         CHECK_HAS(test_last_message(), "blocks.0 of the store was cut or replaced");
         OWN(kvmem_blob, text, kvmem_store_describe, path);

@@ -391,7 +391,8 @@ kvmem_status kvmem_layout_create_epochs(kvmem_layout *layout, kvmem_region *tabl
 ///
 /// After the call, this process may write to the blocks, also by a GPU or another device. Threads may raise
 /// epochs at the same time.
-/// @param blocks block ids; one that occurs twice is raised twice
+/// @param blocks block ids; one that occurs twice is raised twice, and its first epoch in
+///        `epochs` is over then
 /// @param epochs receives the new epochs, in the order of the ids; may be NULL
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block; no epoch was raised
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no epochs

@@ -40,7 +40,8 @@ typedef struct kvmem_statistics {
     /// Registrations of regions with agents, also those that are being made or ended.
     uint64_t num_registrations;
     uint64_t num_store_hits;  ///< Keys that gets have found, in all stores.
-    uint64_t num_store_misses;  ///< Keys of gets from the first on that was not stored.
+    /// Keys of gets that were not found: the first that is not stored, and all after it.
+    uint64_t num_store_misses;
     uint64_t num_store_evicted;  ///< Blocks that stores have evicted.
     /// Blocks of stores that could not be read, or whose bytes were not those that were stored.
     uint64_t num_store_damaged;

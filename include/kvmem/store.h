@@ -341,7 +341,8 @@ typedef struct kvmem_store_info {
     uint64_t num_retired;
     uint64_t slot_size;  ///< Bytes of a slot.
     uint64_t num_hits;  ///< Keys that gets have found.
-    uint64_t num_misses;  ///< Keys of gets from the first on that was not stored.
+    /// Keys of gets that were not found: the first that is not stored, and all after it.
+    uint64_t num_misses;
     uint64_t num_evicted;  ///< Blocks that the store has evicted.
     uint64_t num_damaged;  ///< Blocks that could not be read, or whose bytes were not those that were stored.
     uint32_t durability;  ///< KVMEM_DURABILITY_* value.

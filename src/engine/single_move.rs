@@ -37,7 +37,7 @@ impl WaitLimits {
     /// Fails after the deadline, with the state that `what` gives.
     pub fn ensure_in_time(&self, what: impl FnOnce() -> String) -> Result<()> {
         let is_in_time = self.deadline.is_none_or(|deadline| Instant::now() < deadline);
-        ensure!(is_in_time, TimedOut, "after timeout_ns {}", what());
+        ensure!(is_in_time, TimedOut, "timeout_ns has passed, and {}", what());
         Ok(())
     }
 

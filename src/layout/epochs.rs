@@ -116,13 +116,12 @@ impl Layout {
     /// expects the epochs before. Returns the new ones.
     pub fn raise_epochs(&self, blocks: &[u32]) -> Result<Vec<u64>> {
         let table = self.table_with(blocks)?;
-        table.region().ensure_writable().and_then(|()| match table.region().origin() {
-            Some(_) => fail!(
-                PermissionDenied,
-                "the blocks belong to another process; only that process raises their epochs"
-            ),
-            None => Ok(()),
-        })?;
+        ensure!(
+            table.region().origin().is_none(),
+            PermissionDenied,
+            "raise epochs: the blocks belong to another process; only that process raises their epochs"
+        );
+        table.region().ensure_writable().map_err(|error| error.context("raise epochs"))?;
         // Before the first is raised, which cannot be undone.
         let mut raised = Vec::new();
         lists::reserve(&mut raised, blocks.len())?;
@@ -152,7 +151,7 @@ impl Layout {
             ensure!(
                 u64::from(*block) < table.words(),
                 OutOfRange,
-                "blocks[{index}] is {block}; the layout has {} blocks",
+                "blocks[{index}] is {block}; the layout has {} blocks, give ids below that",
                 table.words()
             );
         }

@@ -42,7 +42,9 @@ pub fn described(label: &[u8]) -> Result<String> {
         ("num_heads", dimensions.num_heads.unwrap_or(0)),
         ("dtype_width", dimensions.dtype_width),
     ];
-    let numbers: Vec<_> = numbers.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    // A layout whose heads are not distinguished has 0.
+    let numbers = numbers.iter().filter(|(name, value)| *name != "num_heads" || *value > 0);
+    let numbers: Vec<_> = numbers.map(|(name, value)| format!("{name} {value}")).collect();
     Ok(format!("{}, {}", arrangement.order, numbers.join(", ")))
 }
 

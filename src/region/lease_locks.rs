@@ -273,8 +273,8 @@ impl OwnLeases {
         ensure!(
             taken.slots.len() < MAX_LEASES && ranges <= MAX_RANGES.saturating_sub(taken.ranges),
             OutOfMemory,
-            "this process has {} leases of a region, of {} separate ranges of bytes, and needs another of {ranges}; at most \
-             {MAX_LEASES} leases and {MAX_RANGES} ranges are possible: destroy leases, or lease fewer blocks",
+            "this process has {} leases of the region, with {} ranges of bytes, and the new one has {ranges}; at most {MAX_LEASES} \
+             leases and {MAX_RANGES} ranges are possible: destroy leases, or lease fewer blocks",
             taken.slots.len(),
             taken.ranges
         );

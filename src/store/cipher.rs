@@ -33,7 +33,7 @@ impl Secret {
         let secret = bytes.try_into().map_err(|_| {
             error!(
                 InvalidArgument,
-                "key_size is {}; the key of a namespace has {SECRET} random bytes",
+                "key_size is {}; give {SECRET} random bytes, or no key for a namespace that is not encrypted",
                 bytes.len()
             )
         })?;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::files::{Files, StoreFile, StoreFolder};
+use super::files::{Files, StoreFile, StoreFolder, stores_in};
 use super::index::Index;
 use super::journal::{EMPTY_JOURNAL, Journal};
 use super::namespace_list::NamespaceList;
@@ -11,12 +11,13 @@ use super::store_header::Header;
 use crate::base::{Count, Error, Result, error};
 use crate::layout::fingerprint;
 
+/// Stores in a folder that an error names.
+const SHOWN: usize = 8;
+
 pub fn describe(path: &Path) -> Result<String> {
     let files = StoreFolder::read_only(path)?;
     let named = |error: Error| error.context(format!("read the store {}", path.display()));
-    let header = Header::read(&files)
-        .map_err(named)?
-        .ok_or_else(|| error!(NotFound, "the folder {} contains no store", path.display()))?;
+    let header = Header::read(&files).map_err(named)?.ok_or_else(|| no_store(path))?;
     let mut lines = vec![
         ("store", path.display().to_string()),
         ("writer", files.writer().unwrap_or_else(|| "none".into())),
@@ -33,6 +34,13 @@ pub fn describe(path: &Path) -> Result<String> {
         Some(damage) => lines.push(("damage", damage)),
     }
     Ok(lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect())
+}
+
+/// The error for a folder without a store, such as that of an engine with a store per worker.
+fn no_store(path: &Path) -> Error {
+    let names = stores_in(path, SHOWN);
+    error!(NotFound, "the folder {} contains no store", path.display())
+        .with_advice((!names.is_empty()).then(|| format!("folders in it do, such as {}", names.join(", "))))
 }
 
 /// What the index says of the slots.

@@ -99,7 +99,7 @@ impl StoreFolder {
         let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
             Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
                 Busy,
-                "the store {} is open for writing in {}; destroy it there, and wait for its puts and gets",
+                "the store {} is open for writing in {}; destroy its handle and those of its namespaces there, and wait for their puts and gets",
                 path.display(),
                 writer_in(&folder).unwrap_or_else(|| "another process".into())
             ),
@@ -182,7 +182,9 @@ impl Drop for StoreFolder {
 fn open_error(path: &Path, errno: Errno) -> Error {
     let error = Error::errno(format!("open the store {}", path.display()), errno);
     match errno {
-        Errno::NOENT => error.with_advice(path.parent().and_then(missing_directory)),
+        Errno::NOENT => error.followed_by(
+            path.parent().and_then(missing_directory).unwrap_or_else(|| "there is no such folder".into()),
+        ),
         Errno::NOTDIR => error.with_status(Status::InvalidArgument).followed_by("give the path of a folder"),
         _ => error,
     }
@@ -191,6 +193,16 @@ fn open_error(path: &Path, errno: Errno) -> Error {
 fn open_folder(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     retried::open(path, flags, Mode::empty()).map_err(|errno| open_error(path, errno))
+}
+
+/// The names of folders in a folder that have stores, of at most so many.
+pub fn stores_in(folder: &Path, count: usize) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let stores = entries.filter(|entry| entry.path().join(StoreFile::Header.name()).is_file());
+    let mut names: Vec<_> =
+        stores.take(count).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
 }
 
 fn process_text(id: Option<u32>) -> [u8; PROCESS] {

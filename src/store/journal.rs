@@ -259,7 +259,9 @@ impl Start {
 
     fn from_bytes(bytes: &[u8; SIZE]) -> Result<Self> {
         let length = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
-        let form = bytes[LENGTH..].get(..length).unwrap_or_default();
+        let Some(form) = bytes[LENGTH..].get(..length).filter(|form| !form.is_empty()) else {
+            fail!(Corrupt, "the header of the store's index is damaged: its length is {length}");
+        };
         FORM.read(form).map(|(_, start)| start)
     }
 }

@@ -103,8 +103,9 @@ impl<F: Files> Store<F> {
         ensure!(
             open == 0,
             Busy,
-            "the namespace '{name}' is open by {}; destroy them, and wait for their puts and gets",
-            Count(open as u64, "handle")
+            "the namespace '{name}' is open by {}; destroy {}, and wait for the puts and gets",
+            Count(open as u64, "handle"),
+            if open == 1 { "it" } else { "them" }
         );
         let removed = self.remove_all(&mut pending, number, name)?;
         next.remove(number);

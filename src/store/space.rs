@@ -111,6 +111,9 @@ impl<F: Files> Store<F> {
             Count(count, "block"),
             index.usage(namespace),
             match namespace {
+                0 if index.limit(0) == 0 => {
+                    "lower quotas, open a namespace for these blocks, or create a store with more slots in another folder"
+                }
                 0 => "give fewer keys, lower quotas, or create a store with more slots in another folder",
                 _ => "give fewer keys, or set a higher quota",
             }
@@ -164,10 +167,15 @@ impl<F: Files> Store<F> {
         }
         error!(
             OutOfMemory,
-            "there are not enough free slots to put {} ({usage}); remove blocks by kvmem_store_remove, {}let the store evict them with \
-             KVMEM_EVICTION_STORE",
+            "there are not enough free slots to put {} ({usage}); {}, or let the store evict them with KVMEM_EVICTION_STORE",
             Count(blocks.len() as u64, "block"),
-            if namespace == 0 { "or " } else { "set a higher quota, or " }
+            match (self.missing(blocks).own, namespace) {
+                (0, _) => {
+                    "the others are retired, or used by blocks of other namespaces or of none: remove such blocks by their handles"
+                }
+                (_, 0) => "remove blocks by kvmem_store_remove",
+                _ => "remove blocks by kvmem_store_remove, set a higher quota",
+            }
         )
     }
 

@@ -5,7 +5,7 @@ use crate::base::Gauge;
 
 /// Keys that gets have found.
 pub static HITS: Gauge = Gauge::new();
-/// Keys of gets from the first on that was not stored.
+/// Keys of gets that were not found: the first that is not stored, and all after it.
 pub static MISSES: Gauge = Gauge::new();
 /// Blocks that stores have evicted.
 pub static EVICTED: Gauge = Gauge::new();

@@ -32,7 +32,7 @@ pub unsafe fn bytes<'a>(data: *const c_void, size: usize, name: &str) -> Result<
     if size == 0 {
         return Ok(&[]);
     }
-    ensure!(!data.is_null(), InvalidArgument, "{name} is NULL and has {size} bytes");
+    ensure!(!data.is_null(), InvalidArgument, "{name} is NULL, and its size is {size}");
     ensure!(size <= isize::MAX as usize, InvalidArgument, "{name} can't have {size} bytes");
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) })

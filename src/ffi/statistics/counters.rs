@@ -62,7 +62,7 @@ pub struct kvmem_statistics {
     pub num_registrations: u64,
     /// Keys that gets have found, in all stores.
     pub num_store_hits: u64,
-    /// Keys of gets from the first on that was not stored.
+    /// Keys of gets that were not found: the first that is not stored, and all after it.
     pub num_store_misses: u64,
     /// Blocks that stores have evicted.
     pub num_store_evicted: u64,

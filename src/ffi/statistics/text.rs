@@ -145,7 +145,7 @@ fn add_rest(series: &mut Series) {
         (
             "kvmem_store_misses_total",
             COUNTER,
-            "Keys of gets from the first on that was not stored.",
+            "Keys of gets that were not found: the first that is not stored, and all after it.",
             now.num_store_misses,
         ),
         ("kvmem_store_evicted_total", COUNTER, "Blocks that stores have evicted.", now.num_store_evicted),

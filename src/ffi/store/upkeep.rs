@@ -26,7 +26,7 @@ pub struct kvmem_store_info {
     pub slot_size: u64,
     /// Keys that gets have found.
     pub num_hits: u64,
-    /// Keys of gets from the first on that was not stored.
+    /// Keys of gets that were not found: the first that is not stored, and all after it.
     pub num_misses: u64,
     /// Blocks that the store has evicted.
     pub num_evicted: u64,

@@ -155,6 +155,18 @@ fn an_index_of_another_store_is_refused() {
 }
 
 #[test]
+fn an_index_whose_header_has_no_length_is_refused() {
+    for length in [0, u32::MAX] {
+        let files = filled();
+        files.change(StoreFile::Journal, |bytes| bytes[..4].copy_from_slice(&length.to_le_bytes()));
+        let error = open(&files, Durability::Strict).err().unwrap();
+        assert_eq!(error.status(), Status::Corrupt);
+        let expected = format!("the header of the store's index is damaged: its length is {length}");
+        assert!(error.message().contains(&expected), "{error}");
+    }
+}
+
+#[test]
 fn relaxed_commits_are_durable_after_a_flush() {
     let files = filled();
     let store = open(&files, Durability::Relaxed).unwrap();

@@ -198,7 +198,7 @@ fn a_removed_namespace_leaves_its_quota_and_its_number_is_not_used_again() {
     assert!(tenants.put(12, None, 1).unwrap() && tenants.put(6, None, 1).unwrap());
     let error = tenants.store.remove_namespace("sealed").unwrap_err();
     assert_eq!(error.status(), Status::Busy);
-    assert!(error.message().contains("is open by 1 handle"), "{error}");
+    assert!(error.message().contains("is open by 1 handle; destroy it, and wait"), "{error}");
     let Tenants { store, spaces: [_, plain, sealed], .. } = tenants;
     let held = store.hold_run(&[sealed.key(key(12))]).unwrap();
     let number = sealed.number();
@@ -318,6 +318,52 @@ fn records_of_others_are_no_space_for_a_namespace_whose_blocks_are_all_pinned() 
         let expected = if evicts { Status::Busy } else { Status::OutOfMemory };
         assert_eq!(others.store.reserve(&new).unwrap_err().status(), expected);
     }
+}
+
+#[test]
+fn a_put_without_space_names_what_takes_it() {
+    let (files, policy) = (RecordedFiles::empty(), Policy { evicts: false, ..policy(Durability::Relaxed) });
+    let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy).unwrap();
+    let mut tenants = Tenants { store, files, spaces: Default::default() };
+    (0..6).for_each(|number| assert!(tenants.put(number, None, 1).unwrap()));
+    let plain = tenants.store.open_namespace(&config("plain", 5, None)).unwrap();
+    tenants.spaces[1] = plain.clone();
+    let refused = |space: &Namespace, numbers: std::ops::Range<u64>, status, expected: &str| {
+        let blocks: Vec<_> =
+            numbers.map(|number| space.block(NewBlock { key: key(number), parent: None })).collect();
+        let error = tenants.store.reserve(&blocks).unwrap_err();
+        assert_eq!(error.status(), status, "{error}");
+        assert!(error.message().contains(expected), "{error}");
+    };
+    // Blocks in no namespace use three more than their slots.
+    refused(
+        &plain,
+        6..9,
+        Status::OutOfMemory,
+        "); the others are retired, or used by blocks of other namespaces or of none: ",
+    );
+    let unnamed = tenants.spaces[0].clone();
+    refused(
+        &unnamed,
+        20..21,
+        Status::OutOfMemory,
+        "); remove blocks by kvmem_store_remove, or let the store evict",
+    );
+    (6..8).for_each(|number| assert!(tenants.put(number, None, 1).unwrap()));
+    tenants.store.open_namespace(&config("plain", 2, None)).unwrap();
+    refused(
+        &plain,
+        8..9,
+        Status::OutOfMemory,
+        "); remove blocks by kvmem_store_remove, set a higher quota, or let the store",
+    );
+    tenants.store.open_namespace(&config("plain", SLOTS, None)).unwrap();
+    refused(
+        &unnamed,
+        20..21,
+        Status::OutOfRange,
+        "); lower quotas, open a namespace for these blocks, or create",
+    );
 }
 
 #[test]

@@ -56,7 +56,9 @@ impl OpenStore {
 fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     let named = |error: Error| {
         let advice = match error.status() {
-            Status::Corrupt => Some("put its files back, or remove the folder to begin another store"),
+            Status::Corrupt => {
+                Some("restore its files from a copy, or remove the folder to begin another store")
+            }
             Status::VersionMismatch => Some(
                 "open it with the version of kvmem that has made it, or begin another store in another folder",
             ),
@@ -139,7 +141,7 @@ pub(super) fn blocks(config: &OpenConfig, existing: Option<u64>) -> Result<(Geom
     ensure!(
         num_blocks > 0,
         InvalidArgument,
-        "max_size is {}, less than the {} bytes of a slot; set it, or num_blocks, to the size of the new store",
+        "max_size is {}, less than the {} bytes of a slot; set it to the bytes of the new store, or num_blocks to its slots",
         config.max_size,
         one.block_stride()
     );

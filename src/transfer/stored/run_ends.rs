@@ -113,14 +113,10 @@ impl Held {
         let damaged: Vec<u64> = damaged.map(|(at, _)| at).collect();
         let (count, all) = (wrong.len(), run.len());
         let parts = [
-            ("damaged slots of the store, whose blocks are no longer stored", damaged.len(), String::new()),
+            ("damaged in the store, and no longer stored", damaged.len(), String::new()),
+            ("overwritten in the destination by something else, and still stored", sound, String::new()),
             (
-                "blocks that differ only in the destination, which something else has written, and can be read again",
-                sound,
-                String::new(),
-            ),
-            (
-                "slots that could not be read again, whose blocks stay stored",
+                "whose slots could not be read again, still stored",
                 count - damaged.len() - sound,
                 looked.err().map_or(String::new(), |error| format!(" ({error})")),
             ),
@@ -128,7 +124,7 @@ impl Held {
         let parts: String = parts
             .iter()
             .filter(|(_, count, _)| *count > 0)
-            .map(|(what, count, cause)| format!("{what}: {count}{cause}; "))
+            .map(|(what, count, cause)| format!("{count} {what}{cause}; "))
             .collect();
         if let Err(error) = store.store.release_damaged(run, &damaged) {
             log!(Warn, "the removal of damaged blocks is not in the index of the store: {error}");
@@ -136,7 +132,7 @@ impl Held {
         let cause = moved.err().map_or(String::new(), |error| format!(": {error}"));
         let error = error!(
             Corrupt,
-            "{count} of {all} blocks did not arrive as they were stored; {parts}kvmem_transfer_get_mismatches returns the indices{cause}"
+            "{count} of {all} blocks did not arrive as stored: {parts}kvmem_transfer_get_mismatches returns the indices{cause}"
         );
         log!(Warn, "{error}");
         error

@@ -35,7 +35,7 @@ impl OpenStore {
                 return Ok(damaged);
             };
             let (sound, looked) = self.look_at(batch.blocks(), &limits);
-            looked?;
+            looked.map_err(|error| error.followed_by("the next call continues with these"))?;
             let wrong: Vec<u64> =
                 lists::collect((0..).zip(sound).filter_map(|(at, is_sound)| (!is_sound).then_some(at)))?;
             damaged += wrong.len() as u64;
