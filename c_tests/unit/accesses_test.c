@@ -124,8 +124,12 @@ TEST(a_block_out_of_range_is_refused) {
     OWNED(kvmem_layout) layout = layout_allocate_system(REF(kv_config(&kv_kinds[0])));
     const uint32_t blocks[] = {0, 7};
     size_t count = 42;
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] is 7; the layout has 7 blocks",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] is 7; the layout has 7 blocks, give ids below that",
                    kvmem_layout_get_accesses(layout, blocks, NUM(blocks), NULL, 0, &count, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "accesses is NULL, and capacity is 1",
+                   kvmem_layout_get_accesses(layout, blocks, 1, NULL, 1, &count, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "blocks is NULL, and num_blocks is 2",
+                   kvmem_layout_get_accesses(layout, NULL, 2, NULL, 0, &count, ERR));
     CHECK_EQ(count, 42);
     EXPECT_OK(kvmem_layout_get_accesses(layout, NULL, 0, NULL, 0, &count, ERR));
     CHECK_EQ(count, 0);

@@ -33,7 +33,7 @@ TEST(epochs_begin_at_zero_and_are_raised_by_one) {
     EXPECT_OK(kvmem_layout_raise_epochs(layout, blocks, 1, NULL, ERR));
     EXPECT_OK(kvmem_layout_raise_epochs(layout, NULL, 0, NULL, ERR));
     expect_epochs(layout, (uint64_t[7]){1, 0, 0, 0, 0, 3, 0}, 7);
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] is 7; the layout has 7 blocks",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] is 7; the layout has 7 blocks, give ids below that",
                    kvmem_layout_raise_epochs(layout,
            ((uint32_t[]){0, 7}), 2, raised, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "epochs is not aligned",

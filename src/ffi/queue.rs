@@ -125,7 +125,7 @@ unsafe fn collect(
 ) -> Result<()> {
     ensure!(capacity > 0, InvalidArgument, "capacity is 0; at least one completion must fit");
     let count = out(count, "count")?;
-    let mut completions = OutItems::new(completions, capacity, "completions")?;
+    let mut completions = OutItems::new(completions, capacity, ("completions", "capacity"))?;
     let taken = take(capacity.min(BATCH), &mut |entry| completions.push(to_c(&entry)))?;
     count.write(taken);
     Ok(())

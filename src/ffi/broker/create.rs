@@ -73,8 +73,9 @@ unsafe fn config(options: &kvmem_broker_options) -> Result<BrokerConfig> {
     check_flags("kvmem_broker_options", options.flags, 0)?;
     check_reserved("kvmem_broker_options", options.reserved)?;
     // SAFETY: the caller's promise.
-    let (path, users) =
-        unsafe { (text::path(options.path), items(options.users, options.num_users, "users")?) };
+    let (path, users) = unsafe {
+        (text::path(options.path), items(options.users, options.num_users, ("users", "num_users"))?)
+    };
     let Some(path) = path else { return Err(null("path")) };
     let defaults = BrokerConfig::at(path);
     let or = |given: u64, default: u64| if given == 0 { default } else { given };

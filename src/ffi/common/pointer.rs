@@ -21,13 +21,15 @@ pub fn null(name: &str) -> Error {
     error!(InvalidArgument, "{name} is NULL")
 }
 
+/// An array of the caller. `names` are those of the parameters or fields that have it and its length.
+///
 /// # Safety
 /// `items` must be NULL or readable for `count` items through the call.
-pub unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<&'a [T]> {
+pub unsafe fn items<'a, T>(items: *const T, count: usize, names: (&str, &str)) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
     }
-    check_items(items, count, name)?;
+    check_items(items, count, names)?;
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(items, count) })
 }
@@ -39,14 +41,14 @@ pub struct OutItems<T> {
 }
 
 impl<T> OutItems<T> {
-    /// `items` may be NULL if `count` is 0.
+    /// `items` may be NULL if `count` is 0. `names` are as for [`items`].
     ///
     /// # Safety
     /// `items` must be NULL or writable for `count` items for as long as this exists.
     #[inline]
-    pub unsafe fn new(items: *mut T, count: usize, name: &str) -> Result<Self> {
+    pub unsafe fn new(items: *mut T, count: usize, names: (&str, &str)) -> Result<Self> {
         if count > 0 {
-            check_items(items, count, name)?;
+            check_items(items, count, names)?;
         }
         Ok(Self { next: items, left: count })
     }
@@ -78,8 +80,8 @@ impl<T> OutItems<T> {
 }
 
 /// Fails for an array that is NULL, too large or not aligned.
-fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
-    ensure!(!items.is_null(), InvalidArgument, "{name} is NULL, and its number of items is {count}");
+fn check_items<T>(items: *const T, count: usize, (name, length): (&str, &str)) -> Result<()> {
+    ensure!(!items.is_null(), InvalidArgument, "{name} is NULL, and {length} is {count}");
     let fits = count.checked_mul(size_of::<T>()).is_some_and(|size| size <= isize::MAX as usize);
     ensure!(fits, InvalidArgument, "{name} can't have {count} items");
     ensure!(items.is_aligned(), InvalidArgument, "{name} is not aligned");

@@ -91,8 +91,8 @@ pub unsafe extern "C" fn kvmem_layout_get_accesses(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        let accesses = OutItems::new(accesses, capacity, "accesses")?;
-        let found = of_blocks(borrow(scope, layout)?, items(blocks, num_blocks, "blocks")?)?;
+        let accesses = OutItems::new(accesses, capacity, ("accesses", "capacity"))?;
+        let found = of_blocks(borrow(scope, layout)?, items(blocks, num_blocks, ("blocks", "num_blocks"))?)?;
         Ok(accesses.fill(found.iter().map(to_c)))
     })
 }

@@ -45,8 +45,8 @@ pub unsafe extern "C" fn kvmem_layout_checksum(
 ) -> kvmem_status {
     call(error, |scope| {
         ensure!(num_blocks > 0, InvalidArgument, "num_blocks is 0; there is nothing to checksum");
-        let checksums = OutItems::new(checksums, num_blocks, "checksums")?;
-        let blocks = items(blocks, num_blocks, "blocks")?;
+        let checksums = OutItems::new(checksums, num_blocks, ("checksums", "num_blocks"))?;
+        let blocks = items(blocks, num_blocks, ("blocks", "num_blocks"))?;
         let deadline = timeout(timeout_ns).and_then(|limit| Instant::now().checked_add(limit));
         let computed = checksum::of_blocks(borrow(scope, layout)?, blocks, deadline)?;
         checksums.fill(computed.into_iter());

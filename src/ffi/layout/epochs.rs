@@ -66,8 +66,9 @@ pub unsafe extern "C" fn kvmem_layout_raise_epochs(
 ) -> kvmem_status {
     call(error, |scope| {
         let wanted = if epochs.is_null() { 0 } else { num_blocks };
-        let epochs = OutItems::new(epochs, wanted, "epochs")?;
-        let raised = borrow(scope, layout)?.raise_epochs(items(blocks, num_blocks, "blocks")?)?;
+        let epochs = OutItems::new(epochs, wanted, ("epochs", "num_blocks"))?;
+        let raised =
+            borrow(scope, layout)?.raise_epochs(items(blocks, num_blocks, ("blocks", "num_blocks"))?)?;
         epochs.fill(raised.into_iter());
         Ok(())
     })
@@ -92,8 +93,9 @@ pub unsafe extern "C" fn kvmem_layout_get_epochs(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call(error, |scope| {
-        let epochs = OutItems::new(epochs, num_blocks, "epochs")?;
-        let current = borrow(scope, layout)?.read_epochs(items(blocks, num_blocks, "blocks")?)?;
+        let epochs = OutItems::new(epochs, num_blocks, ("epochs", "num_blocks"))?;
+        let current =
+            borrow(scope, layout)?.read_epochs(items(blocks, num_blocks, ("blocks", "num_blocks"))?)?;
         epochs.fill(current.into_iter());
         Ok(())
     })

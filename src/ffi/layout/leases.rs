@@ -76,7 +76,7 @@ pub unsafe extern "C" fn kvmem_lease_create(
         let (flags, duration) = options.map_or((0, 0), |options| (options.flags, options.duration_ns));
         check_flags("kvmem_lease_options", flags, KVMEM_LEASE_WRITES)?;
         let writes = flags & KVMEM_LEASE_WRITES != 0;
-        let blocks = items(blocks, num_blocks, "blocks")?;
+        let blocks = items(blocks, num_blocks, ("blocks", "num_blocks"))?;
         BlockLease::take(borrow(scope, layout)?, blocks, writes, limited(duration))
     })
 }

@@ -53,7 +53,7 @@ pub unsafe extern "C" fn kvmem_layout_combine(
             let named = name.and_then(|name| Ok((name.to_string(), Arc::clone(borrow(scope, part.layout)?))));
             named.map_err(|error| error.context(format!("parts[{index}] of {num_parts}")))
         };
-        let parts = items(parts, num_parts, "parts")?;
+        let parts = items(parts, num_parts, ("parts", "num_parts"))?;
         let parts = parts.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
         layout.set(Layout::combine(parts)?.into());
         Ok(())

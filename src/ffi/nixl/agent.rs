@@ -132,7 +132,7 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
     call(error, |scope| {
         let agent = &borrow(scope, agent)?.agent;
         let plugin = text::required(plugin, "plugin")?.to_string();
-        let parameters = items(parameters, count, "parameters")?
+        let parameters = items(parameters, count, ("parameters", "count"))?
             .iter()
             .enumerate()
             .map(|(index, each)| {

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn kvmem_region_get_descriptors(
         let region = borrow(scope, handle)?;
         let count = out(count, "count")?;
         let asks_number = descriptors.is_null();
-        let descriptors = OutItems::new(descriptors, capacity, "descriptors")?;
+        let descriptors = OutItems::new(descriptors, capacity, ("descriptors", "capacity"))?;
         let memory_type = memory_type(region.tier().memory_type());
         let write = |entries: &[DescriptorEntry]| {
             ensure!(
@@ -104,7 +104,7 @@ pub unsafe fn list(
     count: usize,
     name: &str,
 ) -> Result<Descriptors> {
-    let given = items(descriptors, count, name)?;
+    let given = items(descriptors, count, (name, "its number of items"))?;
     let Some(first) = given.first() else { return Ok(Descriptors::empty(MemoryType::Dram)) };
     let of_all = memory_type_of(first.memory_type).map_err(|error| error.context(format!("{name}[0]")))?;
     let mut entries = Vec::new();

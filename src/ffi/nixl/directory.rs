@@ -139,7 +139,7 @@ unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
     );
     // SAFETY: the caller's promise.
     unsafe {
-        let endpoints = items(options.endpoints, count, "endpoints")?
+        let endpoints = items(options.endpoints, count, ("endpoints", "endpoint_count"))?
             .iter()
             .enumerate()
             .map(|(index, endpoint)| {

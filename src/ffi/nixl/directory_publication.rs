@@ -79,7 +79,7 @@ pub unsafe extern "C" fn kvmem_directory_publish(
         let directory = borrow(scope, directory)?;
         let agent = &borrow(scope, agent)?.agent;
         let end = deadline(timeout_ns);
-        let layouts = items(layouts, count, "layouts")?;
+        let layouts = items(layouts, count, ("layouts", "count"))?;
         let content = || {
             let end = agent.call_deadline_before(end);
             let metadata = agent.call_until(end, Command::LocalMetadata)?;

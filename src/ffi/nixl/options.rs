@@ -107,7 +107,7 @@ pub(in crate::ffi) unsafe fn request_options(
 /// As for [`call_options`].
 unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
     let (mut backends, mut seen) = (Vec::new(), HashSet::new());
-    for name in items(options.backends, options.backend_count, "backends")? {
+    for name in items(options.backends, options.backend_count, ("backends", "backend_count"))? {
         let name = text::required(*name, "a name in backends")?;
         ensure!(seen.insert(name), InvalidArgument, "backends has '{name}' twice");
         lists::push(&mut backends, name.to_string())?;

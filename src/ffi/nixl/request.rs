@@ -92,8 +92,8 @@ pub unsafe extern "C" fn kvmem_request_make(
         let local = borrow(scope, local).map_err(|error| error.context("local"))?;
         let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?;
         ensure!(count > 0, InvalidArgument, "count is 0; a request has at least one pair of indices");
-        let local = (local, items(local_indices, count, "local_indices")?);
-        let remote = (remote, items(remote_indices, count, "remote_indices")?);
+        let local = (local, items(local_indices, count, ("local_indices", "count"))?);
+        let remote = (remote, items(remote_indices, count, ("remote_indices", "count"))?);
         let (options, of_runs) = request_options(scope, options)?;
         request.set(Request::make(operation, local, remote, options, of_runs)?);
         Ok(())

@@ -30,7 +30,11 @@ pub unsafe extern "C" fn kvmem_share_create_received(
     call(error, |_| {
         // SAFETY: by contract.
         let (share, bytes, fds) = unsafe {
-            (Out::new(share, "share")?, text::bytes(data, size, "data")?, items(fds, num_fds, "fds")?)
+            (
+                Out::new(share, "share")?,
+                text::bytes(data, size, "data")?,
+                items(fds, num_fds, ("fds", "num_fds"))?,
+            )
         };
         // Checked before any is duplicated: a duplicate may get the number of one that is not open.
         fds.iter().try_for_each(|fd| ensure_open(*fd))?;

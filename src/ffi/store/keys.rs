@@ -28,7 +28,7 @@ pub unsafe extern "C" fn kvmem_store_contains(
 ) -> kvmem_status {
     call_on(store, error, |store| {
         let keys = self::keys(keys, key_size, num_keys)?;
-        let mut found = OutItems::new(found, num_keys, "found")?;
+        let mut found = OutItems::new(found, num_keys, ("found", "num_keys"))?;
         store.contains(keys, |is_stored| found.push(is_stored.into()));
         Ok(())
     })
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn kvmem_store_list(
     call(error, |scope| {
         let count = out(count, "count")?;
         ensure!(capacity > 0, InvalidArgument, "capacity is 0; give an array of at least one element");
-        let mut entries = OutItems::new(entries, capacity, "entries")?;
+        let mut entries = OutItems::new(entries, capacity, ("entries", "capacity"))?;
         borrow(scope, store)?
             .list(first_slot, capacity, |found, block| entries.push(entry(found, &block)))?;
         count.write(capacity - entries.left());

@@ -188,7 +188,7 @@ unsafe fn stored_blocks<'a>(options: &kvmem_store_blocks) -> Result<StoredBlocks
     };
     Ok(StoredBlocks {
         keys,
-        blocks: items(options.blocks, options.num_blocks, "blocks")?,
+        blocks: items(options.blocks, options.num_blocks, ("blocks", "num_blocks"))?,
         parent,
         are_related,
         user_data: options.user_data,

@@ -221,7 +221,7 @@ unsafe fn store_shape(config: &kvmem_layout_config, max_size: u64) -> Result<(Di
 /// # Safety
 /// As for [`config`].
 unsafe fn values(options: &kvmem_store_options) -> Result<Vec<(String, Vec<u8>)>> {
-    let values = items(options.identity, options.num_values, "identity")?;
+    let values = items(options.identity, options.num_values, ("identity", "num_values"))?;
     let value = |(index, value): (usize, &kvmem_store_value)| {
         let name = text::required(value.name, &format!("identity[{index}].name"))?;
         let bytes = text::bytes(value.value, value.value_size, &format!("identity[{index}].value"))?;

@@ -131,7 +131,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_methods(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        let methods = OutItems::new(methods, capacity, "methods")?;
+        let methods = OutItems::new(methods, capacity, ("methods", "capacity"))?;
         let compared = borrow(scope, transfer)?.compared_methods()?;
         Ok(methods.fill(compared.iter().map(to_c)))
     })

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        let indices = OutItems::new(indices, capacity, "indices")?;
+        let indices = OutItems::new(indices, capacity, ("indices", "capacity"))?;
         ended(borrow(scope, transfer)?.findings(|found| indices.fill(found.mismatches.iter().copied())))
     })
 }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_checksums(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     call_out(error, (count, "count"), |scope| {
-        let checksums = OutItems::new(checksums, capacity, "checksums")?;
+        let checksums = OutItems::new(checksums, capacity, ("checksums", "capacity"))?;
         let found = borrow(scope, transfer)?.findings(|found| {
             found.checksums.as_ref().map(|computed| checksums.fill(computed.iter().copied()))
         });

@@ -155,7 +155,7 @@ unsafe fn parts<'a>(options: &kvmem_transfer_options) -> Result<Vec<&'a str>> {
         InvalidArgument,
         "parts is given and num_parts is 0; set the number of names, or leave parts NULL to move all"
     );
-    let names = items(options.parts, options.num_parts, "parts")?;
+    let names = items(options.parts, options.num_parts, ("parts", "num_parts"))?;
     let name = |(index, name): (usize, &*const c_char)| text::required(*name, &format!("parts[{index}]"));
     names.iter().enumerate().map(name).collect()
 }

@@ -220,17 +220,17 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
         ensure_sendable(message)?;
         let checksums = match options.checksums.is_null() {
             true => None,
-            false => Some(items(options.checksums, options.num_pairs, "checksums")?),
+            false => Some(items(options.checksums, options.num_pairs, ("checksums", "num_pairs"))?),
         };
         let tables = tables(options)?;
         let num_sources = tables.as_ref().map_or(options.num_pairs, |tables| tables.sides[0].blocks.len());
         let epochs = match options.epochs.is_null() {
             true => None,
-            false => Some(items(options.epochs, num_sources, "epochs")?),
+            false => Some(items(options.epochs, num_sources, ("epochs", "the number of sources"))?),
         };
         Ok(Step {
             // The pair of the core has the layout of C's pair, field by field.
-            pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,
+            pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, ("pairs", "num_pairs"))?,
             tables,
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| lists::copied(message)).transpose()?,
@@ -271,7 +271,7 @@ unsafe fn tables<'a>(options: &kvmem_submit_options) -> Result<Option<TokenTable
     );
     let table = |table: *const kvmem_block_table| {
         let table = table.read_unaligned();
-        let blocks = items(table.blocks, table.num_blocks, "blocks")?;
+        let blocks = items(table.blocks, table.num_blocks, ("blocks", "num_blocks"))?;
         let kvmem_block_table { first_token, token_step, .. } = table;
         Ok(BlockTable { blocks, first_token, token_step: token_step.max(1) })
     };
