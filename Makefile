@@ -48,7 +48,7 @@ help:
 	@echo "              beside the vLLM of demo-vllm once, 0.4 GiB"
 	@echo "make adapters-test"
 	@echo "              the adapters of LMCache and SGLang under the classes of the releases that docs/lmcache.md and"
-	@echo "              docs/sglang.md name; installs both once, 1.7 GiB, without a GPU"
+	@echo "              docs/sglang.md name, without a GPU; installs both beside the vLLM of demo-vllm once, 1.7 GiB"
 	@echo "make bench-store"
 	@echo "              measure the store beside foyer, LMCache's raw_block and vLLM's file tier (row 22); installs them once, 3 GB"
 	@echo "make bench    measure kvmem and the references; rows and plots under build/bench"
