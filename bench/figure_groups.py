@@ -174,6 +174,16 @@ def stored(measured, duration, **where):
     return (measured, "–", *(query for record in STORES for query in both((duration, "ratio"), record, **where)))
 
 
+MOVED = "cpu-2-cores/22-store"
+
+
+def moved(way, durability="none"):
+    """One row of a table: the sizes of blocks are its columns."""
+    named = f"{way}, {durability} durability" if way == "put" else way
+    return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in
+                              both(("GB/s", "ratio"), MOVED, way=way, durability=durability, block=f"{size} KiB")))
+
+
 def expected(measured, way):
     return (measured, "0.98×", *(q(f"{machine}/23-epochs", "ratio", way=way, blocks=blocks)
                                for machine in ("cpu-16-cores", "two-gpus") for blocks in (64, 1024)))
@@ -414,6 +424,9 @@ GROUPS = [
          beside_decode("to the host, 43 GB/s", "to host"), beside_decode("from the host, 43 GB/s", "from host"),
          beside_decode("a pull of 256 MiB every 8 steps", "from peer"),
      ]),
+    ("22. Puts and gets of a store", "Each block with its checksum, against io_uring without a library on the same file, which computes none.", [MOVED],
+     [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
+     [moved("get"), moved("put"), moved("put", "strict")]),
     ("Stores", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
      ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
          *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),

@@ -84,6 +84,30 @@ static void replace(const char *file, const char *from, const char *to) {
     CHECK_EQ(rename(TEXT("%s/%s", from, file), TEXT("%s/%s", to, file)), 0);
 }
 
+/* With another identity: then no process writes the store. */
+TEST(a_writer_that_is_refused_leaves_its_readers_what_they_had) {
+    SCRATCH_FILE(path, "store");
+    KV_SIDES(source, destination, kv_aligned_config(&kv_kinds[0]), kv_aligned_config(&kv_kinds[0]));
+    fill(path, &source);
+    store_setup setup;
+    store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
+    setup.options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
+    OWN(kvmem_store, before, kvmem_store_open, &setup.options, PATIENCE);
+    setup.options.flags = 0;
+    setup.identity[0].value = "qwenn";
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "model is 'llama' in the store", kvmem_store_open, &setup.options, PATIENCE);
+    store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
+    setup.options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
+    OWN(kvmem_store, after, kvmem_store_open, &setup.options, PATIENCE);
+    kvmem_store *const readers[] = {before, after};
+    for (size_t i = 0; i < NUM(readers); i++) {
+        size_t moved = 0;
+        EXPECT_OK(kvmem_store_flush(readers[i], PATIENCE, ERR));
+        EXPECT_OK(store_get(readers[i], destination.layout, 0, ids, BLOCKS, &moved));
+        CHECK_EQ(moved, BLOCKS);
+    }
+}
+
 TEST(files_of_another_store_are_refused) {
     SCRATCH_FILE(path, "store");
     SCRATCH_FILE(other, "other");

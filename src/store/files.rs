@@ -64,6 +64,8 @@ pub trait Files {
     fn sync_folder(&self) -> Result<()>;
     /// Has a file opened again by the next call: another process may have replaced it.
     fn reopen(&self, file: StoreFile);
+    /// Whether a process has the store open for writing.
+    fn has_writer(&self) -> bool;
 }
 
 /// The folder of a store. With the lock of its writer, no other process, nor another open in this one, has that meanwhile.
@@ -298,5 +300,9 @@ impl Files for StoreFolder {
 
     fn reopen(&self, file: StoreFile) {
         self.open.lock().retain(|(name, _)| *name != file);
+    }
+
+    fn has_writer(&self) -> bool {
+        self.writer().is_some()
     }
 }

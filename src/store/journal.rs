@@ -26,6 +26,7 @@ struct Start {
     generation: u64,
 }
 
+#[derive(Clone)]
 pub struct Journal {
     start: Start,
     /// The number of the next record.

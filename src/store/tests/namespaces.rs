@@ -244,7 +244,7 @@ fn a_reader_finds_the_namespaces_of_its_writer() {
     let files = RecordedFiles::empty();
     let tenants = open_tenants(&files).unwrap();
     let policy = Policy { access: Access::Read, ..policy(Durability::Strict) };
-    let reader = Store::follow(files.clone(), &identity("llama"), policy, |_| true).unwrap();
+    let reader = Store::open_to_read(files.clone(), &identity("llama"), policy).unwrap();
     let late = tenants.store.open_namespace(&config("late", 1, secret(3))).unwrap();
     assert!(tenants.put_in(&late, 1, None, 1).unwrap());
     let error = reader.open_namespace(&config("none", 1, None)).err().unwrap();

@@ -12,7 +12,8 @@ use crate::store::StoreFile;
 
 fn follow(files: &RecordedFiles, has_writer: bool) -> Result<Store<RecordedFiles>> {
     let policy = Policy { access: Access::Read, ..policy(Durability::Strict) };
-    Store::follow(files.clone(), &identity("llama"), policy, |_| has_writer)
+    files.set_writer(has_writer);
+    Store::open_to_read(files.clone(), &identity("llama"), policy)
 }
 
 #[test]
@@ -27,6 +28,7 @@ fn a_record_that_the_writer_withdraws_is_not_read() {
     reader.flush().unwrap();
     assert!(!has(&reader, 6));
     assert!(has(&follow(&files, false).unwrap(), 6), "it is in the file");
+    files.set_writer(true);
     put(&store, &files, &[(8, None, 1)]).unwrap();
     reader.flush().unwrap();
     assert!(has(&reader, 8) && !has(&reader, 6));
@@ -42,9 +44,51 @@ fn a_reader_waits_for_a_writer_that_opens_the_store() {
     assert_eq!(reader.flush().unwrap_err().status(), Status::Busy);
     assert!(has(&reader, 1));
     assert_eq!(follow(&files, true).err().unwrap().status(), Status::Busy);
-    assert!(has(&follow(&files, false).unwrap(), 1), "a writer that was killed while it opened the store");
     open(&files, Durability::Strict).unwrap();
     reader.flush().unwrap();
+}
+
+/// It was killed, or was refused the store, which has another identity.
+#[test]
+fn readers_go_on_after_a_writer_that_did_not_open_the_store() {
+    let files = RecordedFiles::empty();
+    let store = open(&files, Durability::Strict).unwrap();
+    put(&store, &files, &[(1, None, 1)]).unwrap();
+    let [reader, late] = [(); 2].map(|()| follow(&files, true).unwrap());
+    put(&store, &files, &[(2, None, 1)]).unwrap();
+    files.change(StoreFile::Writer, |bytes| bytes.fill(0));
+    files.set_writer(false);
+    reader.flush().unwrap();
+    assert!(has(&reader, 1) && has(&reader, 2));
+    assert!(has(&follow(&files, false).unwrap(), 2));
+    files.set_writer(true);
+    assert_eq!(late.flush().unwrap_err().status(), Status::Busy);
+    assert!(!has(&late, 2));
+    open(&files, Durability::Strict).unwrap();
+    late.flush().unwrap();
+    assert!(has(&late, 2));
+}
+
+/// It has replaced the journal, and was killed before it could publish that.
+#[test]
+fn readers_go_on_after_a_writer_that_published_an_older_journal() {
+    let files = RecordedFiles::empty();
+    put(&open(&files, Durability::Strict).unwrap(), &files, &[(1, None, 1)]).unwrap();
+    let reader = follow(&files, true).unwrap();
+    let mut published = Vec::new();
+    files.change(StoreFile::Writer, |bytes| published.clone_from(bytes));
+    let store = open(&files, Durability::Strict).unwrap();
+    put(&store, &files, &[(2, None, 1)]).unwrap();
+    let generation = || store.journal.lock().journal.published().generation;
+    let before = generation();
+    while generation() == before {
+        put(&store, &files, &[(3, None, 1)]).unwrap();
+        store.remove(&[key(3)]).unwrap();
+    }
+    files.change(StoreFile::Writer, |bytes| *bytes = published);
+    files.set_writer(false);
+    reader.flush().unwrap();
+    assert!(has(&reader, 1) && has(&reader, 2) && has(&follow(&files, false).unwrap(), 2));
 }
 
 #[test]

@@ -45,6 +45,8 @@ struct State {
     /// The call with this number fails with the error, and all later ones if it is set so.
     failure: Option<(usize, Errno, bool)>,
     calls: usize,
+    /// No process has the store open for writing.
+    has_no_writer: bool,
     /// The next sync of this file waits.
     held: Option<(StoreFile, Arc<HeldSync>)>,
 }
@@ -183,9 +185,15 @@ impl Image {
 
 impl RecordedFiles {
     pub fn new(image: Image, omitted: Omitted) -> Self {
-        let state =
-            State { now: image, operations: Vec::new(), omitted, failure: None, calls: 0, held: None };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Mutex::new(State {
+            now: image,
+            operations: Vec::new(),
+            omitted,
+            failure: None,
+            calls: 0,
+            has_no_writer: false,
+            held: None,
+        })))
     }
 
     pub fn empty() -> Self {
@@ -227,6 +235,10 @@ impl RecordedFiles {
         let mut image = self.image();
         image.names.remove(&file);
         Self::new(image, Omitted::Nothing)
+    }
+
+    pub fn set_writer(&self, has_writer: bool) {
+        self.0.lock().has_no_writer = !has_writer;
     }
 
     pub fn change(&self, file: StoreFile, change: impl FnOnce(&mut Vec<u8>)) {
@@ -356,4 +368,8 @@ impl Files for RecordedFiles {
     }
 
     fn reopen(&self, _file: StoreFile) {}
+
+    fn has_writer(&self) -> bool {
+        !self.0.lock().has_no_writer
+    }
 }
