@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use once_cell::sync::OnceCell;
 
+use crate::base::sorting::sort_by_id;
 use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, ensure, guarded, lists};
 use crate::copy::host::poison::Poison;
 use crate::copy::host::{LINE, prefetch_into_first_level};
@@ -82,7 +83,7 @@ impl HostBlocks {
             return Ok(None);
         }
         let mut order: Vec<u32> = lists::collect(0..slots.len() as u32)?;
-        order.sort_unstable_by_key(|at| slots[*at as usize]);
+        sort_by_id(&mut order, |at| slots[*at as usize])?;
         let sorted: Vec<u32> = lists::collect(order.iter().map(|at| slots[*at as usize]))?;
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             return Ok(None);
