@@ -82,8 +82,10 @@ pub struct LeasedBlocks {
     pub blocks: Vec<usize>,
 }
 
-/// Blocks whose leases are found before those of the next ones.
+/// Blocks whose leases are found before those of the next ones: few at first, and if too many leases are found.
 const BLOCKS_AT_A_TIME: usize = 16;
+/// The most blocks: each look takes some look-ups for each of their layers, however many blocks there are.
+const MAX_AT_A_TIME: usize = 1024;
 
 /// The leases of all processes on some blocks of a layout that is mapped here. A block has one of an unknown process if it may have more:
 /// locks hide them, there are too many, or there was no time to look.
@@ -107,9 +109,11 @@ fn found_within(budget: &LockBudget, layout: &Layout, ids: &[u32]) -> Result<Vec
         return Ok(found);
     }
     let outline = block_bytes::outline(layout)?;
-    for first in (0..ids.len()).step_by(BLOCKS_AT_A_TIME) {
-        let some = &ids[first..ids.len().min(first + BLOCKS_AT_A_TIME)];
+    let (mut first, mut size) = (0, BLOCKS_AT_A_TIME);
+    while first < ids.len() {
+        let some = &ids[first..ids.len().min(first + size)];
         let asked = block_bytes::in_roots(layout, &roots, &outline, some)?;
+        let (known, before) = (found.len(), unknown.len());
         for (index, locks) in &leased {
             let ranges = lists::collect(asked[*index].iter().map(|(range, _)| range.clone()))?;
             let blocks = |indices: Vec<usize>| -> Result<Vec<usize>> {
@@ -124,6 +128,15 @@ fn found_within(budget: &LockBudget, layout: &Layout, ids: &[u32]) -> Result<Vec
             }
             lists::extend(&mut unknown, blocks(others)?)?;
         }
+        // Others than these few may not be unknown because of their leases.
+        if unknown.len() > before && size > BLOCKS_AT_A_TIME && !budget.is_spent() {
+            found.truncate(known);
+            unknown.truncate(before);
+            size = BLOCKS_AT_A_TIME;
+            continue;
+        }
+        first += some.len();
+        size = (2 * size).min(MAX_AT_A_TIME);
     }
     if !unknown.is_empty() {
         let lease = FoundLease { slot: u64::MAX, holder: LeaseHolder::UNKNOWN, end: LeaseEnd::never() };

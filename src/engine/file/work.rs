@@ -179,7 +179,8 @@ impl WorkLeft {
 
     /// Drops all but what the outcome is reported to, and reports it.
     fn report(self) {
-        let Self { work: Work { ending, .. }, failure, .. } = self;
+        let Self { work: Work { requests, stop, ending }, failure, .. } = self;
+        drop((requests, stop));
         ending.report(failure.map_or(Ok(()), Err));
     }
 }

@@ -2,6 +2,9 @@
 //! Checksums of blocks in host memory, computed by several threads without copying the blocks.
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -65,8 +68,7 @@ impl HostBlocks {
     /// Begins to compute the checksums, if there is enough work for another thread. Until the result is dropped, the caller holds the
     /// layout, and nothing writes to the blocks.
     pub fn begin(self) -> Result<Option<Begun>> {
-        // One processor less: who reads the blocks meanwhile needs one.
-        let threads = self.useful_threads().min(Pool::parallelism().saturating_sub(1));
+        let threads = self.threads_beside();
         if threads > 0 { self.begin_on(threads).map(Some) } else { Ok(None) }
     }
 
@@ -82,6 +84,7 @@ impl HostBlocks {
         if self.useful_threads() == 0 {
             return Ok(None);
         }
+        let threads = self.threads_beside().max(1);
         let mut order: Vec<u32> = lists::collect(0..slots.len() as u32)?;
         sort_by_id(&mut order, |at| slots[*at as usize])?;
         let sorted: Vec<u32> = lists::collect(order.iter().map(|at| slots[*at as usize]))?;
@@ -93,8 +96,14 @@ impl HostBlocks {
         let reading = Reading::new(Self { blocks, ..self })?;
         reading.available.store(0, Ordering::Relaxed);
         let (reading, read) = (Arc::new(reading), ReadSlots::new(sorted, size, stride)?);
-        let arriving = Arriving { reading: reading.clone(), read: Mutex::new((read, 0)), order };
+        let (read, spare) = (Mutex::new((read, 0)), Arc::new(AtomicUsize::new(threads)));
+        let arriving = Arriving { reading: reading.clone(), read, spare, order };
         Ok(Some(Begun { reading, arriving: Some(Arc::new(arriving)) }))
+    }
+
+    /// One processor less: who reads or writes the blocks meanwhile needs one.
+    fn threads_beside(&self) -> usize {
+        self.useful_threads().min(Pool::parallelism().saturating_sub(1))
     }
 
     fn useful_threads(&self) -> usize {
@@ -147,6 +156,8 @@ struct Arriving {
     reading: Arc<Reading>,
     /// What has been read, and the number of blocks that threads were woken for.
     read: Mutex<(ReadSlots, usize)>,
+    /// The number of threads that may be woken beside those that read.
+    spare: Arc<AtomicUsize>,
     /// The index of each block among those of the caller.
     order: Vec<u32>,
 }
@@ -156,14 +167,30 @@ impl Arrivals for Arriving {
         let mut read = self.read.lock();
         let complete = read.0.note(offset, size);
         let is_worth = (complete - read.1) as u64 * self.reading.pieces.block_size() >= BYTES_A_THREAD;
-        if is_worth {
+        let take = |spare: usize| spare.checked_sub(1);
+        let wakes = is_worth && self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        if wakes {
             read.1 = complete;
         }
         drop(read);
         self.reading.available.fetch_max(complete, Ordering::Release);
-        if is_worth {
-            Pool::get().run(&(self.reading.clone() as Arc<dyn Shared>), 1);
+        if wakes {
+            let helper = Helper { reading: self.reading.clone(), spare: self.spare.clone() };
+            Pool::get().run(&(Arc::new(helper) as Arc<dyn Shared>), 1);
         }
+    }
+}
+
+/// Reads what has arrived, on one thread.
+struct Helper {
+    reading: Arc<Reading>,
+    spare: Arc<AtomicUsize>,
+}
+
+impl Shared for Helper {
+    fn run(&self) {
+        self.reading.run();
+        self.spare.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -311,117 +338,4 @@ impl Shared for Reading {
 
 fn prefetch(bytes: Range<usize>) {
     bytes.step_by(LINE).for_each(|line| prefetch_into_first_level(line as *const u8));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::Status;
-    use crate::base::file_systems::FileSystems;
-    use crate::base::thread_pool::tests::occupy;
-    use crate::layout::{Arrangement, Dimensions};
-    use crate::plan::{BlockPair, Slots};
-    use crate::transfer::{Step, Transfer, TransferRequest};
-
-    fn layout(dimensions: Dimensions) -> Arc<Layout> {
-        Layout::in_host(dimensions, Arrangement::FULLY_CONTIGUOUS)
-    }
-
-    #[test]
-    fn threads_that_start_late_do_not_hold_the_layout() {
-        let layout = large();
-        let go = occupy(Pool::get());
-        let all = Slots::all(layout.geometry());
-        HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
-        assert_eq!(Arc::strong_count(&layout), 1);
-        drop(go);
-    }
-
-    fn large() -> Arc<Layout> {
-        let dimensions = Dimensions {
-            num_blocks: 64,
-            num_layers: 1,
-            outer_dim: 1,
-            page_size: 1,
-            inner_dim: 256 << 10,
-            dtype_width: 1,
-            ..Dimensions::ONE
-        };
-        layout(dimensions)
-    }
-
-    fn begin(layout: &Layout) -> Begun {
-        let blocks = HostBlocks::new(layout, (0..64).collect(), &Slots::all(layout.geometry()));
-        blocks.begin_on(1).unwrap()
-    }
-
-    #[test]
-    fn checksums_that_have_begun_are_those_of_the_blocks() {
-        let layout = large();
-        let expected = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
-        assert_eq!(begin(&layout).checksums().unwrap(), expected.checksums().unwrap());
-    }
-
-    /// From the slots of a file in another order: nothing is read before it has arrived, and all at the end.
-    #[test]
-    fn blocks_are_read_when_they_have_arrived() {
-        let layout = large();
-        let all = Slots::all(layout.geometry());
-        let blocks = || HostBlocks::new(&layout, (0..64).collect(), &all);
-        let expected = blocks().checksums().unwrap();
-        let slots: Vec<u32> = (0..64).map(|at| at * 37 % 64 + 3).collect();
-        let begun = blocks().begin_on_arrival(&slots, 256 << 10).unwrap().unwrap();
-        let arrivals = begun.arrivals().unwrap();
-        let taken = || begun.reading.next.load(Ordering::Relaxed);
-        arrivals.arrived(4 * (256 << 10), 60 * (256 << 10));
-        begun.reading.run();
-        assert_eq!(taken(), 0, "the first slot has not arrived");
-        arrivals.arrived(3 * (256 << 10), 256 << 10);
-        begun.reading.run();
-        assert_eq!(taken(), 61);
-        assert_eq!(begun.checksums().unwrap(), expected);
-        drop(begun);
-        arrivals.arrived(64 * (256 << 10), 3 * (256 << 10));
-    }
-
-    #[test]
-    fn blocks_of_a_slot_that_is_read_twice_are_read_at_the_end() {
-        let layout = large();
-        let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
-        let slots: Vec<u32> = (0..64).map(|at| at / 2).collect();
-        assert!(blocks.begin_on_arrival(&slots, 256 << 10).unwrap().is_none());
-    }
-
-    /// Before a thread has taken blocks, and while one has some.
-    #[test]
-    fn no_thread_reads_blocks_after_the_end_of_what_has_begun() {
-        let layout = large();
-        let go = occupy(Pool::get());
-        let begun = begin(&layout);
-        let reading = begun.reading.clone();
-        drop(begun);
-        drop(go);
-        assert_eq!(*reading.left(), 0);
-        let begun = begin(&layout);
-        let reading = begun.reading.clone();
-        drop(begun);
-        assert_eq!((*reading.left(), reading.next.load(Ordering::Relaxed) >= 64), (0, true));
-        reading.run();
-        assert_eq!(*reading.left(), 0);
-    }
-
-    /// Its blocks have moved, and no thread has compared them yet.
-    #[test]
-    fn a_run_that_is_cancelled_is_not_compared() {
-        let [source, destination] = [0, 1].map(|_| layout(Dimensions::small()));
-        let pairs = [BlockPair { source: 0, destination: 0 }];
-        let transfer = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
-        let go = occupy(&Pool::checks(&FileSystems::default()));
-        transfer.submit(Some(Step { pairs: &pairs, verifies: true, ..Step::default() })).unwrap();
-        transfer.cancel().unwrap();
-        drop(go);
-        assert_eq!(transfer.wait(None).unwrap_err().status(), Status::Cancelled);
-        transfer.submit(None).unwrap();
-        transfer.wait(None).unwrap();
-    }
 }
