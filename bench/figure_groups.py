@@ -179,7 +179,7 @@ MOVED = "cpu-2-cores/22-store"
 
 def moved(way, durability="none"):
     """One row of a table: the sizes of blocks are its columns."""
-    named = f"{way}, {durability} durability" if way == "put" else way
+    named = f"{way}, durability {durability}" if way == "put" else way
     return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in
                               both(("GB/s", "ratio"), MOVED, way=way, durability=durability, block=f"{size} KiB")))
 
@@ -419,7 +419,7 @@ GROUPS = [
          first_token("TP 2 to 1, another order, whole", "TP 2", "whole", None), first_token("TP 2 to 1, another order, by layer", "TP 2", "by layer", None),
          first_token("from host memory, whole", "restored", "whole"), first_token("from host memory, by layer", "restored", "by layer"),
      ]),
-    ("22. Decode beside transfers", "How much longer a step of decode takes than alone. PyTorch's copies and NIXL's client move less in the same time.",
+    ("21. Decode beside transfers", "How much longer a step of decode takes than alone. PyTorch's copies and NIXL's client move less in the same time.",
      [*PAGED], ["one GPU: p50", "p99", "p99 with PyTorch's copies, against kvmem", "two GPUs: p50", "p99", "p99 with PyTorch's copies, against kvmem"], [
          beside_decode("to the host, 43 GB/s", "to host"), beside_decode("from the host, 43 GB/s", "from host"),
          beside_decode("a pull of 256 MiB every 8 steps", "from peer"),
@@ -427,7 +427,7 @@ GROUPS = [
     ("22. Puts and gets of a store", "Each block with its checksum, against io_uring without a library on the same file, which computes none.", [MOVED],
      [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
      [moved("get"), moved("put"), moved("put", "strict")]),
-    ("Stores", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
+    ("22. Keys of a store", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
      ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
          *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),
          stored("opening", "ms of ns", way="open"),

@@ -38,7 +38,7 @@ def headline(line):
 
 
 # The notes of rows that share a page with another row.
-NOTES = {"03": "02-scattered-device", "06": "19-regret", "13": "04-peer-pull", "16": "15-reshape", "22": "21-paged-engine"}
+NOTES = {"03": "02-scattered-device", "06": "19-regret", "13": "04-peer-pull", "16": "15-reshape"}
 
 
 def notes(title):
