@@ -69,12 +69,13 @@ def block_pairs(pairs: Pairs) -> tuple[Any, int]:
         pairs = pairs.tolist()
     try:
         made = [(index(source), index(destination)) for source, destination in pairs]
+    except (TypeError, ValueError) as error:
+        raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None
+    try:
         return ffi.new("kvmem_block_pair[]", made), len(made)
     except OverflowError:
         at = next(at for at, pair in enumerate(made) if any(block >> 32 for block in pair))
         raise _errors.OutOfRange(f"pairs[{at}] is {made[at]}; a block id is a number from 0 to 2^32 - 1") from None
-    except (TypeError, ValueError) as error:
-        raise _errors.InvalidArgument(f"pairs are not pairs of block ids (source, destination): {error}") from None
 
 
 _uint32: Any = None
