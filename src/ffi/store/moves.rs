@@ -106,9 +106,9 @@ pub unsafe extern "C" fn kvmem_store_put(
 /// Each block is compared with its checksum before the run ends. If blocks are damaged or cannot be read, the
 /// run ends with KVMEM_STATUS_CORRUPT, and kvmem_transfer_get_mismatches returns their indices; all others
 /// have arrived. These blocks are no longer stored, the store counts and logs them, and does not use their
-/// slots again. Blocks that something else overwrites in the destination before they are compared, which may
-/// be as soon as they arrive, end the run so, too, and stay stored. For a reader of the store, blocks that its
-/// writer replaces meanwhile end the run so, too.
+/// slots again. Blocks that something else overwrites in the destination before they are compared, which
+/// may be as soon as they arrive, end the run so, too, and stay stored. For a reader of the store, blocks
+/// that its writer replaces meanwhile end the run so, too.
 ///
 /// @param destination as `source` of kvmem_store_put. Nothing else may use the blocks until the run has ended
 /// @param options as for kvmem_store_put, without KVMEM_TRANSFER_BY_LAYER: layers would be reported before
