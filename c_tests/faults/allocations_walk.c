@@ -20,7 +20,7 @@ static bool all_callers; /* not only the library */
 
 typedef struct noted {
     _Atomic uint64_t count;
-    uint32_t sizes[MAX_ALLOCATIONS]; /* of the first run */
+    uint32_t sizes[MAX_ALLOCATIONS]; /* of the last run */
     kvmem_status status;
     char message[256];
 } noted;
@@ -200,8 +200,10 @@ static int run_step(const operation *operation, uint64_t nth) {
 typedef enum ending { HANDLED, ENDS_PROCESS, FAULT } ending;
 
 /* What a failure of this allocation does. */
-static ending fail_allocation(const operation *operation, uint64_t nth, uint32_t size) {
+static ending fail_allocation(const operation *operation, uint64_t nth) {
     const int state = run_step(operation, nth);
+    /* Not that of the first run: threads allocate in any order. */
+    const uint32_t size = noted_page->sizes[nth - 1];
     if (WIFSIGNALED(state) && WTERMSIG(state) == SIGABRT && size < LARGE) return ENDS_PROCESS;
     if (WIFEXITED(state) && WEXITSTATUS(state) == 0 &&
         (noted_page->status == operation->expected || noted_page->status == KVMEM_STATUS_OUT_OF_MEMORY))
@@ -221,7 +223,7 @@ static size_t walk(const operation *operation, bool all) {
     for (uint64_t i = 0; i < count; i++) {
         if (!all && sizes[i] < LARGE && i % 8 != 0) continue;
         large += sizes[i] >= LARGE;
-        endings[fail_allocation(operation, i + 1, sizes[i])]++;
+        endings[fail_allocation(operation, i + 1)]++;
     }
     printf("%s: %llu allocations; of those that failed, %zu are handled, %zu of them of %d bytes or more; %zu end the process\n",
            operation->name, (unsigned long long)count, endings[HANDLED], large, LARGE, endings[ENDS_PROCESS]);

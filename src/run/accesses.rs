@@ -151,16 +151,24 @@ pub fn of_blocks(layout: &Layout, blocks: &[u32]) -> Result<Vec<BlockAccess>> {
     }
     let leased = block_lease::of_blocks(layout, &ids)?;
     // In several regions of the layout it is one lease, with the last of its ends there.
-    let mut holders = BTreeMap::new();
+    let mut leases: Vec<FoundLease> = Vec::new();
+    let place = |leases: &[FoundLease], lease: &FoundLease| {
+        leases.binary_search_by_key(&lease.identity(), FoundLease::identity)
+    };
     for LeasedBlocks { lease, .. } in &leased {
-        let known: &mut FoundLease = holders.entry(lease.identity()).or_insert(*lease);
-        known.end = known.end.max(lease.end);
+        match place(&leases, lease) {
+            Ok(at) => leases[at].end = leases[at].end.max(lease.end),
+            Err(at) => {
+                lists::reserve(&mut leases, 1)?;
+                leases.insert(at, *lease);
+            }
+        }
     }
-    let holders: BTreeMap<_, _> =
-        holders.into_iter().map(|(identity, lease)| (identity, Arc::new(Accessor::Lease(lease)))).collect();
+    let holders = lists::collect(leases.iter().map(|lease| Arc::new(Accessor::Lease(*lease))))?;
     for LeasedBlocks { lease, blocks } in leased {
+        let Ok(at) = place(&leases, &lease) else { continue };
         for block in blocks {
-            let (by, writes) = (holders[&lease.identity()].clone(), lease.holder.writes);
+            let (by, writes) = (holders[at].clone(), lease.holder.writes);
             lists::push(&mut found, BlockAccess { block: ids[block], by, reads: true, writes })?;
         }
     }

@@ -120,7 +120,7 @@ static kvmem_status read_blocks(kvmem_transfer *transfer, const offer *given, kv
 {
     const kvmem_block_pair pairs[] = {{given->blocks[0], 0}, {given->blocks[1], 1}};
     const kvmem_submit_options read = {.struct_size = sizeof read, .pairs = pairs, .num_pairs = 2,
-        .epochs = given->epochs, .run_timeout_ns = patience_ns};
+        .run_timeout_ns = patience_ns, .epochs = given->epochs};
     check(kvmem_transfer_submit(transfer, &read, error), error);
     return kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error);
 }
