@@ -154,38 +154,39 @@ class stored_blocks {
 
     candidate put()
     {
-        return [this] {
-            remove();
-            return time_ns([this] { move(kvmem_store_put, source_, &kvmem_block_pair::source); });
-        };
+        return written([this] { move(kvmem_store_put, source_, &kvmem_block_pair::source); });
     }
     candidate get()
     {
-        return [this] {
-            host_view(destination_).wipe(pairs_);
-            const double taken = time_ns([this] { move(kvmem_store_get, destination_, &kvmem_block_pair::destination); });
-            host_view(destination_).verify(pairs_);
-            return taken;
-        };
+        return read([this] { move(kvmem_store_get, destination_, &kvmem_block_pair::destination); });
     }
     candidate written_bare()
     {
-        return [this] {
-            remove();
-            return time_ns([this] { move_bare(true, source_, &kvmem_block_pair::source); });
-        };
+        return written([this] { move_bare(true, source_, &kvmem_block_pair::source); });
     }
     candidate read_bare()
     {
-        return [this] {
+        return read([this] { move_bare(false, destination_, &kvmem_block_pair::destination); });
+    }
+
+  private:
+    candidate written(std::function<void()> writes)
+    {
+        return [this, writes] {
+            remove();
+            return time_ns(writes);
+        };
+    }
+    candidate read(std::function<void()> reads)
+    {
+        return [this, reads] {
             host_view(destination_).wipe(pairs_);
-            const double taken = time_ns([this] { move_bare(false, destination_, &kvmem_block_pair::destination); });
+            const double taken = time_ns(reads);
             host_view(destination_).verify(pairs_);
             return taken;
         };
     }
 
-  private:
     kv::layout in_memory() const
     {
         kvmem_layout_config config = config_;

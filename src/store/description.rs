@@ -20,7 +20,7 @@ pub fn describe(path: &Path) -> Result<String> {
     let header = Header::read(&files).map_err(named)?.ok_or_else(|| no_store(path))?;
     let mut lines = vec![
         ("store", path.display().to_string()),
-        ("writer", files.writer().unwrap_or_else(|| "none".into())),
+        ("writer", files.writer()?.unwrap_or_else(|| "none".into())),
     ];
     lines.extend(header.values.iter().map(|(name, value)| ("identity", format!("{name} is {value}"))));
     lines.extend([

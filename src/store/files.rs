@@ -65,7 +65,7 @@ pub trait Files {
     /// Has a file opened again by the next call: another process may have replaced it.
     fn reopen(&self, file: StoreFile);
     /// Whether a process has the store open for writing.
-    fn has_writer(&self) -> bool;
+    fn has_writer(&self) -> Result<bool>;
 }
 
 /// The folder of a store. With the lock of its writer, no other process, nor another open in this one, has that meanwhile.
@@ -126,11 +126,15 @@ impl StoreFolder {
     }
 
     /// The process that has the store open for writing; `None` if there is none.
-    pub fn writer(&self) -> Option<String> {
+    pub fn writer(&self) -> Result<Option<String>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = retried::openat(&self.folder, StoreFile::Writer.name(), flags, Mode::empty()).ok()?;
-        let is_locked = is_locked(file.as_fd(), WRITER_BYTE).unwrap_or(false);
-        is_locked.then(|| writer_in(&self.folder).unwrap_or_else(|| "a process".into()))
+        let file = match retried::openat(&self.folder, StoreFile::Writer.name(), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.failed("open", StoreFile::Writer, errno)),
+        };
+        let is_locked = is_locked(file.as_fd(), WRITER_BYTE)?;
+        Ok(is_locked.then(|| writer_in(&self.folder).unwrap_or_else(|| "a process".into())))
     }
 
     /// When a file was changed last, in seconds since 1970; `None` if it does not exist.
@@ -302,7 +306,7 @@ impl Files for StoreFolder {
         self.open.lock().retain(|(name, _)| *name != file);
     }
 
-    fn has_writer(&self) -> bool {
-        self.writer().is_some()
+    fn has_writer(&self) -> Result<bool> {
+        self.writer().map(|writer| writer.is_some())
     }
 }

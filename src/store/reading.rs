@@ -109,7 +109,7 @@ impl Readable {
     /// killed, or was refused the store, may have published less, or nothing.
     fn now(files: &impl Files, header: &Header) -> Result<Self> {
         let said = Published::read(files, header.id)?;
-        let has_writer = files.has_writer();
+        let has_writer = files.has_writer()?;
         let published = match said {
             Some(said) if has_writer => said,
             None if has_writer => {
@@ -126,7 +126,7 @@ impl Readable {
 
     /// Whether what was read since is still to be read: a writer that has come meanwhile may have withdrawn it.
     fn holds(&self, files: &impl Files, header: &Header) -> Result<bool> {
-        Ok(self.has_writer || (!files.has_writer() && Published::read(files, header.id)? == self.said))
+        Ok(self.has_writer || (!files.has_writer()? && Published::read(files, header.id)? == self.said))
     }
 }
 

@@ -69,6 +69,30 @@ fn readers_go_on_after_a_writer_that_did_not_open_the_store() {
     assert!(has(&late, 2));
 }
 
+/// Such as that for its writer: a reader that took one for none would read what the writer may withdraw.
+#[test]
+fn a_question_of_a_reader_that_fails_changes_nothing() {
+    let files = RecordedFiles::new(Image::default(), Omitted::SetSize(StoreFile::Journal));
+    let store = open(&files, Durability::Strict).unwrap();
+    put(&store, &files, &[(1, None, 1)]).unwrap();
+    let reader = follow(&files, true).unwrap();
+    files.fail(2, Errno::NOSPC, false);
+    put(&store, &files, &[(6, None, 1)]).unwrap_err();
+    for call in 1.. {
+        files.fail(call, Errno::MFILE, false);
+        let outcome = reader.flush();
+        assert!(!has(&reader, 6), "after call {call}");
+        if outcome.is_ok() {
+            assert!(call > 3, "size, bytes, and the writer");
+            break;
+        }
+    }
+    files.fail(1 << 20, Errno::MFILE, false);
+    put(&store, &files, &[(8, None, 1)]).unwrap();
+    reader.flush().unwrap();
+    assert!(has(&reader, 1) && has(&reader, 8) && !has(&reader, 6));
+}
+
 /// It has replaced the journal, and was killed before it could publish that.
 #[test]
 fn readers_go_on_after_a_writer_that_published_an_older_journal() {

@@ -369,7 +369,9 @@ impl Files for RecordedFiles {
 
     fn reopen(&self, _file: StoreFile) {}
 
-    fn has_writer(&self) -> bool {
-        !self.0.lock().has_no_writer
+    fn has_writer(&self) -> Result<bool> {
+        let mut state = self.0.lock();
+        state.call()?;
+        Ok(!state.has_no_writer)
     }
 }
