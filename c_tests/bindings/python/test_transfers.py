@@ -195,6 +195,14 @@ def test_a_move_expects_epochs(cache, copy):
     with pytest.raises(kvmem.Stale):
         kvmem.move(layout, copy, PAIRS, epochs=[0, 0, 0], batch=2, progress=lambda done, total: seen.append(done))
     assert len(seen) == 1  # the first batch is not stale
+    with pytest.raises(kvmem.Stale, match=r"^pairs 2 to 2: 1 of 1 source blocks .* the first, of pair 2, has epoch 1"):
+        kvmem.move(layout, copy, PAIRS, epochs=[0, 0, 0], batch=1, progress=print)
+    # Pairs of later batches are named by their indices in the list, before a batch moves.
+    with pytest.raises(kvmem.OutOfRange, match=r"pairs\[2\].source is 99"):
+        kvmem.move(layout, copy, [*PAIRS[:2], (99, 0)], batch=1, progress=lambda done, total: seen.append(done))
+    with pytest.raises(kvmem.OutOfRange, match=r"epochs\[2\] is -1"):
+        kvmem.move(layout, copy, PAIRS, epochs=[0, 0, -1], batch=1, progress=lambda done, total: seen.append(done))
+    assert len(seen) == 1
     kvmem.move(layout, copy, PAIRS, epochs=np.array([0, 0, 1], np.uint64), batch=2, progress=lambda done, total: seen.append(done))
     assert len(seen) == 3
     for more in ({}, {"progress": print}):

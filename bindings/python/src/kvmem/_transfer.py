@@ -411,24 +411,36 @@ def move(
     """Moves blocks and waits for the end. Returns the number of bytes. `epochs` are as in `Transfer.submit`, and `options` are those of
     `Transfer`.
 
-    With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them."""
+    With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them. All pairs are
+    checked before the first batch, and errors name pairs by their indices in `pairs`."""
     with Transfer(source, destination, **options) as transfer:
         if progress is None:
             transfer.submit(pairs, epochs=epochs, run_timeout=timeout).wait()
             return transfer.info.bytes
         listed = pairs if hasattr(pairs, "__len__") else list(_as_iterable(pairs))
         expected = None if epochs is None else list(epochs)
-        if expected is not None and len(expected) != len(listed):
-            raise _errors.InvalidArgument(f"there are {len(expected)} epochs for {len(listed)} pairs")
+        if len(listed):
+            transfer.prepare(listed, epochs=expected)
         size = batch or max(len(listed) // 100, 1)
         done = 0
         for start in range(0, len(listed), size):
             part = listed[start : start + size]
             part_epochs = None if expected is None else expected[start : start + size]
-            transfer.submit(part, epochs=part_epochs, run_timeout=timeout).wait()
+            try:
+                transfer.submit(part, epochs=part_epochs, run_timeout=timeout).wait()
+            except _errors.Stale as error:
+                raise _of_list(error, transfer.mismatches(), start, len(part)) from None
             done += transfer.info.bytes
             progress(done, done * len(listed) // (start + len(part)))
         return done
+
+
+def _of_list(error: _errors.Stale, stale: list[int], start: int, count: int) -> _errors.Stale:
+    """The error of a batch, with the index of its first stale pair in the whole list."""
+    if not stale:
+        return error
+    message = error.message.replace(f"of pair {stale[0]},", f"of pair {start + stale[0]},")
+    return _errors.Stale(f"pairs {start} to {start + count - 1}: {message}", error.cause)
 
 
 def _as_iterable(pairs: Iterable[Any]) -> Iterable[Any]:
