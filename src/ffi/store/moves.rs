@@ -110,6 +110,9 @@ pub unsafe extern "C" fn kvmem_store_put(
 /// may be as soon as they arrive, end the run so, too, and stay stored. For a reader of the store, blocks
 /// that its writer replaces meanwhile end the run so, too.
 ///
+/// If a read fails, and the run is cancelled before the blocks are compared, the run ends with
+/// KVMEM_STATUS_IO, and kvmem_transfer_get_mismatches returns all indices.
+///
 /// @param destination as `source` of kvmem_store_put. Nothing else may use the blocks until the run has ended
 /// @param options as for kvmem_store_put, without KVMEM_TRANSFER_BY_LAYER: layers would be reported before
 ///         they are compared. The ranges may have some of the layers, outer slots and heads of the store

@@ -271,9 +271,16 @@ impl Verify for RunEnd {
                     return moved;
                 }
                 // After a read that failed, too: this finds the blocks that have not arrived.
-                match self.work.get(&held, layouts, &limits, findings) {
-                    Ok(()) => held.end(moved, findings, &limits),
-                    failed => moved.and(failed),
+                match (self.work.get(&held, layouts, &limits, findings), moved) {
+                    (Ok(()), moved) => held.end(moved, findings, &limits),
+                    (failed, Ok(())) => failed,
+                    (Err(unknown), Err(error)) => {
+                        // Of no block it is known that it has arrived.
+                        findings.mismatches = lists::collect(0..held.blocks().len() as u64)?;
+                        Err(error.followed_by(format!(
+                            "kvmem_transfer_get_mismatches returns all blocks, because they were not compared: {unknown}"
+                        )))
+                    }
                 }
             }
             None => moved,

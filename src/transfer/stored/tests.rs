@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::base::wire::tests::of_version;
-use crate::base::{Status, random};
+use crate::base::{Error, Status, random};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::{Arrangement, Dimensions};
 use crate::plan::{Slots, Wanted};
 use crate::region::DirectIo;
-use crate::run::{Findings, Stop, Verify};
+use crate::run::{Completion, Findings, Stop, Ticket, Verify};
 use crate::store::{Header, NewBlock, StoreFile};
-use crate::transfer::TransferRequest;
 use crate::transfer::verify::host::HostBlocks;
+use crate::transfer::{BlockPair, Step, Transfer, TransferRequest};
 
 mod tenants;
 
@@ -234,6 +234,34 @@ fn of_blocks_that_differ_only_those_that_are_damaged_are_removed() {
         assert!(error.message().contains(part), "{error}");
     }
     assert!((0..8).all(|number| contains(&store, number) == (number != 5)));
+}
+
+/// Nothing looks which blocks have arrived.
+#[test]
+fn a_get_that_is_cancelled_after_a_read_has_failed_names_all_blocks() {
+    let (scratch, source, destination) = (Scratch::new(), filled(), filled());
+    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    assert_eq!(put(&store, &source, 0..3), 3);
+    let all: Vec<Key> = Keys::new(&keys(0..3), 32).unwrap().iter().collect();
+    let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
+    let pairs = [0, 1, 2].map(|at| BlockPair { source: held.blocks()[at].slot(), destination: at as u32 });
+    let step = Step { pairs: &pairs, checksums: Some(&[0; 3]), ..Step::default() };
+    let completion = Arc::new(Completion::new(1, None));
+    let cancelled = Ticket::unheld(&completion, Default::default()).start();
+    completion.cancel().unwrap();
+    let (layouts, mut findings) = ([store.layout.clone(), destination.clone()], Findings::default());
+    let transfer = Transfer::create(&store.layout, &destination, TransferRequest::default()).unwrap();
+    let ended = transfer.started_once(step, |checks| {
+        let end = run_ends::RunEnd::new(run_ends::Uses::Get(held), run_ends::Work::Checks(checks), None, 0);
+        let failed = Err(Error::new(Status::Io, "a read"));
+        let error = end.outcome(failed, &layouts, cancelled.stop(), &mut findings).unwrap_err();
+        assert_eq!(error.status(), Status::Io);
+        assert!(error.message().starts_with("a read; ") && error.message().contains("cancelled"), "{error}");
+        Ok(end)
+    });
+    ended.unwrap().wait(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(findings.mismatches, [0, 1, 2]);
+    assert!((0..3).all(|number| contains(&store, number)));
 }
 
 #[test]
