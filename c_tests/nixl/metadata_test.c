@@ -60,7 +60,6 @@ TEST(invalid_bytes_are_not_loaded) {
                    kvmem_agent_load_remote_metadata(bare, metadata.data, metadata.size, NULL, ERR));
 }
 
-/* Otherwise UCX breaks its connection to the peer, and the peer cannot be used again. */
 /* Afterwards the loader knows the plugin by this path, too, and opens no file to find it. */
 static void open_plugin_by_path(void) {
     const char *library = getenv("KVMEM_NIXL_LIBRARY");
@@ -72,11 +71,22 @@ static void open_plugin_by_path(void) {
     dlclose(plugin);
 }
 
+enum { METADATA = 1 };
+
+ROLE(far) {
+    OWNED(kvmem_agent) agent = agent_open("far");
+    CLEANUP(message_free) message metadata = agent_metadata(agent);
+    frame_send(socket, METADATA, metadata.data, metadata.size);
+    CHECK(!frame_arrives(socket));
+}
+
+/* Otherwise UCX breaks its connection to the peer, and the peer cannot be used again. The peer is another process: UCX closes the
+   socket at which it listens if it accepts a connection while there are no file descriptors. */
 TEST(a_peer_is_not_loaded_without_free_file_descriptors_and_later_is) {
     OWNED(kvmem_agent) near = agent_open("near");
-    OWNED(kvmem_agent) far = agent_open("far");
+    peer far = peer_start("far");
     open_plugin_by_path();
-    CLEANUP(message_free) message metadata = agent_metadata(far);
+    CLEANUP(message_free) message metadata = frame_expect(far.socket, METADATA);
     const struct rlimit before = forbid_open_files();
     const kvmem_status status = kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL,
                                                                  ERR);
@@ -84,6 +94,7 @@ TEST(a_peer_is_not_loaded_without_free_file_descriptors_and_later_is) {
     CHECK_EQ(status, KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_HAS(test_last_message(), "RLIMIT_NOFILE");
     agent_load(near, &metadata);
+    peer_finish(&far);
 }
 
 /* NIXL uses a memory type in metadata as an index without a check. */

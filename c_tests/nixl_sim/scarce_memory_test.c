@@ -36,11 +36,17 @@ static void long_lists_close(long_lists *lists) {
     kvmem_agent_destroy(lists->far);
 }
 
+/* The agent's thread frees the lists of a call after its reply, and before it begins the next call. */
+static void await_lists_freed(kvmem_agent *agent) {
+    EXPECT_OK(kvmem_agent_check_remote_metadata(agent, "far", ERR));
+}
+
 /* A call succeeds with enough memory, and fails with less. `made` is the handle that it creates. */
 #define EXPECT_SCARCE(made, call, ...)                                                               \
     do {                                                                                             \
         unsigned failures_ = 0;                                                                      \
         for (uint64_t more_ = 16 * MIB; (made) == NULL; more_ += 16 * MIB) {                        \
+            await_lists_freed(lists.near);                                                           \
             const struct rlimit before_ = limit_addresses(more_);                                    \
             const kvmem_status status_ = call(__VA_ARGS__, &(made), NULL);                           \
             CHECK_EQ(setrlimit(RLIMIT_AS, &before_), 0);                                             \
