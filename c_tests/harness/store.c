@@ -9,6 +9,13 @@ void store_setup_init(store_setup *setup, const char *path, const kvmem_layout_c
                              it.identity = setup->identity, it.num_values = 2);
 }
 
+kvmem_store *store_open_without_eviction(const char *path) {
+    store_setup setup;
+    store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
+    setup.options.eviction = KVMEM_EVICTION_CALLER;
+    return MADE(kvmem_store, kvmem_store_open, &setup.options, PATIENCE);
+}
+
 void store_keys(unsigned char *keys, uint64_t first, size_t count) {
     memset(keys, 0xA5, count * STORE_KEY);
     for (size_t i = 0; i < count; i++) {

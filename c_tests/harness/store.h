@@ -17,6 +17,8 @@ typedef struct store_setup {
 } store_setup;
 /* `setup` refers to itself. */
 void store_setup_init(store_setup *setup, const char *path, const kvmem_layout_config *config);
+/* A store of aligned blocks of the first kind, from which only the caller removes blocks. */
+kvmem_store *store_open_without_eviction(const char *path);
 
 /* Keys of these numbers, one after the other; `keys` has STORE_KEY bytes for each. */
 void store_keys(unsigned char *keys, uint64_t first, size_t count);

@@ -71,10 +71,7 @@ TEST(tenants_that_put_at_the_same_time_have_their_own_blocks_and_quotas) {
 TEST(a_put_above_what_is_left_of_a_quota_says_what_is_used) {
     SCRATCH_FILE(path, "store");
     OPENED(kv_side, source, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1);
-    store_setup setup;
-    store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
-    setup.options.eviction = KVMEM_EVICTION_CALLER;
-    OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE);
+    OWNED(kvmem_store) store = store_open_without_eviction(path);
     OWNED(kvmem_store) tenant = open_tenant(store, "tenant", 0);
     size_t moved = 0;
     EXPECT_OK(store_put(tenant, source.layout, 0, ids, QUOTA - 1, &moved));

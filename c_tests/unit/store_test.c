@@ -123,10 +123,7 @@ TEST(leaves_are_evicted_first_and_pinned_blocks_stay) {
 TEST(without_eviction_the_caller_removes_blocks) {
     SCRATCH_FILE(path, "store");
     OPENED(kv_side, source, REF(kv_aligned_config(&kv_kinds[0])), NULL, 1);
-    store_setup setup;
-    store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
-    setup.options.eviction = KVMEM_EVICTION_CALLER;
-    OWN(kvmem_store, store, kvmem_store_open, &setup.options, PATIENCE);
+    OWNED(kvmem_store) store = store_open_without_eviction(path);
     put(store, &source, 0, BLOCKS);
     size_t moved = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "kvmem_store_remove",
