@@ -29,7 +29,8 @@ run() {
 for program in ${LOAD_PROGRAMS:-nixl_many_agents nixl_load nixl_peer_steps share/share_epochs}; do
     run "$program" "shared memory"
     case $program in
-    nixl_many_agents | hostile/hostile_share | hostile/hostile_broker | hostile/hostile_epochs | hostile/hostile_leases | hostile/hostile_directory) ;;
+    nixl_many_agents | hostile/hostile_share | hostile/hostile_broker | hostile/hostile_epochs | hostile/hostile_leases | hostile/hostile_directory | \
+        hostile/hostile_objects) ;;
     *) run "$program" TCP UCX_TLS=tcp UCX_NET_DEVICES=lo ;;
     esac
 done
