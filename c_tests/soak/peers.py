@@ -104,7 +104,7 @@ def fetch(worker):
     with worker.tolerates(*scarcity.PEER, kvmem.InvalidArgument):
         share = kvmem.Share.fetch(worker.place(f"broker-{slot}"), name, token=token, timeout=5)
         with share:
-            _copy(worker, name, lambda: share.open_layout())
+            copy(worker, name, lambda: share.open_layout())
 
 
 def pull(worker, publisher):
@@ -119,7 +119,7 @@ def pull(worker, publisher):
                     entry.load(publisher.agent)
                 opens = (lambda: entry.import_layout(publisher.agent, name)) if remote else (lambda: entry.open_layout(name, agent=publisher.agent))
                 # The owner withdraws a layout before it frees or reuses its memory. Until then the bytes are those of the name.
-                _copy(worker, name, opens, publisher.agent, lambda: publisher.directory.check(entry, timeout=5))
+                copy(worker, name, opens, publisher.agent, lambda: publisher.directory.check(entry, timeout=5))
 
 
 def notify(worker, publisher):
@@ -134,7 +134,7 @@ def notify(worker, publisher):
             publisher.agent.notify(peer, f"from {publisher.agent.name}".encode())
 
 
-def _copy(worker, name, opens, agent=None, check_owner=lambda: None):
+def copy(worker, name, opens, agent=None, check_owner=lambda: None):
     """Copies random blocks of an opened layout to a new layout, which is compared with what the name says. `check_owner` raises if the owner
     may have used the memory for something else meanwhile."""
     order = worker.random.choice(("BLONHC", "L/BONHC", "L/OBNHC", "BLHNOC"))

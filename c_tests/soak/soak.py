@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import control
+from object_server import ObjectServer
 
 HERE = pathlib.Path(__file__).resolve().parent
 SMALL_BYTES = 48 << 20
@@ -142,12 +143,14 @@ class Soak:
         self.calm = arguments.calm
         self.cycle, self.settle = arguments.cycle or min(30.0, max(3.0, self.seconds / 3)), arguments.settle
         self.random = random.Random(self.seed)
-        for name in ("agents", "shares", "small"):
+        for name in ("agents", "shares", "objects", "small"):
             (folder / name).mkdir()
         self.can_be_full = self.mount()
         self.page = control.create(folder / "page")[0]
         self.slots = [Slot(self, index) for index in range(arguments.workers)]
         self.etcd = start_etcd(folder) if arguments.etcd else None
+        python = ObjectServer.interpreter() if self.agents else None
+        self.objects = ObjectServer(python, self.page, folder) if python else None
         self.done = dict.fromkeys(("killed", "killed while stopped", "stopped", "disk filled"), 0)
         self.filled_until = 0.0
 
@@ -163,10 +166,14 @@ class Soak:
     def disturb(self):
         if not self.deck:
             self.deck = ["kill", "stop", "stop", "kill stopped", *(["fill", "fill"] if self.can_be_full else [])]
+            if self.objects is not None:
+                self.deck += ["stop server", "refuse objects", *(["kill server"] if self.seconds > 60 else [])]
             self.random.shuffle(self.deck)
         event = self.deck.pop()
         slot = self.random.choice(self.slots)
-        if event == "fill":
+        if event in ("stop server", "refuse objects", "kill server"):
+            self.disturb_objects(event)
+        elif event == "fill":
             self.fill(self.random.uniform(0.05, 3))
         elif slot.is_stopped and event == "stop":
             self.deck.append(event)
@@ -179,6 +186,15 @@ class Soak:
             slot.kill()
             slot.start()
             self.done["killed" if event == "kill" else "killed while stopped"] += 1
+
+    def disturb_objects(self, event):
+        if self.objects.is_disturbed:
+            return
+        if event == "kill server":
+            self.objects.kill()
+        else:
+            disturb = self.objects.stop if event == "stop server" else self.objects.refuse
+            disturb(self.random.uniform(0.05, 3))
 
     def fill(self, seconds):
         self.page["full"] = 1
@@ -222,12 +238,16 @@ class Soak:
         """Looks at all workers, a few times in a second."""
         for slot in self.slots:
             slot.watch()
+        if self.objects is not None:
+            self.objects.watch()
         time.sleep(0.02)
 
     def finish(self):
         """All workers close what they have, and count."""
         if self.filled_until:
             self.make_space()
+        if self.objects is not None:
+            self.objects.restore()
         self.page["finish"] = 1
         for slot in self.slots:
             if slot.is_stopped:
@@ -271,6 +291,8 @@ class Soak:
         compared = int(workers["compared"].sum()) / 1e9
         total = int(workers["done"].sum())
         events = ", ".join(f"{name} {count} times" for name, count in self.done.items())
+        if self.objects is not None:
+            events += "; server of objects " + ", ".join(f"{name} {count} times" for name, count in self.objects.done.items())
         lives = sum(slot.incarnation for slot in self.slots)
         print(f"\nsoak: {total} operations of {len(self.slots)} workers in {lives} lives, {compared:.1f} GB compared, {int(workers['refused'].sum())} failures "
               f"with a reason; {events}; {blocks} blocks in stores at the end; nothing found")  # fmt: skip
@@ -279,6 +301,8 @@ class Soak:
         if self.etcd is not None:
             self.etcd.kill()
             self.etcd.wait()
+        if self.objects is not None and self.objects.process is not None:
+            self.objects.end()
         for slot in self.slots:
             if slot.process is not None and slot.process.poll() is None:
                 slot.process.kill()

@@ -19,6 +19,7 @@ import control
 import counts
 import kvmem
 import memory
+import objects
 import oracle
 import peers
 import scarcity
@@ -43,7 +44,7 @@ class Worker(Lacking):
         self.own = self.page["workers"][slot]
         self.folder = self.place(f"worker-{slot}")
         self.sides, self.number = [], 0
-        self.store = self.publisher = None
+        self.store = self.publisher = self.objects = None
 
     def place(self, name):
         return os.path.join(self.root, name)
@@ -317,23 +318,36 @@ class Worker(Lacking):
         if self.has_agent:
             peers.notify(self, self.publisher)
 
+    # ---- objects ----
+
+    def write_objects(self):
+        if self.objects is not None:
+            self.objects.write()
+
+    def read_objects(self):
+        if self.objects is not None:
+            self.objects.read()
+
     # ---- the life of a worker ----
 
     def open(self):
         self.store = stores.KeptStore(self.store_path(self.slot), self.place(f"record-{self.slot}"), self.slot, (self.slot + self.incarnation) % 3)
         self.open_store()
         self.publisher = peers.Publisher(self)
+        if self.has_agent and os.path.exists(self.place("objects-port")):
+            with open(self.place("objects-port")) as file:
+                self.objects = objects.Objects(self, int(file.read()))
 
     def close(self):
         """Closes everything, in a random order."""
         for side in self.sides:
             self.compared(side.check())
-        everything = [*self.sides, self.store, self.publisher]
+        everything = [*self.sides, self.store, self.publisher, *([self.objects] if self.objects else [])]
         self.random.shuffle(everything)
         for each in everything:
             each.close()
         self.store.record.close()
-        self.sides, self.store, self.publisher = [], None, None
+        self.sides, self.store, self.publisher, self.objects = [], None, None, None
 
     def inventory(self, before):
         """Closes everything. Returns what the process then has, which is not more than before."""
@@ -345,7 +359,7 @@ class Worker(Lacking):
     WEIGHTS = {
         "create": 12, "destroy": 3, "move": 30, "burst": 8, "cancel": 6, "resize": 6, "scarce files": 3, "scarce file size": 3,
         "scarce memory": 1, "driver fault": 6, "fork": 1, "put": 8, "get": 8, "remove": 3, "reopen": 2, "read by others": 4, "publish": 3,
-        "fetch": 6, "pull": 8, "notify": 3,
+        "fetch": 6, "pull": 8, "notify": 3, "write objects": 3, "read objects": 4,
     }  # fmt: skip
 
     def begin(self, name):
