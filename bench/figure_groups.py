@@ -160,8 +160,8 @@ def first_token(measured, case, way, nixl="ratio"):
         q(record, "fraction", reference="PyTorch", **where))))
 
 
-def beside_decode(measured, kind):
-    where = {"row": lambda row: row["name"] == "22-beside-decode" and row["case"].endswith(kind), "way": "chosen"}
+def beside_decode(measured, kind, way="chosen"):
+    where = {"row": lambda row: row["name"] == "22-beside-decode" and row["case"].endswith(kind), "way": way}
     return (measured, "5%", *(query for record in PAGED for query in (
         *(q(record, "slower", reference="decode alone", statistic=statistic, **where) for statistic in ("p50", "p99")),
         q(record, "ratio", reference="PyTorch", statistic="p99", **where))))
@@ -421,8 +421,11 @@ GROUPS = [
      ]),
     ("21. Decode beside transfers", "How much longer a step of decode takes than alone. PyTorch's copies and NIXL's client move less in the same time.",
      [*PAGED], ["one GPU: p50", "p99", "p99 with PyTorch's copies, against kvmem", "two GPUs: p50", "p99", "p99 with PyTorch's copies, against kvmem"], [
-         beside_decode("to the host, 43 GB/s", "to host"), beside_decode("from the host, 43 GB/s", "from host"),
-         beside_decode("a pull of 256 MiB every 8 steps", "from peer"),
+         beside_decode("256 MiB to the host in each step", "to host"), beside_decode("256 MiB from the host in each step", "from host"),
+         beside_decode("384 MiB to the host in each step: the link is full", "to host, link full"),
+         beside_decode("384 MiB from the host in each step: the link is full", "from host, link full"),
+         beside_decode("a pull of 256 MiB every 8 steps", "from peer"), beside_decode("the same with 12 CTAs", "from peer", "12 CTAs"),
+         beside_decode("a pull of 256 MiB every second step", "every second step"), beside_decode("the same with 12 CTAs", "every second step", "12 CTAs"),
      ]),
     ("22. Puts and gets of a store", "Each block with its checksum, against io_uring without a library on the same file, which computes none.", [MOVED],
      [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],

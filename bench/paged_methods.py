@@ -68,19 +68,23 @@ class Side:
 class Kvmem:
     """Transfers that are created once."""
 
-    def __init__(self, sources, destination, method=None):
-        """`method` is the one that kvmem chooses, or another one."""
-        self.name = f"kvmem, {method.name.lower()}" if method else "kvmem"
+    def __init__(self, sources, destination, method=None, max_ctas=0):
+        """`method` is the one that kvmem chooses, or another one; `max_ctas` limits the CTAs of a kernel."""
+        self.max_ctas = max_ctas
+        self.name = f"kvmem, {method.name.lower()}" if method else f"kvmem, {max_ctas} CTAs" if max_ctas else "kvmem"
         self.device = compute_device(sources[0], destination)
-        self.transfers = {by_layer: [self._made(each, destination, by_layer, method) for each in sources] for by_layer in (False, True)}
+        self.transfers = {by_layer: [self._made(each, destination, by_layer, method, max_ctas) for each in sources] for by_layer in (False, True)}
         self.current = []
 
     @staticmethod
-    def _made(source, destination, by_layer, method):
+    def _made(source, destination, by_layer, method, max_ctas):
         count = min(source.info.num_heads, destination.info.num_heads)
         heads = kvmem.Range(max(destination.first_head - source.first_head, 0), max(source.first_head - destination.first_head, 0), count)
         flags = kvmem.TransferFlags.BY_LAYER if by_layer else kvmem.TransferFlags(0)
-        return kvmem.Transfer(source.layout, destination.layout, heads=heads, flags=flags, method=method)
+        return kvmem.Transfer(source.layout, destination.layout, heads=heads, flags=flags, method=method, max_ctas=max_ctas)
+
+    def follow(self):
+        """Nothing to do: what it moves does not depend on the work of a stream."""
 
     def start(self, pairs, by_layer):
         self.current = self.transfers[by_layer]
@@ -123,10 +127,14 @@ class PyTorch:
         self.events = [torch.cuda.Event() for _ in destination.layers] if self.on_gpu else []
         self.staging = None
 
+    def follow(self):
+        """What starts later follows the work that was submitted before."""
+        if self.on_gpu:
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
+
     def start(self, pairs, by_layer):
         if not self.on_gpu:
             return self._move(pairs)
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
             self._move(pairs)
 
@@ -219,6 +227,9 @@ class Nixl:
         self.local = agent.prep_xfer_dlist("NIXL_INIT_AGENT", local.descriptors(), local.kind)
         self.other = agent.prep_xfer_dlist(name, descriptors, kind)
         self.requests = []
+
+    def follow(self):
+        """Nothing to do: what it moves does not depend on the work of a stream."""
 
     def start(self, pairs, by_layer):
         self.finish()
