@@ -87,8 +87,8 @@ class ObjectServer:
 
     def kill(self):
         self._begin(0.5)
-        self.page["server_lives"] += 1
         self.end()
+        self.page["server_lives"] += 1
         self.done["killed"] += 1
 
     def watch(self):

@@ -59,13 +59,12 @@ class Objects:
                 raise AssertionError(f"the server of objects does not reply to {method}")
             time.sleep(0.02)
 
-    def check(self, name, is_written):
-        """Compares all objects of a name. Each is absent or has its block; none is absent if all were written."""
-        lives = int(self.worker.page["server_lives"])
+    def check(self, name, written_in):
+        """Compares all objects of a name. Each is absent or has its block; none is absent if all were written in the life of the server that lasts."""
         for block, label in enumerate(peers.labels(name)):
             status, body = self._ask("GET", name, block)
             if status == 404:
-                if is_written and lives == int(self.worker.page["server_lives"]):
+                if written_in == int(self.worker.page["server_lives"]):
                     raise AssertionError(f"object {block} of {name} was written, and is lost")
             elif body != oracle.content(label).tobytes():
                 raise AssertionError(f"object {block} of {name} has {len(body)} bytes, not those of its block")
@@ -107,7 +106,7 @@ class Objects:
                 worker.run(source.layout, objects, [(block, block) for block in blocks], run_timeout=limit)
                 is_written = True
             self.names.append(name)
-            self.check(name, is_written)
+            self.check(name, life if is_written else None)
             if len(self.names) > NAMES:
                 self.remove(self.names.pop(0))
             worker.compared(source.check())
@@ -122,7 +121,7 @@ class Objects:
     def read(self):
         """Reads some blocks of a name of any worker."""
         worker = self.worker
-        names = sorted(name for name in os.listdir(worker.place("objects")) if not name.endswith("~"))
+        names = sorted(os.listdir(worker.place("objects")))
         if not names:
             return
         name = worker.random.choice(names)
