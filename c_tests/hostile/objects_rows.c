@@ -3,6 +3,7 @@
 // meanwhile.
 #include "hostile.h"
 
+#include "object_store.h"
 #include "s3_wire.h"
 
 #include <poll.h>
@@ -44,20 +45,8 @@ static storage healthy, hostile;
 static void storage_open(storage *storage, const char *name) {
     const kvmem_layout_config blocks = config();
     CLEANUP(message_free) const message endpoint = hostile_take(name);
-    const kvmem_parameter parameters[] = {
-        {"bucket", "blocks"},
-        {"endpoint_override", (const char *)endpoint.data},
-        {"scheme", "http"},
-        {"region", "us-east-1"},
-        {"access_key", "key"},
-        {"secret_key", "secret"},
-        {"req_checksum", "required"},
-        {"resp_checksum", "required"},
-        {"use_virtual_addressing", "false"},
-        {"num_threads", "4"},
-    };
     storage->agent = MADE(kvmem_agent, kvmem_agent_create, name, NULL);
-    EXPECT_OK(kvmem_agent_create_backend(storage->agent, "OBJ", ARRAY(parameters), ERR));
+    object_store_create_backend_for(storage->agent, NULL, (const char *)endpoint.data);
     OWN(kvmem_region, region, kvmem_region_create_object,
         REF(OPTIONS(kvmem_object_options, it.key_prefix = TEXT("%s/", name), it.object_size = kv_block_stride(&blocks),
                     it.count = blocks.num_blocks)));
@@ -226,6 +215,11 @@ static bool send_an_error_without_end(int client, const s3_request *request, con
     return send_chunks(client, "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
 
+/* After an error the victim asks whether the object exists. */
+static bool say_nothing_of_failed_objects(int client, const s3_request *request, const s3_reply *reply) {
+    return strcmp(request->method, "HEAD") == 0 ? say_nothing(client, request, reply) : send_errors(client, request, reply);
+}
+
 static bool redirect(int client, const s3_request *request, const s3_reply *reply) {
     (void)reply;
     char head[400];
@@ -264,6 +258,7 @@ BEHAVIOUR(send_more)
 BEHAVIOUR(send_without_end)
 BEHAVIOUR(send_headers_without_end)
 BEHAVIOUR(send_errors)
+BEHAVIOUR(say_nothing_of_failed_objects)
 BEHAVIOUR(send_an_error_without_end)
 BEHAVIOUR(redirect)
 BEHAVIOUR(send_random_bytes)
@@ -281,6 +276,7 @@ static const hostile_row rows[] = {
     {.does = "sends objects without an end", .act = do_send_without_end},
     {.does = "sends headers without an end", .act = do_send_headers_without_end},
     {.does = "returns errors", .act = do_send_errors},
+    {.does = "returns errors, and says nothing of the objects", .act = do_say_nothing_of_failed_objects},
     {.does = "returns an error without an end", .act = do_send_an_error_without_end},
     {.does = "redirects requests to itself", .act = do_redirect},
     {.does = "sends random bytes", .act = do_send_random_bytes},
