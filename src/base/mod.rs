@@ -19,6 +19,7 @@ pub(crate) mod lists;
 pub mod log;
 #[cfg(kvmem_model)]
 pub(crate) mod modelled;
+pub(crate) mod nvtx;
 pub(crate) mod open_library;
 pub(crate) mod paths;
 pub mod process;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::raw_run::{Posting, RequestRun, Resource};
 use super::{Holds, Prepared};
 use crate::base::log::{Level, enabled, log};
-use crate::base::{Error, Result, ensure, guarded, leak, lists};
+use crate::base::{Error, Result, ensure, guarded, leak, lists, nvtx};
 use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
@@ -126,6 +126,7 @@ impl Request {
     ) -> Result<Self> {
         let (operation, local, options) = (new.operation, new.local.clone(), new.options.clone());
         let used = used(operation, &local)?;
+        nvtx::load();
         let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let is_over = AtomicBool::new(false);
         let resource = Resource { agent: agent.clone(), id, side, is_over, prepared, holds };
@@ -194,6 +195,7 @@ impl Request {
             Busy,
             "the request is in flight; wait for its end, then post it again"
         );
+        self.completion.show(self.counted, self.bytes);
         let started = enabled(Level::Debug).then(Instant::now);
         let mut hold = None;
         match self.post_here(options, &mut hold) {

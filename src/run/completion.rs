@@ -15,6 +15,7 @@ use super::log_lines;
 use super::phases::{Milestone, RunClock, RunTimes};
 use super::queue::{EntryKind, Queue, QueueEntry};
 use super::reports::{Reported, Reports};
+use super::shown::ShownRun;
 use super::spin::is_met_soon;
 pub use super::state::MemoryUse;
 use super::state::{Phase, RunState};
@@ -40,6 +41,7 @@ pub struct Completion {
     /// The last run was cancelled, by the caller or at its deadline: parts that have not begun must not begin.
     is_cancelled: AtomicBool,
     clock: RunClock,
+    shown: ShownRun,
     reports: Reports,
 }
 
@@ -109,6 +111,7 @@ impl Completion {
             moved_bytes: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             clock: RunClock::default(),
+            shown: ShownRun::default(),
             reports,
         }
     }
@@ -123,8 +126,15 @@ impl Completion {
         self.state.claim()
     }
 
+    /// Shows the run in the timeline of a profiler from here on. One that is not shown yet when it begins is shown then.
+    #[inline]
+    pub fn show(&self, counted: CountedAs, bytes: u64) {
+        self.shown.begin(counted, bytes);
+    }
+
     /// Ends the claim of a run that is not begun.
     pub fn unclaim(&self) {
+        self.shown.end();
         self.state.unclaim();
     }
 
@@ -252,7 +262,10 @@ impl Completion {
         if self.has_succeeded() {
             last.outcome = Ok(());
         }
-        account.counted.iter().for_each(|_| statistics::count_start(self.log_id));
+        if let Some(counted) = account.counted {
+            statistics::count_start(self.log_id);
+            self.show(counted, account.bytes);
+        }
         (last.account, last.findings) = (account, Findings::default());
         last.deadline = deadline.map(|(reservation, at)| reservation.add(at, self.clone()));
         self.moved.store(0, Ordering::Release);
@@ -268,6 +281,7 @@ impl Completion {
     #[inline]
     pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>, counted: CountedAs) {
         statistics::count_whole(self.log_id, counted, bytes);
+        self.shown.end();
         if let Some(duration) = duration {
             log_lines::ended(self.log_id, bytes, &Ok(()), duration);
         }
@@ -395,6 +409,7 @@ impl Completion {
         if let Some(counted) = counted {
             let times = self.clock.times(duration);
             statistics::count_end(self.log_id, counted, (bytes, user_data), times, status);
+            self.shown.end();
         }
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);

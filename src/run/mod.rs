@@ -20,6 +20,7 @@ mod models;
 pub mod phases;
 pub mod queue;
 pub mod reports;
+mod shown;
 pub mod spares;
 mod spin;
 mod state;

@@ -19,7 +19,23 @@ use crate::base::{LogId, PerProcess, Result, Status};
 
 /// Requests on raw descriptors, and the methods of transfers.
 pub const METHODS: usize = 12;
+pub const METHOD_LABELS: [&str; METHODS] = [
+    "request",
+    "memcpy",
+    "cuda_copy",
+    "cuda_batch",
+    "cuda_2d",
+    "cuda_kernel",
+    "cuda_staged",
+    "uring",
+    "pread",
+    "nixl",
+    "nixl_staged",
+    "nixl_served",
+];
 pub const DIRECTIONS: usize = 8;
+pub const DIRECTION_LABELS: [&str; DIRECTIONS] =
+    ["host_to_host", "host_to_gpu", "gpu_to_host", "gpu_to_gpu", "read", "write", "pull", "push"];
 /// Success, and each status of a failure.
 pub const STATUSES: usize = 24;
 /// Classes of runs by their bytes: up to each of these sizes, and larger ones.
@@ -52,6 +68,13 @@ pub enum SideKind {
     Gpu,
     Storage,
     Peer,
+}
+
+impl CountedAs {
+    /// As the trace and NVTX call it.
+    pub fn name(self) -> String {
+        format!("{} {}", METHOD_LABELS[index_of(self.method)], DIRECTION_LABELS[self.direction as usize])
+    }
 }
 
 impl Direction {

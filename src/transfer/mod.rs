@@ -41,7 +41,7 @@ use measured::last_run;
 use prepared_pairs::{FollowedBlocks, PreparedPairs, Route};
 
 use crate::base::log::{Level, enabled, log};
-use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail};
+use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail, nvtx};
 use crate::cuda::CallerStream;
 use crate::layout::Layout;
 
@@ -69,6 +69,7 @@ impl Transfer {
         destination: &Arc<Layout>,
         request: TransferRequest<'_>,
     ) -> Result<Self> {
+        nvtx::load();
         let pair = LayoutPair::cached(source, destination, &request)?;
         let preferences = &request.preferences;
         select::ensure_possible(pair.method, [source, destination], preferences)?;

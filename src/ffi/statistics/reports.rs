@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use super::text::{DIRECTIONS, METHOD_LABELS, status_label};
+use super::text::status_label;
 use super::{text, trace};
 use crate::base::Result;
 use crate::base::sorting::sort_few_by_key;
 use crate::run::phases::now;
-use crate::run::statistics::last_runs;
+use crate::run::statistics::{DIRECTION_LABELS, METHOD_LABELS, last_runs};
 use crate::run::trace::EndedRun;
 
 /// The runs that are listed: so many, of the last ten seconds.
@@ -40,7 +40,7 @@ fn slowest(runs: &[EndedRun], now: u64) -> String {
     for run in slowest {
         let (ago, times) = (now.saturating_sub(run.times.end()), &run.times);
         let method = METHOD_LABELS.get(usize::from(run.method)).copied().unwrap_or_default();
-        let direction = DIRECTIONS.get(usize::from(run.direction)).copied().unwrap_or_default();
+        let direction = DIRECTION_LABELS.get(usize::from(run.direction)).copied().unwrap_or_default();
         let status = status_label(run.status.map_or(0, |status| status as i32));
         let EndedRun { bytes, transfer, .. } = run;
         // A String takes any text.

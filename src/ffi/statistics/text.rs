@@ -9,33 +9,13 @@ use crate::ffi::common::kind::{ALIVE, NAMES};
 use crate::ffi::common::status;
 use crate::ffi::transfer::method::METHODS;
 use crate::run::counters as run_counters;
-use crate::run::statistics::{BUCKETS, CLASSES, FIRST_BUCKET, SIZES};
+use crate::run::statistics::{BUCKETS, CLASSES, DIRECTION_LABELS, FIRST_BUCKET, METHOD_LABELS, SIZES};
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
-/// By the value of their constants.
-pub(super) const DIRECTIONS: [&str; 8] =
-    ["host_to_host", "host_to_gpu", "gpu_to_host", "gpu_to_gpu", "read", "write", "pull", "push"];
-
 /// In the order of the resources that runs wait for.
 const GPU_RESOURCES: [&str; 4] = ["stream", "descriptor_slot", "staging_to_host", "staging_to_device"];
-
-/// In the order of METHODS, behind requests on raw descriptors.
-pub(super) const METHOD_LABELS: [&str; METHODS.len() + 1] = [
-    "request",
-    "memcpy",
-    "cuda_copy",
-    "cuda_batch",
-    "cuda_2d",
-    "cuda_kernel",
-    "cuda_staged",
-    "uring",
-    "pread",
-    "nixl",
-    "nixl_staged",
-    "nixl_served",
-];
 
 /// All metrics.
 pub(super) fn all() -> String {
@@ -57,7 +37,7 @@ type Method = (&'static str, kvmem_method_statistics);
 fn add_runs(series: &mut Series, methods: &[Method]) {
     series.begin("kvmem_runs_total", COUNTER, "Runs of transfers and requests that have ended.");
     for (method, counted) in methods {
-        for (direction, by_status) in DIRECTIONS.iter().zip(&counted.runs) {
+        for (direction, by_status) in DIRECTION_LABELS.iter().zip(&counted.runs) {
             for (value, runs) in (0..).zip(by_status).filter(|(_, runs)| **runs > 0) {
                 let name = status_label(-value);
                 let labels = [("method", *method), ("direction", direction), ("status", &name)];
@@ -67,7 +47,7 @@ fn add_runs(series: &mut Series, methods: &[Method]) {
     }
     series.begin("kvmem_bytes_total", COUNTER, "Bytes of the runs that have succeeded.");
     for (method, counted) in methods {
-        let bytes = DIRECTIONS.iter().zip(&counted.bytes);
+        let bytes = DIRECTION_LABELS.iter().zip(&counted.bytes);
         for (direction, bytes) in bytes.filter(|(_, bytes)| **bytes > 0) {
             series.value("", &[("method", *method), ("direction", direction)], bytes);
         }
@@ -225,7 +205,7 @@ mod tests {
             let constant = format!("pub const KVMEM_METHOD_{}: u32 = {value};", label.to_uppercase());
             assert!(source.contains(&constant), "{constant}");
         }
-        for (value, direction) in DIRECTIONS.iter().enumerate() {
+        for (value, direction) in DIRECTION_LABELS.iter().enumerate() {
             let constant = format!("pub const KVMEM_DIRECTION_{}: u32 = {value};", direction.to_uppercase());
             assert!(include_str!("counters.rs").contains(&constant), "{constant}");
         }

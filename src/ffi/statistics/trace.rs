@@ -5,11 +5,11 @@
 
 use std::fmt::Write;
 
-use super::text::{DIRECTIONS, METHOD_LABELS, status_label};
+use super::text::status_label;
 use crate::base::sorting::sort_by_number;
 use crate::base::{Result, lists};
 use crate::run::phases::RunTimes;
-use crate::run::statistics::last_runs;
+use crate::run::statistics::{DIRECTION_LABELS, METHOD_LABELS, last_runs};
 use crate::run::trace::EndedRun;
 
 /// More than the text of one run with all phases.
@@ -90,7 +90,7 @@ impl Trace {
         let method = usize::from(run.method);
         let (thread, times) = (method * TRACKS + track, &run.times);
         let name = METHOD_LABELS.get(method).copied().unwrap_or_default();
-        let direction = DIRECTIONS.get(usize::from(run.direction)).copied().unwrap_or_default();
+        let direction = DIRECTION_LABELS.get(usize::from(run.direction)).copied().unwrap_or_default();
         self.begin_event("run", format_args!("{name} {direction}"), thread, (times.started, times.end()));
         let EndedRun { transfer, bytes, user_data, .. } = run;
         let status = status_label(run.status.map_or(0, |status| status as i32));
