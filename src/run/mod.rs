@@ -26,6 +26,7 @@ mod spin;
 mod state;
 pub mod statistics;
 pub mod steps;
+mod stop;
 pub mod ticket;
 pub mod trace;
 pub mod unreleased;
@@ -43,6 +44,7 @@ pub use phases::Milestone;
 pub use reports::Reports;
 pub use spares::Spares;
 pub use steps::{PartSequence, RunPart};
+pub use stop::{FileProgress, Stop};
 pub use ticket::Ticket;
 pub use unreleased::Unreleased;
 pub use used_bytes::UsedBytes;
@@ -110,56 +112,22 @@ pub trait Verify: Send + Sync {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome;
+    /// Whether the outcome of moved blocks is a matter of microseconds, and waits for nothing: then the thread that has moved the last
+    /// byte gets it.
+    fn is_immediate(&self, _moved: &Outcome) -> bool {
+        false
+    }
     /// Reports to the peer that the blocks are right, if it waits for that.
     fn notify(&self) -> Outcome;
-    /// What bytes that arrive are reported to, if they are checked meanwhile.
-    fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
+    /// What the requests to a file are reported to, if blocks are checked meanwhile.
+    fn progress(&self) -> Option<Arc<dyn FileProgress>> {
         None
     }
-}
-
-/// Receives reports of what was read of the only file of the source.
-pub trait Arrivals: Send + Sync {
-    /// Bytes of the file are in the destination. Called on any thread, also after the run has ended.
-    fn arrived(&self, offset: u64, size: u64);
 }
 
 /// Starts a part that is ready. A failure to start is the end of the run. It holds no objects of the caller that the run does not hold:
 /// the run may end on another thread before it returns, and the caller may free its memory then.
 pub type Start = Box<dyn FnOnce() + Send>;
-
-/// Reports whether a run was cancelled, and passes on what has moved, for threads without access to it.
-#[derive(Clone, Default)]
-pub struct Stop {
-    /// `None` for that of no run.
-    completion: Option<Arc<Completion>>,
-    is_counting: bool,
-    arrivals: Option<Arc<dyn Arrivals>>,
-}
-
-impl Stop {
-    /// Whether the run was cancelled: then no further part may begin.
-    pub fn is_asked(&self) -> bool {
-        self.completion.as_ref().is_some_and(|completion| completion.is_cancelled())
-    }
-
-    /// Notes that the work has begun. The first call reads the clock.
-    pub fn begun(&self) {
-        self.completion.iter().for_each(|completion| completion.reach(Milestone::Begun));
-    }
-
-    /// Counts bytes that have moved, if the run has a deadline.
-    pub fn count(&self, bytes: u64) {
-        if let (true, Some(completion)) = (self.is_counting, &self.completion) {
-            completion.add_moved(bytes);
-        }
-    }
-
-    /// What bytes that were read from a file are reported to.
-    pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
-        self.arrivals.as_ref()
-    }
-}
 
 /// The outcome of a run that was cancelled before all of it had begun.
 pub fn cancelled() -> Error {
@@ -247,8 +215,8 @@ impl Run {
 
     /// Lets threads without access to the run check whether it was cancelled, and count the bytes that they move.
     pub fn stop(&self) -> Stop {
-        let arrivals = self.verification.as_ref().and_then(|verification| verification.arrivals());
-        Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited, arrivals }
+        let progress = self.verification.as_ref().and_then(|verification| verification.progress());
+        Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited, progress }
     }
 
     /// The same for threads that only move a part of the bytes.
@@ -295,6 +263,9 @@ impl Run {
         }
         if !is_followed {
             return self.finish(moved);
+        }
+        if verification.is_some_and(|verification| verification.is_immediate(&moved)) {
+            return self.check(moved, Ok(()));
         }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.

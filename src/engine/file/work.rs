@@ -7,7 +7,7 @@ use super::file_requests::{FileRequest, FileRequests};
 use super::planned::RequestSource;
 use crate::base::{Error, Mutex, MutexGuard, Result, disposal};
 use crate::run::completion::Outcome;
-use crate::run::{Arrivals, Run, Stop, cancelled};
+use crate::run::{FileProgress, Run, Stop, cancelled};
 
 /// Some requests. The outcome is reported once the kernel no longer uses any memory that they name.
 pub struct Work {
@@ -57,15 +57,22 @@ pub type Taken = (Arc<FileRequests>, usize);
 
 struct WorkLeft {
     work: Work,
-    /// Number of requests that have begun and not ended.
+    /// Number of requests that have begun and not ended, and their bytes.
     executing: usize,
+    in_flight: u64,
+    /// Bytes of all requests that have not ended.
+    bytes: u64,
+    /// The next request waits for the end of another one.
+    is_held_back: bool,
     /// The first failure; nothing begins after it.
     failure: Option<Error>,
 }
 
 impl FileJob {
     pub fn new(work: Work) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(WorkLeft { work, executing: 0, failure: None }))))
+        let bytes = work.requests.sizes().0;
+        let left = WorkLeft { work, executing: 0, in_flight: 0, bytes, is_held_back: false, failure: None };
+        Arc::new(Self(Mutex::new(Some(left))))
     }
 
     /// Bytes of all requests, and the most requests there can be, if none was taken.
@@ -76,7 +83,20 @@ impl FileJob {
     /// The next request. There is none if the caller cancelled the run, or after a failure. The first call after a window lists the
     /// next one, while other threads execute the rest of it.
     pub fn take(&self) -> Option<Taken> {
-        self.left().as_mut()?.take()
+        let (taken, progress) = self.left().as_mut()?.take()?;
+        // Without the lock: this may wake a thread.
+        progress.iter().for_each(|progress| progress.begun());
+        Some(taken)
+    }
+
+    /// Whether the next request may begin. If not, [`Self::goes_on`] says when it may.
+    pub fn may_begin(&self) -> bool {
+        self.left().as_mut().is_none_or(WorkLeft::may_begin)
+    }
+
+    /// After the end of a request: whether another one may have waited for it.
+    pub fn goes_on(&self) -> bool {
+        self.left().as_mut().is_some_and(|left| std::mem::take(&mut left.is_held_back))
     }
 
     /// Whether requests have not begun.
@@ -87,10 +107,10 @@ impl FileJob {
     /// Handles the end of a request.
     pub fn ended(&self, outcome: Result<FileRequest>) {
         let request = outcome.as_ref().ok().copied();
-        let arrivals = self.left().as_mut().and_then(|left| left.ended(outcome));
-        // Without the lock: this may wake a thread.
-        if let (Some(arrivals), Some(FileRequest { offset, size, .. })) = (arrivals, request) {
-            arrivals.arrived(offset, size);
+        let progress = self.left().as_mut().and_then(|left| left.ended(outcome));
+        // Without the lock, too.
+        if let (Some(progress), Some(FileRequest { offset, size, .. })) = (progress, request) {
+            progress.moved(offset, size);
         }
     }
 
@@ -134,15 +154,24 @@ impl FileJob {
 }
 
 impl WorkLeft {
-    fn take(&mut self) -> Option<Taken> {
+    /// Also returns what its begin is reported to.
+    fn take(&mut self) -> Option<(Taken, Option<Arc<dyn FileProgress>>)> {
         self.fail_if_cancelled();
         let taken = self.work.requests.take().unwrap_or_else(|error| {
             self.fail(error);
             None
-        });
-        self.executing += usize::from(taken.is_some());
-        taken.iter().for_each(|_| self.work.stop.begun());
-        taken
+        })?;
+        self.executing += 1;
+        self.in_flight += taken.0.get(taken.1).size;
+        self.work.stop.begun();
+        Some((taken, self.work.stop.progress().cloned()))
+    }
+
+    fn may_begin(&mut self) -> bool {
+        let may_begin = |progress: &Arc<dyn FileProgress>| progress.may_begin(self.in_flight, self.bytes);
+        self.is_held_back =
+            self.executing > 0 && self.has_more() && !self.work.stop.progress().is_none_or(may_begin);
+        !self.is_held_back
     }
 
     fn has_more(&self) -> bool {
@@ -159,13 +188,17 @@ impl WorkLeft {
     }
 
     /// Returns what the bytes are reported to.
-    fn ended(&mut self, outcome: Result<FileRequest>) -> Option<Arc<dyn Arrivals>> {
+    fn ended(&mut self, outcome: Result<FileRequest>) -> Option<Arc<dyn FileProgress>> {
         self.executing -= 1;
         match outcome {
-            Ok(request) => self.work.stop.count(request.size),
+            Ok(request) => {
+                self.in_flight -= request.size;
+                self.bytes = self.bytes.saturating_sub(request.size);
+                self.work.stop.count(request.size);
+            }
             Err(error) => self.fail(error),
         }
-        self.work.stop.arrivals().cloned()
+        self.work.stop.progress().cloned()
     }
 
     fn fail(&mut self, error: Error) {

@@ -103,6 +103,10 @@ impl OpenStore {
         }
     }
 
+    pub fn is_read_only(&self) -> bool {
+        self.store.policy().access == Access::Read
+    }
+
     pub fn durability(&self) -> Durability {
         self.store.policy().durability
     }

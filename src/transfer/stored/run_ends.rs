@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows when the bytes of a put or a get have moved, before the end of its run is reported. Such a run always ends on a thread for
-//! checks, because it may be the last holder of its store, and the thread that moves bytes to files must not close one.
+//! What follows when the bytes of a put or a get have moved, before the end of its run is reported. Such a run ends on a thread for
+//! checks, unless all is known, because it may be the last holder of its store, and the thread that moves bytes to files must not close one.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::conversion::Conversion;
 use crate::base::{Error, Mutex, Result, Status, ensure, error, lists, log};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
-use crate::run::{Arrivals, Findings, Outcome, Stop, Verify, cancelled};
+use crate::run::{FileProgress, Findings, Outcome, Stop, Verify, cancelled};
 use crate::store::{Located, Reserved, Seal, Written};
 use crate::transfer::verify::{Begun, Verification};
 
@@ -244,6 +244,15 @@ impl Verify for RunEnd {
         true
     }
 
+    /// Those of a small get, which were compared as they arrived. The writer of a store asks no file whether blocks were replaced, and who
+    /// has its handle closes it.
+    fn is_immediate(&self, moved: &Outcome) -> bool {
+        let (Ok(()), Work::Begun(checks, begun)) = (moved, &self.work) else { return false };
+        let is_open = |held: &Held| !held.store.is_read_only() && Arc::strong_count(&held.store) > 1;
+        let is_possible = matches!(&*self.uses.lock(), Some(Uses::Get(held)) if is_open(held));
+        is_possible && begun.is_over() && begun.checksums().is_ok_and(|found| checks.are_equal(&found))
+    }
+
     fn outcome(
         &self,
         moved: Outcome,
@@ -291,9 +300,9 @@ impl Verify for RunEnd {
         Ok(())
     }
 
-    fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
+    fn progress(&self) -> Option<Arc<dyn FileProgress>> {
         match &self.work {
-            Work::Begun(_, begun) => begun.arrivals(),
+            Work::Begun(_, begun) => Some(begun.progress()),
             Work::Checks(_) | Work::Moves(_) => None,
         }
     }

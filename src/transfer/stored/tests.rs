@@ -17,6 +17,7 @@ use crate::store::{Header, NewBlock, StoreFile};
 use crate::transfer::verify::host::HostBlocks;
 use crate::transfer::{BlockPair, Step, Transfer, TransferRequest};
 
+mod last_thread;
 mod tenants;
 
 /// A folder that is removed with it.

@@ -18,7 +18,7 @@ use crate::copy::host::{LINE, prefetch_into_first_level};
 use crate::copy::pieces::Pieces;
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanPart, Slots};
-use crate::run::Arrivals;
+use crate::run::FileProgress;
 
 use super::read_slots::ReadSlots;
 
@@ -26,6 +26,8 @@ use super::read_slots::ReadSlots;
 const BYTES_A_THREAD: u64 = 1 << 20;
 /// Bytes that a thread takes at a time, but at least one block. Processing them takes much longer than taking them.
 const BYTES_A_TAKING: u64 = 256 << 10;
+/// Bytes that may arrive together at the end.
+const LAST_BYTES: u64 = 2 << 20;
 /// Bytes processed at a time: twice three streams of 256 bytes, which the crc32c crate processes in parallel.
 const STEP: usize = 1536;
 /// Number of steps by which bytes are prefetched. The CPU's own prefetcher works within a page, not from one scattered
@@ -65,8 +67,8 @@ impl HostBlocks {
         Ok(change(unsafe { std::slice::from_raw_parts_mut(start as *mut u8, size as usize) }))
     }
 
-    /// Begins to compute the checksums, if there is enough work for another thread. Until the result is dropped, the caller holds the
-    /// layout, and nothing writes to the blocks.
+    /// Computes the checksums of blocks that are written to a file, on threads that begin with the first request, if there is enough work
+    /// for another thread. Until the result is dropped, the caller holds the layout, and nothing writes to the blocks.
     pub fn begin(self) -> Result<Option<Begun>> {
         let threads = self.threads_beside();
         if threads > 0 { self.begin_on(threads).map(Some) } else { Ok(None) }
@@ -74,17 +76,18 @@ impl HostBlocks {
 
     fn begin_on(self, threads: usize) -> Result<Begun> {
         let reading = Arc::new(Reading::new(self)?);
-        Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads);
-        Ok(Begun { reading, arriving: None })
+        let leaving = Leaving { reading: reading.clone(), threads: AtomicUsize::new(threads) };
+        Ok(Begun { reading, order: Vec::new(), progress: Arc::new(leaving) })
     }
 
     /// The same for blocks that arrive from slots of a file, `stride` bytes apart: a thread takes those that have arrived. `None` if
     /// there is little to do, or a slot is read twice.
     pub fn begin_on_arrival(self, slots: &[u32], stride: u64) -> Result<Option<Begun>> {
-        if self.useful_threads() == 0 {
-            return Ok(None);
-        }
-        let threads = self.threads_beside().max(1);
+        let threads = match self.useful_threads() {
+            0 if self.size() <= BYTES_A_TAKING => 0,
+            0 => return Ok(None),
+            _ => self.threads_beside().max(1),
+        };
         let mut order: Vec<u32> = lists::collect(0..slots.len() as u32)?;
         sort_by_id(&mut order, |at| slots[*at as usize])?;
         let sorted: Vec<u32> = lists::collect(order.iter().map(|at| slots[*at as usize]))?;
@@ -97,8 +100,8 @@ impl HostBlocks {
         reading.available.store(0, Ordering::Relaxed);
         let (reading, read) = (Arc::new(reading), ReadSlots::new(sorted, size, stride)?);
         let (read, spare) = (Mutex::new((read, 0)), Arc::new(AtomicUsize::new(threads)));
-        let arriving = Arriving { reading: reading.clone(), read, spare, order };
-        Ok(Some(Begun { reading, arriving: Some(Arc::new(arriving)) }))
+        let arriving = Arriving { reading: reading.clone(), read, spare, is_alone: threads == 0 };
+        Ok(Some(Begun { reading, order, progress: Arc::new(arriving) }))
     }
 
     /// One processor less: who reads or writes the blocks meanwhile needs one.
@@ -106,8 +109,12 @@ impl HostBlocks {
         self.useful_threads().min(Pool::parallelism().saturating_sub(1))
     }
 
+    fn size(&self) -> u64 {
+        self.pieces.block_size().saturating_mul(self.blocks.len() as u64)
+    }
+
     fn useful_threads(&self) -> usize {
-        let worth = self.pieces.block_size().saturating_mul(self.blocks.len() as u64) / BYTES_A_THREAD;
+        let worth = self.size() / BYTES_A_THREAD;
         (worth as usize).min(self.blocks.len()).min(Pool::parallelism())
     }
 
@@ -127,27 +134,52 @@ impl HostBlocks {
 /// Checksums that threads compute while the blocks move. No thread reads the blocks after it was dropped.
 pub struct Begun {
     reading: Arc<Reading>,
-    arriving: Option<Arc<Arriving>>,
+    /// The index of each block among those of the caller; empty if they are in the order of the caller.
+    order: Vec<u32>,
+    progress: Arc<dyn FileProgress>,
 }
 
 impl Begun {
     /// The checksum of each block, all of which have moved. Computes those that are left on this thread, too.
     pub fn checksums(&self) -> Result<Vec<u32>> {
         let found = self.reading.finish()?;
-        let Some(arriving) = &self.arriving else { return Ok(found) };
+        if self.order.is_empty() {
+            return Ok(found);
+        }
         let mut checksums = lists::copied(&found)?;
-        arriving.order.iter().zip(found).for_each(|(at, checksum)| checksums[*at as usize] = checksum);
+        self.order.iter().zip(found).for_each(|(at, checksum)| checksums[*at as usize] = checksum);
         Ok(checksums)
     }
 
-    pub fn arrivals(&self) -> Option<Arc<dyn Arrivals>> {
-        self.arriving.clone().map(|arriving| arriving as Arc<dyn Arrivals>)
+    /// Whether all are computed, so that [`Self::checksums`] waits for nothing.
+    pub fn is_over(&self) -> bool {
+        *self.reading.left() == 0
+    }
+
+    pub fn progress(&self) -> Arc<dyn FileProgress> {
+        self.progress.clone()
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
         self.reading.stop();
+    }
+}
+
+/// Blocks that are written to a file. Threads that began before its first request would take the processor of the thread that submits it.
+struct Leaving {
+    reading: Arc<Reading>,
+    /// How many are to begin.
+    threads: AtomicUsize,
+}
+
+impl FileProgress for Leaving {
+    fn begun(&self) {
+        let threads = self.threads.swap(0, Ordering::Relaxed);
+        if threads > 0 {
+            Pool::get().run(&(self.reading.clone() as Arc<dyn Shared>), threads);
+        }
     }
 }
 
@@ -158,12 +190,18 @@ struct Arriving {
     read: Mutex<(ReadSlots, usize)>,
     /// The number of threads that may be woken beside those that read.
     spare: Arc<AtomicUsize>,
-    /// The index of each block among those of the caller.
-    order: Vec<u32>,
+    /// There is so little that the thread that has moved it reads it: waking another one takes longer.
+    is_alone: bool,
 }
 
-impl Arrivals for Arriving {
-    fn arrived(&self, offset: u64, size: u64) {
+impl FileProgress for Arriving {
+    /// A device may report all that it has been given at once, when it has moved the last byte of it. So the first half arrives before the
+    /// rest, and little is left to be read at the end.
+    fn may_begin(&self, in_flight: u64, left: u64) -> bool {
+        in_flight < (left / 2).max(LAST_BYTES)
+    }
+
+    fn moved(&self, offset: u64, size: u64) {
         let mut read = self.read.lock();
         let complete = read.0.note(offset, size);
         let is_worth = (complete - read.1) as u64 * self.reading.pieces.block_size() >= BYTES_A_THREAD;
@@ -174,6 +212,9 @@ impl Arrivals for Arriving {
         }
         drop(read);
         self.reading.available.fetch_max(complete, Ordering::Release);
+        if self.is_alone {
+            return self.reading.run();
+        }
         if wakes {
             let helper = Helper { reading: self.reading.clone(), spare: self.spare.clone() };
             Pool::get().run(&(Arc::new(helper) as Arc<dyn Shared>), 1);

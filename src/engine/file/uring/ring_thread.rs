@@ -160,6 +160,9 @@ impl UringSession {
         while let (Some(number), true) = (self.ready.front().copied(), self.has_capacity()) {
             self.ready.pop_front();
             let Some(job) = self.in_flight.get(&number) else { continue };
+            if !job.may_begin() {
+                continue;
+            }
             let Some((requests, request)) = job.take() else {
                 self.end_if_over(number);
                 continue;
@@ -256,6 +259,9 @@ impl UringSession {
         self.free.push(index);
         if let Some(job) = self.in_flight.get(&work) {
             job.ended(outcome);
+            if job.goes_on() {
+                self.ready.push_back(work);
+            }
         }
         self.end_if_over(work);
     }

@@ -11,13 +11,75 @@ use super::super::planned::RequestSource;
 use super::super::work::{Ending, FileJob, SlotOutcomes, Work};
 use super::*;
 use crate::base::Result;
-use crate::run::{Completion, Stop, Ticket};
+use crate::layout::Layout;
+use crate::run::{Completion, FileProgress, Findings, Outcome, Stop, Ticket, Verify};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn stop() -> Stop {
     let completion = Arc::new(Completion::new(1, None));
     Ticket::unheld(&completion, Default::default()).start().stop()
+}
+
+/// Lets one request begin at a time, and notes what each has done.
+struct OneByOne(Mutex<Vec<&'static str>>);
+
+impl FileProgress for OneByOne {
+    fn may_begin(&self, in_flight: u64, _left: u64) -> bool {
+        in_flight == 0
+    }
+
+    fn begun(&self) {
+        self.0.lock().push("begun");
+    }
+
+    fn moved(&self, _offset: u64, _size: u64) {
+        self.0.lock().push("moved");
+    }
+}
+
+struct Followed(Arc<OneByOne>);
+
+impl Verify for Followed {
+    fn follows(&self, _moved: &Outcome, _is_reported: bool) -> bool {
+        false
+    }
+
+    fn outcome(&self, moved: Outcome, _: &[Arc<Layout>; 2], _: Stop, _: &mut Findings) -> Outcome {
+        moved
+    }
+
+    fn notify(&self) -> Outcome {
+        Ok(())
+    }
+
+    fn progress(&self) -> Option<Arc<dyn FileProgress>> {
+        Some(self.0.clone())
+    }
+}
+
+/// From three pipes that have bytes already.
+#[test]
+fn requests_wait_until_they_may_begin() {
+    let Ok(uring) = Uring::get(&Arc::default()) else {
+        return crate::skip::skip("io_uring: this kernel has none, or does not permit it to this process");
+    };
+    let pipes: Vec<_> = (0..3).map(|_| std::io::pipe().unwrap()).collect();
+    let memory = Box::leak(Box::new([0u8; 24])).as_mut_ptr() as u64;
+    let pieces = pipes.iter().zip((memory..).step_by(8)).map(|((reader, writer), address)| {
+        (&*writer).write_all(&[1; 8]).unwrap();
+        Piece { file: reader.as_raw_fd(), offset: 0, address, size: 8 }
+    });
+    let requests = Arc::new(FileRequests::gather(pieces, false).unwrap());
+    let noted = Arc::new(OneByOne(Mutex::default()));
+    let completion = Arc::new(Completion::new(1, None));
+    let ticket = Ticket::unheld(&completion, Default::default());
+    let stop = ticket.verified_by(Arc::new(Followed(noted.clone()))).start().stop();
+    let (sender, end) = channel();
+    let ending = Ending::OfSlot { to: Arc::new(Calls(move |end| sender.send(end).unwrap())), slot: 0 };
+    uring.start(FileJob::new(Work { requests: RequestSource::listed(requests), stop, ending }));
+    end.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(*noted.0.lock(), ["begun", "moved", "begun", "moved", "begun", "moved"]);
 }
 
 struct Calls<F>(F);

@@ -46,6 +46,49 @@ fn checksums_that_have_begun_are_those_of_the_blocks() {
     assert_eq!(begin(&layout).checksums().unwrap(), expected.checksums().unwrap());
 }
 
+/// A thread that began earlier could take the processor of the one that submits the requests.
+#[test]
+fn checksums_of_blocks_that_are_written_begin_with_the_first_request() {
+    let layout = large();
+    let go = occupy(Pool::get());
+    let begun = begin(&layout);
+    let queued = || Arc::strong_count(&begun.reading) - 2;
+    assert_eq!(queued(), 0);
+    begun.progress().begun();
+    assert_eq!(queued(), 1);
+    begun.progress().begun();
+    assert_eq!(queued(), 1);
+    drop(go);
+    begun.checksums().unwrap();
+}
+
+/// No other thread is free to do it.
+#[test]
+fn a_few_blocks_are_read_by_the_thread_that_has_moved_them() {
+    let layout = large();
+    let go = occupy(Pool::get());
+    let blocks = |blocks: &[u32]| HostBlocks::new(&layout, blocks.to_vec(), &Slots::all(layout.geometry()));
+    let begun = blocks(&[5]).begin_on_arrival(&[3], 256 << 10).unwrap().unwrap();
+    begun.progress().moved(3 * (256 << 10), 128 << 10);
+    assert!(!begun.is_over());
+    begun.progress().moved(3 * (256 << 10) + (128 << 10), 128 << 10);
+    assert!(begun.is_over());
+    drop(go);
+    assert_eq!(begun.checksums().unwrap(), blocks(&[5]).checksums().unwrap());
+    assert!(blocks(&[5, 6]).begin_on_arrival(&[3, 4], 256 << 10).unwrap().is_none());
+}
+
+#[test]
+fn half_of_what_has_not_arrived_is_requested_at_a_time() {
+    let layout = large();
+    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+    let progress = blocks.begin_on_arrival(&Vec::from_iter(0..64), 256 << 10).unwrap().unwrap().progress();
+    let may_begin = |in_flight: u64, left: u64| progress.may_begin(in_flight << 20, left << 20);
+    assert!(may_begin(7, 16) && !may_begin(8, 16));
+    assert!(may_begin(1, 3) && !may_begin(2, 3));
+    assert!(begin(&layout).progress().may_begin(16 << 20, 16 << 20));
+}
+
 /// From the slots of a file in another order: nothing is read before it has arrived, and all at the end.
 #[test]
 fn blocks_are_read_when_they_have_arrived() {
@@ -55,17 +98,17 @@ fn blocks_are_read_when_they_have_arrived() {
     let expected = blocks().checksums().unwrap();
     let slots: Vec<u32> = (0..64).map(|at| at * 37 % 64 + 3).collect();
     let begun = blocks().begin_on_arrival(&slots, 256 << 10).unwrap().unwrap();
-    let arrivals = begun.arrivals().unwrap();
+    let arrivals = begun.progress();
     let taken = || begun.reading.next.load(Ordering::Relaxed);
-    arrivals.arrived(4 * (256 << 10), 60 * (256 << 10));
+    arrivals.moved(4 * (256 << 10), 60 * (256 << 10));
     begun.reading.run();
     assert_eq!(taken(), 0, "the first slot has not arrived");
-    arrivals.arrived(3 * (256 << 10), 256 << 10);
+    arrivals.moved(3 * (256 << 10), 256 << 10);
     begun.reading.run();
     assert_eq!(taken(), 61);
     assert_eq!(begun.checksums().unwrap(), expected);
     drop(begun);
-    arrivals.arrived(64 * (256 << 10), 3 * (256 << 10));
+    arrivals.moved(64 * (256 << 10), 3 * (256 << 10));
 }
 
 #[test]
@@ -74,8 +117,8 @@ fn no_more_threads_read_what_has_arrived_than_there_are_processors() {
     let go = occupy(Pool::get());
     let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
     let begun = blocks.begin_on_arrival(&Vec::from_iter(0..64), 256 << 10).unwrap().unwrap();
-    let arrivals = begun.arrivals().unwrap();
-    (0..64).for_each(|slot| arrivals.arrived(slot * (256 << 10), 256 << 10));
+    let arrivals = begun.progress();
+    (0..64).for_each(|slot| arrivals.moved(slot * (256 << 10), 256 << 10));
     let woken = Arc::strong_count(&begun.reading) - 2;
     assert!((1..=Pool::parallelism()).contains(&woken), "{woken} threads");
     drop(go);
