@@ -33,7 +33,7 @@ struct folder {
     std::string file(const char *name) const { return path + "/" + name; }
     ~folder()
     {
-        for (const char *name : {"store", "index.0", "blocks.0", "writer"})
+        for (const char *name : {"store", "index.0", "blocks.0", "writer", "reference"})
             unlink(file(name).c_str());
         rmdir(path.c_str());
     }
@@ -133,6 +133,8 @@ candidate looked_up_in_set(const std::unordered_set<std::string_view> &set, cons
 
 // What a call of put or get moves.
 constexpr uint64_t bytes_per_call = 16 << 20;
+// What the index of a store has for each block.
+constexpr uint64_t record_size = 256;
 
 // A store of which each slot is used, memory that its blocks are put from, and memory that they are gotten to. Blocks are scattered in
 // memory, and in order in the file.
@@ -142,14 +144,16 @@ class stored_blocks {
         : block_bytes_(block_bytes), config_(blocks_of(block_bytes, num_blocks, 4, 2)), source_(in_memory()),
           destination_(in_memory()), store_(open_store(folder_, config_, durability, KVMEM_DISK_DIRECT_REQUIRED)),
           keys_(random_keys(num_blocks)), pairs_(scattered_pairs(static_cast<uint32_t>(num_blocks), static_cast<uint32_t>(num_blocks))),
-          is_synced_(durability == KVMEM_DURABILITY_STRICT), file_(open(folder_.file("blocks.0").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC))
+          file_(opened("blocks.0", O_DIRECT)), records_(opened("reference", O_CREAT))
     {
-        if (file_ < 0)
-            throw std::system_error(errno, std::generic_category(), "open blocks.0");
         host_view(source_).fill();
         move(kvmem_store_put, source_, &kvmem_block_pair::source);
     }
-    ~stored_blocks() { close(file_); }
+    ~stored_blocks()
+    {
+        close(file_);
+        close(records_);
+    }
     stored_blocks(const stored_blocks &) = delete;
 
     candidate put()
@@ -160,13 +164,14 @@ class stored_blocks {
     {
         return read([this] { move(kvmem_store_get, destination_, &kvmem_block_pair::destination); });
     }
-    candidate written_bare()
+    // With one sync after each call, of the blocks, or with a second one, of records that are appended to another file after the first.
+    candidate written_bare(unsigned syncs)
     {
-        return written([this] { move_bare(true, source_, &kvmem_block_pair::source); });
+        return written([this, syncs] { move_bare(true, syncs, source_, &kvmem_block_pair::source); });
     }
     candidate read_bare()
     {
-        return read([this] { move_bare(false, destination_, &kvmem_block_pair::destination); });
+        return read([this] { move_bare(false, 0, destination_, &kvmem_block_pair::destination); });
     }
 
   private:
@@ -225,7 +230,29 @@ class stored_blocks {
         }
     }
 
-    void move_bare(bool writes, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    int opened(const char *name, int flags) const
+    {
+        const int file = open(folder_.file(name).c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
+        if (file < 0)
+            throw std::system_error(errno, std::generic_category(), name);
+        return file;
+    }
+
+    static void sync(int file)
+    {
+        if (fdatasync(file) != 0)
+            throw std::system_error(errno, std::generic_category(), "fdatasync");
+    }
+
+    void append_records(uint64_t blocks)
+    {
+        const std::vector<char> records(blocks * record_size, 'r');
+        if (write(records_, records.data(), records.size()) != static_cast<ssize_t>(records.size()))
+            throw std::system_error(errno, std::generic_category(), "write of records");
+        sync(records_);
+    }
+
+    void move_bare(bool writes, unsigned syncs, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
     {
         const host_view view(memory);
         const uint64_t each = per_call();
@@ -235,8 +262,10 @@ class stored_blocks {
                 pieces[i] = {reinterpret_cast<uintptr_t>(view.piece(pairs_[first + i].*side, 0, 0)),
                              (first + i) * block_bytes_, static_cast<size_t>(block_bytes_)};
             ring_.transfer(file_, writes, pieces);
-            if (writes && is_synced_ && fdatasync(file_) != 0)
-                throw std::system_error(errno, std::generic_category(), "fdatasync");
+            if (syncs > 0)
+                sync(file_);
+            if (syncs > 1)
+                append_records(each);
         }
     }
 
@@ -247,8 +276,7 @@ class stored_blocks {
     store store_;
     std::vector<unsigned char> keys_;
     kv::pairs pairs_;
-    bool is_synced_;
-    int file_;
+    int file_, records_;
     uring::ring ring_{128};
 };
 
@@ -261,16 +289,20 @@ void measure_moves(const options &chosen, uint64_t block_bytes, uint32_t durabil
         return;
     stored_blocks blocks(block_bytes, total / block_bytes, durability);
     const std::string reference = "io_uring on the same file";
-    const auto add = [&](const char *way, const std::vector<candidate> &both, const std::string &other) {
-        const std::vector<samples> taken = alternate(chosen.rounds(15), both);
+    // The first of `ways` is that of kvmem.
+    const auto add = [&](const char *way, const std::vector<candidate> &ways, const std::vector<std::string> &references) {
+        const std::vector<samples> taken = alternate(chosen.rounds(15), ways);
         const auto rate = [&](const samples &durations) { return rates(static_cast<double>(total), durations); };
-        found.add({"22-store",
-                   {{"way", way}, {"block", size}, {"durability", durable}},
-                   rate(taken[0]), other, rate(taken[1]), {}, "GB/s"});
+        for (size_t i = 0; i < references.size(); ++i)
+            found.add({"22-store",
+                       {{"way", way}, {"block", size}, {"durability", durable}},
+                       rate(taken[0]), references[i], rate(taken[i + 1]), {}, "GB/s"});
     };
-    if (!is_strict)
-        add("get", {blocks.get(), blocks.read_bare()}, reference);
-    add("put", {blocks.put(), blocks.written_bare()}, is_strict ? reference + ", and fdatasync" : reference);
+    if (is_strict)
+        return add("put", {blocks.put(), blocks.written_bare(1), blocks.written_bare(2)},
+                   {reference + ", and fdatasync", reference + ", fdatasync, records, and fdatasync"});
+    add("get", {blocks.get(), blocks.read_bare()}, {reference});
+    add("put", {blocks.put(), blocks.written_bare(0)}, {reference});
 }
 
 // ---- keys ----
