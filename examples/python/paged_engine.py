@@ -398,7 +398,7 @@ class Engine:
         kvmem.cuda.rates(self.device.index)  # loads the kernel, which must not happen during a capture
         host = kvmem.Layout.allocate(self.cache.shape._replace(num_blocks=len(blocks)), "pinned", device=self.device.index)
         pairs = [(number, block) for number, block in enumerate(blocks)]
-        kvmem.move(self.cache.layout, host, [(block, number) for number, block in pairs], timeout=DEADLINE)
+        kvmem.move(self.cache.layout, host, [(block, number) for number, block in pairs], run_timeout=DEADLINE)
         transfer = kvmem.Transfer(host, self.cache.layout).prepare(pairs if restores else pairs[:1])
         where = torch.tensor([len(prompt)], device=self.device)
         table, tokens = torch.tensor(blocks, device=self.device), torch.tensor([token], device=self.device)

@@ -114,7 +114,7 @@ def test_a_layout_over_descriptors_of_a_peer(agents):
     shape = kvmem.Shape(num_blocks=8, num_layers=1, outer_dim=1, page_size=1, inner_dim=512, dtype="uint8", order="BLONC")
     with memory(near, far) as (arrays, (_, remote)):
         with nixl.remote_layout(near, "far", shape, remote) as layout, kvmem.Layout.allocate(shape, "system", agent=near) as local:
-            kvmem.move(layout, local, [(3, 5)], timeout=60)
+            kvmem.move(layout, local, [(3, 5)], run_timeout=60)
             assert (np.from_dlpack(local.tensor())[5].ravel() == arrays[1][3 * 512 : 4 * 512]).all()
 
 

@@ -91,7 +91,7 @@ def test_a_layout_of_a_directory_is_imported_without_a_broker(tmp_path):
                     entry.open_layout("none", agent=near)
                 with entry.open_layout("cache", agent=near) as remote, kvmem.Layout.allocate(shape(), "system", agent=near) as local:
                     assert remote.info.locality == kvmem.Locality.REMOTE
-                    kvmem.move(remote, local, [(3, 7)], timeout=60)
+                    kvmem.move(remote, local, [(3, 7)], run_timeout=60)
                     assert local.checksums([7]) == layout.checksums([3])
 
 

@@ -217,6 +217,13 @@ def test_a_time_that_is_no_number_is_named(cache, copy, name):
             transfer.submit(PAIRS, **({name: "1"} if name == "run_timeout" else {})).wait("1")
 
 
+@pytest.mark.parametrize("more", [{}, {"progress": print}])
+def test_a_move_has_the_limit_of_a_run(cache, copy, more):
+    with pytest.raises(TypeError, match="^run_timeout is a str; expected a number of seconds, or None"):
+        kvmem.move(cache[1], copy, PAIRS, run_timeout="1", **more)
+    assert kvmem.move(cache[1], copy, PAIRS, run_timeout=60, **more) > 0
+
+
 def test_results_are_written_to_arrays(cache, copy):
     tensors, layout = cache
     sums = np.zeros(16, np.uint32)

@@ -402,20 +402,20 @@ def move(
     destination: Layout,
     pairs: Pairs,
     *,
-    timeout: float | None = None,
+    run_timeout: float | None = None,
     progress: Callable[[int, int], object] | None = None,
     batch: int = 0,
     epochs: Any = None,
     **options: Any,
 ) -> int:
-    """Moves blocks and waits for the end. Returns the number of bytes. `epochs` are as in `Transfer.submit`, and `options` are those of
-    `Transfer`.
+    """Moves blocks and waits for the end. Returns the number of bytes. `epochs` and `run_timeout` are as in `Transfer.submit`, and `options`
+    are those of `Transfer`.
 
-    With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them. All pairs are
-    checked before the first batch, and errors name pairs by their indices in `pairs`."""
+    With `progress(done, total)`, in bytes, the pairs move in batches of `batch` pairs, by default a hundredth of them. Each batch is a run with this
+    `run_timeout`. All pairs are checked before the first batch, and errors name pairs by their indices in `pairs`."""
     with Transfer(source, destination, **options) as transfer:
         if progress is None:
-            transfer.submit(pairs, epochs=epochs, run_timeout=timeout).wait()
+            transfer.submit(pairs, epochs=epochs, run_timeout=run_timeout).wait()
             return transfer.info.bytes
         listed = pairs if hasattr(pairs, "__len__") else list(_as_iterable(pairs))
         expected = None if epochs is None else list(epochs)
@@ -427,7 +427,7 @@ def move(
             part = listed[start : start + size]
             part_epochs = None if expected is None else expected[start : start + size]
             try:
-                transfer.submit(part, epochs=part_epochs, run_timeout=timeout).wait()
+                transfer.submit(part, epochs=part_epochs, run_timeout=run_timeout).wait()
             except _errors.Stale as error:
                 raise _of_list(error, transfer.mismatches(), start, len(part)) from None
             done += transfer.info.bytes

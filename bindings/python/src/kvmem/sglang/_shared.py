@@ -278,7 +278,7 @@ class SharedPages:
                 _receive_into(connection, _bytes_of(buffer, at), end)
         for buffer, part in zip(self._buffers, self._parts):
             if present:
-                kvmem.move(buffer, part.pages, [(at, pages[at]) for at in present], timeout=self._timeout)
+                kvmem.move(buffer, part.pages, [(at, pages[at]) for at in present], run_timeout=self._timeout)
 
     def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Stores nothing."""
