@@ -31,7 +31,7 @@ wheel)
     ;;
 test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,misuse,peers,nixl}.py ;;
 vllm_logic)
-    tests "$here"/test_{blocks,vllm,vllm_units,vllm_host_copies,vllm_handover,vllm_exchange,vllm_faults,vllm_epochs,vllm_by_layer,vllm_directory}.py
+    tests "$here"/test_{blocks,vllm,vllm_units,vllm_host_copies,vllm_handover,vllm_exchange,vllm_faults,vllm_epochs,vllm_by_layer,vllm_states,vllm_directory}.py
     UCX_TLS=tcp UCX_NET_DEVICES=lo tests "$here/test_vllm_epochs.py" -k nixl
     ;;
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;

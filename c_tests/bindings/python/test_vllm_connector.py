@@ -17,13 +17,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig, OffloadingParallelConfig
 from vllm.v1.request import Request
 
 import kvmem
-from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _peers, _process
+from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _identity, _peers, _process
 from kvmem.vllm._handover import HandoverConnector
+from kvmem.vllm._handover_scheduler import HandoverScheduler
 from kvmem.vllm._statistics import COUNTERS, HANDOVER_COUNTERS, KvmemStats
 
 gc.freeze()  # vLLM's modules are not looked at after each case
@@ -90,7 +93,6 @@ WINDOW = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=to
         (HANDOVER, {"pipeline_parallel_size": 2}, "pipeline_parallel_size is 2, .*: set it to 1"),
         (HANDOVER, {"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2, .*: set it to 1"),
         (HANDOVER, {"sleeps": True}, "enable_sleep_mode is set, .*: remove --enable-sleep-mode"),
-        (HANDOVER, {"specs": (STATE,)}, "cache group 0 has states, which are not handed over: start without the connector"),
         (HANDOVER | {"by_layer": True}, {"asynchronous": True}, "by_layer is set, .*: set --no-async-scheduling"),
     ],
 )
@@ -108,7 +110,60 @@ def test_what_is_right_starts():
     connector(HANDOVER, role="kv_producer", policy="fail")  # prefill loads nothing
     connector(HANDOVER | {"by_layer": True}, role="kv_producer", asynchronous=True)
     connector(HANDOVER | {"by_layer": True}, specs=(FULL, WINDOW))
+    connector(HANDOVER, specs=(STATE, FULL))
+    connector(HANDOVER, specs=(STATE,))
     assert KvmemConnector.requires_piecewise_for_cudagraph({"by_layer": True}) and not KvmemConnector.requires_piecewise_for_cudagraph({})
+
+
+def test_states_of_other_types_shapes_or_layers_have_another_form():
+    others = [{}, {"dtypes": (torch.float16,)}, {"shapes": ((2, 8),)}, {"mamba_type": MambaAttentionBackendEnum.SHORT_CONV}]
+    groups = [_groups.groups_of(configuration(HANDOVER, specs=(dataclasses.replace(STATE, **other), FULL))[1]) for other in others]
+    assert len({states.form for states, _ in groups}) == len(others) and {full.form for _, full in groups} == {""}
+
+
+def test_the_packing_is_that_of_keys_and_values_and_not_of_states():
+    def packing(*specs):
+        return _identity.packing_of(*configuration(HANDOVER, specs=specs))
+
+    assert packing(FULL) == packing(STATE, FULL) == packing(dataclasses.replace(STATE, block_size=1024 + 16), FULL) != "none"
+    assert packing(STATE) == "none"
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("count", [79, 64, 65, 31])
+def test_vllm_has_the_state_in_the_block_that_is_offered_and_gives_decode_one_for_it(caching, count):
+    """Its own scheduler's tables of blocks: at prefill after steps that end at blocks, and at decode while the request waits."""
+    init_none_hash(get_hash_fn_by_name("sha256"))
+    state = dataclasses.replace(STATE, block_size=32 if caching else 1024, mamba_cache_mode="align" if caching else "none")
+    cache = KVCacheConfig(64, [], [KVCacheGroupSpec(["0"], FULL), KVCacheGroupSpec(["1"], state)])
+    groups = _groups.groups_of(cache)
+
+    def arrived(engine, length, **params):
+        manager = KVCacheManager(cache, 1024, scheduler_block_size=state.block_size, hash_block_size=32, enable_caching=caching)
+        asked = request_of(list(range(length)), 32)
+        asked.kv_transfer_params = params
+        return manager, asked, HandoverScheduler(groups, engine, 1, True, True)
+
+    manager, asked, prefill = arrived("p", count + 1, do_remote_decode=True)
+    prefill.arrived(asked)
+    for end in sorted({count // 32 * 32, count} - {0}):
+        manager.new_step_starts()
+        assert manager.allocate_slots(asked, end - asked.num_computed_tokens) is not None
+        asked.num_computed_tokens = end
+    kept, params = prefill.finished(asked, manager.get_block_ids("r"), True)
+    place = (count - 1) // state.block_size
+    (table,) = [ids for ids, group in zip(params["remote_block_ids"], groups) if group.kind == "state"]
+    assert kept and params["remote_num_tokens"] == count and table == [0] * place + [manager.get_block_ids("r")[1][place]] and table[-1]
+
+    manager, asked, decode = arrived("d", count + 1, **params)
+    assert decode.matched(asked, 0) == (count, True)
+    assert manager.allocate_slots(asked, 0, num_external_computed_tokens=count, delay_cache_blocks=True) is not None
+    decode.allocated(asked, manager.get_block_ids("r"), count)
+    (pull,) = decode.step().pulls
+    assert pull.blocks[1][place] and not any(pull.blocks[1][:place])
+    manager.cache_blocks(asked, count)
+    block = manager.block_pool.blocks[pull.blocks[1][place]]
+    assert (block.block_hash is not None) == (caching and count % 32 == 0)  # others find only the state that ends with its block
 
 
 def request_of(tokens, size, salt=None):

@@ -239,5 +239,75 @@ def test_a_window_needs_its_last_blocks(caplog):
     assert "set --block-size of decode so that it divides that of prefill" in caplog.text
 
 
+def hybrid(state_tokens=4):
+    """A cache group with keys and values, and one with states."""
+    return group(), _groups.Group(1, ("2", "3"), 256, state_tokens, "state", 0)
+
+
+def offered_state(table=(0, 0, 0, 0, 9), prompt=20, state_tokens=4):
+    prefill = scheduler(*hybrid(state_tokens))
+    asked = request(prompt, do_remote_decode=True)
+    prefill.arrived(asked)
+    asked.num_computed_tokens = asked.num_prompt_tokens
+    kept, params = prefill.finished(asked, ([1, 2, 3, 4, 5], list(table)), True)
+    assert kept
+    return json.loads(json.dumps(params)), prefill.step().holds[0].blocks
+
+
+@pytest.mark.parametrize(
+    ("table", "kept", "state_tokens"),
+    [
+        ((0, 0, 0, 8, 9), (0, 0, 0, 0, 9), 4),  # the state at the last boundary, which is cached, and the running one
+        ((0, 0, 0, 8, 9, 10, 11), (0, 0, 0, 0, 9), 4),  # and blocks for speculative tokens
+        ((9,), (9,), 1024),  # without prefix caching
+        ((9, 10), (9,), 1024),
+    ],
+)
+def test_prefill_offers_the_state_before_the_last_token(table, kept, state_tokens):
+    params, held = offered_state(table, state_tokens=state_tokens)
+    assert held == ((1, 2, 3, 4, 5), kept) and params["remote_num_tokens"] == 19
+    decode = scheduler(*hybrid())
+    asked = request(20, **params)
+    assert decode.matched(asked, 8) == (11, True)
+    decode.allocated(asked, ([9, 8, 7, 6, 5], [0, 0, 0, 0, 4]), 11)
+    assert decode.step().pulls[0].num_tokens == 19
+
+
+def test_a_state_after_other_tokens_than_those_of_the_prompt_is_not_offered(caplog):
+    for computed, table in ((21, (0, 0, 0, 0, 9, 10)), (20, (0, 0, 0, 0, 0)), (20, (0, 0, 0, 9))):
+        prefill = scheduler(*hybrid())
+        asked = request(20, computed, do_remote_decode=True)
+        assert prefill.finished(asked, ([1, 2, 3, 4, 5], list(table)), True) == (False, None) and not prefill.has_work
+    assert caplog.text.count("the states of cache group 1 are not those of its prompt") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "prompt", "message"),
+    [
+        ({}, 19, "prefill has computed 19 tokens, and the states of cache group 1 are those after them"),
+        ({}, 18, "send the same tokens to both"),
+        ({"remote_num_tokens": 18}, 20, "send the same tokens to both"),
+        ({"remote_prompt": ""}, 20, "prefill offers no state of cache group 1 after 19 tokens"),
+        ({"remote_block_ids": [[1, 2, 3, 4, 5], [0, 0, 0, 0, 0]]}, 20, "prefill offers no state of cache group 1 after 19 tokens"),
+        ({"remote_block_ids": [[1, 2, 3, 4, 5], [0, 0, 0, 8, 9]]}, 20, "prefill offers no state of cache group 1 after 19 tokens"),
+        ({"remote_block_ids": [[1, 2, 3, 4, 5], []]}, 20, "prefill has 0 tokens of cache group 1"),
+    ],
+)
+def test_a_state_that_decode_cannot_continue_from_is_computed(change, prompt, message, caplog):
+    params, _ = offered_state()
+    assert scheduler(*hybrid()).matched(request(prompt, **(params | change)), 0) == (0, False)
+    assert message in caplog.text
+
+
+def test_the_state_after_a_full_block_is_in_that_block():
+    params, held = offered_state(prompt=21)
+    assert held[1] == (0, 0, 0, 0, 9) and params["remote_num_tokens"] == 20
+
+
+def test_a_longer_prompt_continues_from_the_state():
+    params, _ = offered_state()
+    assert scheduler(*hybrid()).matched(request(40, **params), 4) == (15, True)
+
+
 def test_a_prompt_hash_is_that_of_its_tokens():
     assert prompt_hash([1, 2]) == prompt_hash([1, 2]) != prompt_hash([2, 1]) and prompt_hash(None) == ""

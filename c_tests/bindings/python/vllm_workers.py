@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers of kvmem.vllm's handover without vLLM, for its tests: they exchange blocks by real agents."""
 
+import ctypes
 import threading
 import time
 
@@ -26,7 +27,7 @@ class Tensor:
     """What the layouts need of a tensor of PyTorch."""
 
     def __init__(self, array):
-        self.array, self.shape = array, array.shape
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
 
     def dim(self):
         return self.array.ndim
@@ -46,8 +47,10 @@ class Worker:
     """A rank of an engine, with a cache whose axes in memory are `order`: L, and those of vLLM's tensors (BHNC)."""
 
     def __init__(self, folder, engine, *, order="LBHNC", block_size=4, rank=0, ranks=1, blocks=16, packing="none", window=0, produces=True,
-                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory="", page=0, **etcd):  # fmt: skip
-        """The cache has pages of `page` tokens, by default whole blocks. `groups` is the number of cache groups, which have the same memory. `directory` is a folder by default; with `etcd`, URLs."""
+                 lease=60.0, timeout=30.0, verify=True, access="auto", model="m", groups=1, directory="", page=0, state=(), state_tokens=4, state_form="", **etcd):  # fmt: skip
+        """The cache has pages of `page` tokens, by default whole blocks. `groups` is the number of cache groups, which have the same memory.
+        `state` has the tensors of a state as (shape, dtype): then there is a second group with states, in the same memory, whose blocks have
+        `state_tokens` tokens; `state_form` is what their bytes mean. `directory` is a folder by default; with `etcd`, URLs."""
         self.directory, self.agent = join(settings({"directory": directory or str(folder / "agents")} | etcd), agent_name(engine, rank))
         heads = HEADS // ranks
         self.pages_of_block = block_size // (page or block_size)
@@ -61,22 +64,39 @@ class Worker:
         self.cache = layers  # [layer, page, head, token, element]
         described = _groups.Group(0, ("0", "1"), heads * block_size * ELEMENTS * 2, block_size, "window" if window else "full", window)
         self.storage = _cache.CacheMemory([self.region])
-        self.layouts = _cache.layouts_of(
-            described, {str(at): Tensor(layers[at]) for at in range(LAYERS)}, blocks, {"model": model}, packing,
-            self.storage.region_of, self.agent,
-        )  # fmt: skip
+        common = blocks, {"model": model}, packing, self.storage.region_of, self.agent
+        self.layouts = _cache.layouts_of(described, {str(at): Tensor(layers[at]) for at in range(LAYERS)}, *common)
+        all_groups, sizes = [self.layouts] * groups, [block_size] * groups
+        if state:
+            self.states = [self._state(layers[at], state) for at in range(LAYERS)]  # [layer][tensor]: [block, …]
+            described = _groups.Group(1, ("2", "3"), described.page, state_tokens, "state", 0, form=state_form)
+            all_groups.append(_cache.layouts_of(described, {str(2 + at): [Tensor(part) for part in parts] for at, parts in enumerate(self.states)}, *common))
+            sizes.append(state_tokens)
         opened = []
         if produces:
-            self.layouts.create_epochs()
+            for each in {id(each): each for each in all_groups}.values():
+                each.create_epochs()
             opened.append(kvmem.Broker(folder / f"{engine}-{rank}"))
-            published = {name: layout for number in range(groups) for name, layout in self.layouts.published(number).items()}
+            published = {name: layout for number, each in enumerate(all_groups) for name, layout in each.published(number).items()}
             self.directory.publish(self.agent, published, WAIT, broker=opened[0])
         else:
             self.directory.publish(self.agent, {}, WAIT)
         self.exchange = Exchange(
-            self.agent, self.directory, [self.layouts] * groups, [block_size] * groups, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
+            self.agent, self.directory, all_groups, sizes, lambda sources: _ranks.legs_of(rank, ranks, sources, HEADS),
             Settings(lease, timeout, verify, access, rank == 0), opened,
         )  # fmt: skip
+
+    @staticmethod
+    def _state(layer, parts):
+        """The tensors of a state, one after the other from the begin of each page of a layer on."""
+        made, begin = [], 0
+        for shape, dtype in parts:
+            inner = np.empty(shape, dtype)
+            address = layer.ctypes.data + begin
+            memory = (ctypes.c_ubyte * ((layer.shape[0] - 1) * layer.strides[0] + inner.nbytes)).from_address(address)
+            made.append(np.ndarray((layer.shape[0], *shape), dtype, memory, strides=(layer.strides[0], *inner.strides)))
+            begin += inner.nbytes
+        return made
 
     def pages(self, blocks):
         """The indices of blocks in the cache."""
@@ -117,7 +137,7 @@ class Worker:
     def close(self):
         if self.memory is not None:
             self.exchange.close()
-            self.memory = self.cache = None
+            self.memory = self.cache = self.states = None
             self.storage.close()
 
 

@@ -33,6 +33,9 @@ ENVIRONMENT = {
 SYNCHRONOUS = {"async_scheduling": False}
 """Needed to pull by layer."""
 
+STATES = FLOAT32 | {"block_size": 96, "enable_prefix_caching": False}
+"""Arguments of engines of the model with states. With prefix caching, vLLM's kernels for Mamba on the CPU fail for a prompt that is longer than a block."""
+
 OFFLOADING = ("offloading spec", "control: offloading")
 """Cases of vLLM's OffloadingConnector, which counts tokens only."""
 
@@ -70,6 +73,8 @@ def report(name, result, expected, prompts, block_size=32):
     if "released" in result:
         # By layer, decode computes the block of the last token itself.
         blocks = sum((len(prompt) - 1) // size if "by layer" in name else -(-len(prompt) // size) for prompt in prompts)
+        if "mamba" in name:  # not the last token, and one block in each of two groups of states
+            blocks = sum(-(-(len(prompt) - 1) // size) + 2 for prompt in prompts)
         return handed_over_well(name, result, same, loaded, blocks * size)
     return {
         "without kvmem": not loaded,
@@ -89,6 +94,7 @@ def report(name, result, expected, prompts, block_size=32):
         "windows, damaged": same and damaged > 0,
         "chunked prefill, few blocks": same and loaded > 0,
         "float32, without kvmem": not loaded,
+        "mamba, without kvmem": not loaded,
         "float32, stored in units": same and not loaded and stored > 0,
         "float32, another block size": same and loaded == whole,
         "float32, two ranks": same and loaded == 2 * whole,
@@ -103,7 +109,7 @@ def handed_over_well(name, result, same, loaded, whole):
     """Whether a handover went as it must. `whole` are the tokens of all blocks."""
     counters = result["counters"]
     damaged, lost = counters.get("damaged_blocks", 0), counters.get("failed_loads", 0)
-    if name.endswith("peer killed") or name == "unknown owner":
+    if name.endswith(("peer killed", "other blocks")) or name == "unknown owner":
         return same and not loaded and lost > 0
     if name == "block reused by its owner":
         return same and not loaded and counters.get("stale_blocks", 0) > 0
@@ -116,7 +122,7 @@ def handed_over_well(name, result, same, loaded, whole):
         return not same and loaded == whole
     if name.startswith("abort"):  # what was aborted is read, too, and then freed
         return same and result["waiting"] > 0 and result["held"] and result["free"] and loaded == 2 * whole
-    if name == "handover, preempted" and not result["preemptions"]:
+    if name.endswith(", preempted") and not result["preemptions"]:
         return False
     return same and not damaged and (loaded == whole or "windows" in name and loaded > 0)
 
@@ -131,8 +137,8 @@ def main():
         folder = pathlib.Path(scratch)
 
         def case(name, extra, **more):
-            model = "windows" if name.startswith("windows") else "model"
-            return {"name": name, "model": str(folder / model), "windows": model == "windows", "prompts": prompts, "extra": extra, **more}
+            kind = name.split()[0].rstrip(",") if name.startswith(("windows", "mamba")) else "model"
+            return {"name": name, "model": str(folder / kind), "kind": kind, "prompts": prompts, "extra": extra, **more}
 
         def disk(name, store="store", **more):
             return case(name, {"path": str(folder / store), "capacity_gib": 0.05}, **more)
@@ -148,6 +154,7 @@ def main():
         }  # fmt: skip
         runs = [
             case("without kvmem", None, make=True),
+            case("mamba, without kvmem", None, make=True, engine=STATES),
             disk("disk, first engine"),
             disk("disk, after a restart"),
             disk("damaged", "spoiled", copy=[store, spoiled], damage="bytes"),
@@ -187,7 +194,7 @@ def main():
             if not name.startswith(only) and "without kvmem" not in name:  # the others are compared with these
                 continue
             # The sums of two ranks differ from those of one: they are compared with each other.
-            reference = name.split(",")[0] if name.startswith(("windows", "two ranks", "float32")) else "model"
+            reference = name.split(",")[0] if name.startswith(("windows", "two ranks", "float32", "mamba")) else "model"
             judge(name, process(python, run, folder), reference, run.get("engine", {}).get("block_size", 32))
 
         # A server is killed, and another one finds what it has stored; in the small form it finds what the first engine has stored.
@@ -198,7 +205,7 @@ def main():
 
         def engine(model, arguments, role, extra):
             directory = {"directory": str(folder / "agents")} | extra
-            run = case(f"windows {role}" if model == "windows" else role, directory, role=role, engine=arguments)
+            run = case(role if model == "model" else f"{model} {role}", directory, role=role, engine=arguments)
             return Engine(python, ENVIRONMENT, folder, run, DEADLINE)
 
         with contextlib.closing(Handover(engine, prompts, judge)) as handover:
@@ -219,9 +226,15 @@ def main():
     print("all cases as expected; those with \"control\" must differ")
 
 
+def states(**more):
+    """The arguments of `Handover.case` for the model with states."""
+    return dict(model="mamba", reference="mamba", prefill=STATES, decode=STATES) | more
+
+
 def handovers(small):
     """The cases of the handover: their names, and the arguments of `Handover.case`."""
     few = {"num_gpu_blocks_override": 26, "max_num_batched_tokens": 64, "max_num_seqs": 3, "max_model_len": 512}
+    cached = STATES | {"block_size": 352, "enable_prefix_caching": True}  # no prompt fills a block, and one request does while decode runs
     # All prompts fit, and not what follows them.
     tight = {"num_gpu_blocks_override": 13 if small else 24, "max_model_len": 384 if small else 512}
     cases = [
@@ -232,9 +245,16 @@ def handovers(small):
         ("control: handover, unchecked", dict(extra={"verify": False}, damage=True)),
         ("abort while decode waits", dict(abort=True)),
         ("peer killed", dict(kill=True)),
+        ("mamba, mapped", states(extra={"access": "mapped"})),
+        ("control: mamba, unchecked", states(extra={"verify": False}, damage=True)),
     ]
     if not small:
         cases += [
+            ("mamba, by NIXL", states(extra={"access": "nixl"})),
+            ("mamba, damaged", states(damage=True)),
+            ("mamba, other blocks", states(decode=STATES | {"block_size": 192})),
+            ("mamba, prefix caching", states(prefill=cached, decode=cached)),
+            ("mamba, peer killed", states(kill=True)),
             ("by layer", dict(extra={"by_layer": True}, decode=SYNCHRONOUS)),
             ("by layer, by NIXL", dict(extra={"by_layer": True, "access": "nixl"}, decode=SYNCHRONOUS)),
             ("by layer, damaged", dict(extra={"by_layer": True}, decode=SYNCHRONOUS, damage=True)),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """engine.py RUN: one engine of the demo. It generates tokens, and prints what it did as JSON.
 
-RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), windows (see
+RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), kind (of the model, see
 make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (blocks in
 the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), forge_host (see there), serve (the prompts come later: each line of stdin is a call of
 `serve`)."""
@@ -14,22 +14,32 @@ import sys
 import time
 
 
-def make_model(folder, windows):
-    """A model with random weights, in a file: a Llama of 4 layers, or with `windows` a Gemma of 6, of which 4 have a sliding window of 64
-    tokens, so that vLLM has several cache groups."""
+def make_model(folder, kind):
+    """A model with random weights, in a file: a Llama of 4 layers ("model"), or one of 6, of which 4 have no keys and values of all tokens, so
+    that vLLM has several cache groups: a sliding window of 64 tokens ("windows", a Gemma), or the states of Mamba 2 ("mamba", a Granite 4)."""
     import torch
-    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+    import transformers
 
     torch.manual_seed(0)
     sizes = dict(
         vocab_size=2048, hidden_size=256, intermediate_size=512, num_attention_heads=8, num_key_value_heads=4, head_dim=32,
         max_position_embeddings=4096, torch_dtype="bfloat16",
     )  # fmt: skip
-    if windows:
-        kinds = ["sliding_attention", "sliding_attention", "full_attention"] * 2
-        model = Gemma3ForCausalLM(Gemma3TextConfig(num_hidden_layers=6, sliding_window=64, layer_types=kinds, query_pre_attn_scalar=32, **sizes))
-    else:
-        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=4, tie_word_embeddings=True, **sizes))
+
+    def layers(name, attention):
+        return [name, name, attention] * 2
+
+    configs = {
+        "model": lambda: transformers.LlamaConfig(num_hidden_layers=4, tie_word_embeddings=True, **sizes),
+        "windows": lambda: transformers.Gemma3TextConfig(
+            num_hidden_layers=6, sliding_window=64, layer_types=layers("sliding_attention", "full_attention"), query_pre_attn_scalar=32, **sizes
+        ),
+        "mamba": lambda: transformers.GraniteMoeHybridConfig(
+            num_hidden_layers=6, layer_types=layers("mamba", "attention"), num_local_experts=0, shared_intermediate_size=512, mamba_n_heads=8,
+            mamba_d_head=64, mamba_d_state=32, mamba_chunk_size=32, tie_word_embeddings=True, **sizes,
+        ),
+    }  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(configs[kind]())
     model = model.to(torch.bfloat16)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -224,10 +234,10 @@ def read_late(worker, folder, epochs):
 
 
 def invert(worker, blocks):
-    """Inverts a bit of all bytes of blocks in vLLM's cache."""
+    """Inverts a bit of all bytes of blocks in vLLM's cache. States, which are lists of tensors, are in the same memory as keys and values."""
     import torch
 
-    for cache in worker.model_runner.kv_caches:
+    for cache in {cache.data_ptr(): cache for cache in worker.model_runner.kv_caches if not isinstance(cache, (list, tuple))}.values():
         cache.view(torch.uint8)[blocks] ^= 0x80
 
 
@@ -242,5 +252,5 @@ def counters(engine):
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
     if asked.get("make"):
-        make_model(asked["model"], asked["windows"])
+        make_model(asked["model"], asked["kind"])
     print("RESULT " + json.dumps(run(asked)), flush=True)

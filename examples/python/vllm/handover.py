@@ -67,6 +67,12 @@ class Engine:
         self._log.close()
 
 
+def damaged_of(blocks):
+    """The blocks of a request that are damaged: every third of the first cache group, or its state."""
+    used = [block for block in blocks if block]
+    return used[1::3] or used
+
+
 class Handover:
     """Runs cases, each with a prefill engine that may have been started by a case before, and a decode engine of its own."""
 
@@ -94,7 +100,7 @@ class Handover:
             source.signal(signal.SIGCONT)
             self._handed_over += len(offers)
             offers = self._offers(source)
-        damaged = [block for offer in offers for block in offer["remote_block_ids"][0][1::3]] if damage else []
+        damaged = [block for offer in offers for block in damaged_of(offer["remote_block_ids"][0])] if damage else []
         if damage:  # after the worker has computed the checksums
             source.call("wait", name="offered_requests", count=self._offered)
             source.call("invert", blocks=damaged)

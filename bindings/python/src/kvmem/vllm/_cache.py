@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # mypy: disable-error-code="import-not-found, unused-ignore"
 # pyright: reportMissingImports=false
-"""vLLM's cache as layouts that other engines read: whole blocks for equal engines, and tokens and heads for others."""
+"""vLLM's cache as layouts that other engines read: whole blocks for equal engines, and tokens and heads for others. A state has no tokens."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import kvmem
+from kvmem._blocks._shape import shape_of
 from kvmem.vllm._groups import Group, block_stride
 
 RegionOf = Callable[[int, int], kvmem.Region]
@@ -33,6 +35,8 @@ class GroupLayouts:
     """Blocks of `tokens` that a block has."""
     obstacle: str = ""
     """Why there are no tokens."""
+    is_state: bool = False
+    """A block has a state: one block stands for all tokens before it."""
 
     @property
     def whole(self) -> kvmem.Layout:
@@ -76,8 +80,10 @@ def layouts_of(
     group: Group, caches: Mapping[str, Any], num_blocks: int, model: Mapping[str, str], packing: str, region_of: RegionOf, agent: kvmem.Agent | None
 ) -> GroupLayouts:
     """The layouts of a group, from vLLM's tensors, which have the axes block, head, token, element."""
-    tensors = _tensors(group, caches)
     common = {**model, "layers": ", ".join(group.layers), "kind": f"{group.kind} {group.window}"}
+    if group.kind == "state":
+        return _states(group, caches, num_blocks, common, region_of, agent)
+    tensors = _tensors(group, caches)
     tokens, obstacle = _tokens(tensors, packing, region_of, _digest(common), agent)
     form = {**common, "packing": packing, "block size": str(group.block_size), "order": _order(tensors[0])}
     try:
@@ -104,6 +110,35 @@ def _tensors(group: Group, caches: Mapping[str, Any]) -> list[Any]:
     if any(isinstance(tensor, (list, tuple)) or tensor.dim() != 4 for tensor in tensors):
         raise ValueError(f"kvmem: the layers of cache group {group.number} have no keys and values per token: start without the connector")
     return tensors
+
+
+def _states(
+    group: Group, caches: Mapping[str, Any], num_blocks: int, common: Mapping[str, str], region_of: RegionOf, agent: kvmem.Agent | None
+) -> GroupLayouts:
+    """The states of a group, as bytes. Those of a layer are several tensors in one page, which may end with bytes that no tensor has."""
+    layers = [tensors_of(caches[name]) for name in group.layers]
+    starts = [min(int(tensor.data_ptr()) for tensor in tensors) for tensors in layers]
+    forms = {_form_of_state(tensors, start) for tensors, start in zip(layers, starts)}
+    strides = {block_stride(tensor, num_blocks) for tensors in layers for tensor in tensors}
+    if len(forms) > 1 or len(strides) > 1:
+        raise ValueError(f"kvmem: the states of cache group {group.number} differ in form between its layers: start without the connector")
+    form, size = forms.pop()
+    identity = _digest({**common, "state": form, "form": group.form})
+    shape = shape_of(num_blocks, len(layers), size, "BC", strides.pop())._replace(identity=identity)
+    blocks = _built(shape, starts, (num_blocks - 1) * shape.block_stride + size, {"B": shape.block_stride, "C": 1}, region_of, agent)
+    return GroupLayouts(blocks, None, group.block_size, obstacle="a state is read as a whole, by ranks that have the same part of it", is_state=True)
+
+
+def _form_of_state(tensors: Sequence[Any], start: int) -> tuple[str, int]:
+    """What the bytes of a state mean, and their number."""
+    parts = [(int(tensor.data_ptr()) - start, tuple(tensor.shape[1:]), tuple(tensor.stride()[1:]), tensor.element_size(), str(tensor.dtype)) for tensor in tensors]
+    size = max(begin + math.prod(shape) * width for begin, shape, _, width, _ in parts)
+    return "; ".join(f"{shape} {strides} {dtype} at {begin}" for begin, shape, strides, _, dtype in parts), size
+
+
+def tensors_of(cache: Any) -> list[Any]:
+    """The tensors of a layer: one of keys and values, or those of its state."""
+    return list(cache) if isinstance(cache, (list, tuple)) else [cache]
 
 
 def _digest(properties: Mapping[str, str]) -> bytes:
@@ -206,7 +241,7 @@ class CacheMemory:
         """The memory of vLLM's tensors. With `shared`, host memory is moved to a file in memory, which other processes can map; all tensors
         follow."""
         regions: dict[int, kvmem.Region] = {}
-        for tensor in caches.values():
+        for tensor in (tensor for cache in caches.values() for tensor in tensors_of(cache)):
             storage = tensor.untyped_storage()
             if storage.data_ptr() in regions:
                 continue

@@ -34,6 +34,8 @@ class Group:
     """Keys of a block: its units, if it is stored in units of tokens."""
     slots: int = 0
     """Units in the store of each head."""
+    form: str = ""
+    """What the bytes of a state mean: its tensors, and the kind of layer."""
 
     def key(self, block_hash: bytes) -> bytes:
         """The key of a block, as vLLM makes it."""
@@ -62,15 +64,25 @@ def groups_of(cache: Any) -> list[Group]:
     """The groups of a KVCacheConfig."""
     found = []
     for number, group in enumerate(cache.kv_cache_groups):
-        spec = group.kv_cache_spec
-        inner = getattr(spec, "kv_cache_specs", None)
-        specs = list(inner.values()) if inner else [spec]
+        spec, specs = group.kv_cache_spec, _specs(group)
         pages = {each.page_size_bytes for each in specs}
         if len(pages) > 1:
             raise ValueError(f"kvmem: the layers of cache group {number} have pages of {sorted(pages)} bytes, and one size is supported: start without the connector")
         kind, window = _kind(specs[0])
-        found.append(Group(number, tuple(group.layer_names), pages.pop(), spec.block_size, kind, window))
+        forms = sorted({f"{each.shapes} {each.dtypes} {each.mamba_type}" for each in specs}) if kind == "state" else []
+        found.append(Group(number, tuple(group.layer_names), pages.pop(), spec.block_size, kind, window, form="; ".join(forms)))
     return found
+
+
+def _specs(group: Any) -> list[Any]:
+    """Those of the layers of a group."""
+    inner = getattr(group.kv_cache_spec, "kv_cache_specs", None)
+    return list(inner.values()) if inner else [group.kv_cache_spec]
+
+
+def attention_of(cache: Any) -> Any | None:
+    """The first specification of a KVCacheConfig that has keys and values. None if all have states."""
+    return next((group.kv_cache_spec for group in cache.kv_cache_groups if _kind(_specs(group)[0])[0] != "state"), None)
 
 
 def ensure_hashed(groups: Sequence[Group], hash_block_size: int) -> None:

@@ -69,9 +69,6 @@ class HandoverConnector(KvmemConnector):
             size = getattr(parallel, name, 1)
             if size > 1:
                 raise ValueError(f"kvmem: {name} is {size}, and requests are handed over between engines without it: set it to 1")
-        for group in self._groups:
-            if group.kind == "state":
-                raise ValueError(f"kvmem: cache group {group.number} has states, which are not handed over: start without the connector")
 
     # ---- worker ----
 

@@ -31,8 +31,8 @@ class HandoverScheduler:
     # ---- prefill ----
 
     def arrived(self, request: Any) -> None:
-        """A request has arrived. With windows, prefill leaves the last token to decode, which computes it in any case: otherwise the first
-        token of its window may be freed before it is pulled."""
+        """A request has arrived. With windows or states, prefill leaves the last token to decode, which computes it in any case: otherwise the
+        first token of its window may be freed before it is pulled, and no state is that before it."""
         params = request.kv_transfer_params or {}
         if not (self._produces and params.get("do_remote_decode")) or all(group.kind == "full" for group in self._groups):
             return
@@ -46,9 +46,13 @@ class HandoverScheduler:
     def _offered(self, request: Any, blocks: Sequence[Sequence[int]]) -> dict[str, Any] | None:
         if not any(blocks):
             return None
-        ids = tuple(tuple(group) for group in blocks)
-        self._step.holds.append(Hold(request.request_id, ids))
         count = min(request.num_computed_tokens, request.num_prompt_tokens)
+        ids = tuple(_state_after(count, group.block_size, table) if group.kind == "state" else tuple(table) for group, table in zip(self._groups, blocks))
+        for group, table in zip(self._groups, ids):
+            if group.kind == "state" and (request.num_computed_tokens > count or not any(table)):
+                logger.warning("kvmem: request %s is not offered, because the states of cache group %d are not those of its prompt", request.request_id, group.number)
+                return None
+        self._step.holds.append(Hold(request.request_id, ids))
         sizes = tuple(group.block_size for group in self._groups)
         prompt = prompt_hash((request.prompt_token_ids or ())[:count])
         return Offer(self._engine, request.request_id, count, self._ranks, sizes, ids, prompt).params()
@@ -118,6 +122,13 @@ class HandoverScheduler:
                 return f"prefill has {len(blocks) * size} tokens of cache group {group.number}, and offers {count}"
             if group.kind == "full":
                 continue
+            if group.kind == "state":
+                # A state cannot be shortened, and the last token is computed from the one before it.
+                if offer.num_tokens >= request.num_prompt_tokens:
+                    return f"prefill has computed {offer.num_tokens} tokens, and the states of cache group {group.number} are those after them: send decode at least one more token"
+                if not offer.prompt or not blocks[-1] or any(blocks[:-1]):
+                    return f"prefill offers no state of cache group {group.number} after {offer.num_tokens} tokens"
+                continue
             if size % group.block_size:
                 return (
                     f"cache group {group.number} has a window, with blocks of {size} tokens at prefill and of {group.block_size} here: "
@@ -184,6 +195,17 @@ class HandoverScheduler:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def state_place(num_tokens: int, block_size: int) -> int:
+    """The index of the block that has the state after so many tokens."""
+    return (num_tokens - 1) // block_size
+
+
+def _state_after(num_tokens: int, block_size: int, table: Sequence[int]) -> tuple[int, ...]:
+    """The blocks of a table of states without those that have the state of fewer tokens, or are for tokens to come."""
+    at = state_place(num_tokens, block_size)
+    return (0,) * at + tuple(table[at : at + 1])
 
 
 def num_missing(blocks: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from kvmem.vllm._groups import Group
+from kvmem.vllm._groups import Group, attention_of
 
 
 def identity_of(config: Any, cache: Any, groups: Sequence[Group], extra: str) -> dict[str, str]:
@@ -73,11 +73,11 @@ def packing_of(config: Any, cache: Any) -> str:
     """How the CPU backend packs blocks, which depends on the instruction set. Packing and layout are the same on all GPUs."""
     from vllm.platforms import current_platform
 
-    if not current_platform.is_cpu():
+    spec = attention_of(cache)
+    if not current_platform.is_cpu() or spec is None:
         return "none"
     from vllm.v1.attention.backends import cpu_attn
 
-    spec = cache.kv_cache_groups[0].kv_cache_spec
     return str(cpu_attn._get_attn_isa(config.model_config.dtype, spec.block_size, getattr(spec, "head_size", None)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import kvmem
 from kvmem._blocks._counters import add
 from kvmem.vllm._cache import GroupLayouts
-from kvmem.vllm._handover_scheduler import num_missing
+from kvmem.vllm._handover_scheduler import num_missing, state_place
 from kvmem.vllm._offer import Ask, Offer, Pull, agent_name, message
 from kvmem.vllm._peers import Peers
 from kvmem.vllm._pull_state import LegState, PullState, Run, of_pages, page_size_of, stale_blocks, table
@@ -35,7 +35,7 @@ class Pulls:
     ) -> None:  # fmt: skip
         """`legs` returns the legs to an engine with so many ranks."""
         self._groups, self._block_sizes, self._legs, self._peers, self._queue = groups, block_sizes, legs, peers, queue
-        self._verify, self._timeout = verify, timeout
+        self._verify, self._timeout, self._has_states = verify, timeout, any(group.is_state for group in groups)
         self._pulls: dict[int, PullState] = {}
         self._tags = itertools.count(1)
         self.received: dict[str, set[int] | None] = {}
@@ -160,8 +160,8 @@ class Pulls:
         pull = state.pull
         assert pull is not None
         size, remote_size = self._block_sizes[number], pull.offer.block_sizes[number]
-        source, destination = pull.offer.blocks[number], pull.blocks[number]
-        first = max(pull.first_token, num_missing(source) * remote_size, num_missing(destination) * size)
+        source, destination, is_state = pull.offer.blocks[number], pull.blocks[number], self._groups[number].is_state
+        first = pull.first_token if is_state else max(pull.first_token, num_missing(source) * remote_size, num_missing(destination) * size)
         if first >= pull.num_tokens:
             return
         peer = self._peers.get(each.name)
@@ -169,7 +169,12 @@ class Pulls:
             raise kvmem.NotFound(f"{each.name} has ended")
         remote, local, whole = peer.pair(number)
         heads = each.leg.heads
-        if whole and remote_size != size:
+        if self._has_states and not (whole and heads is None):
+            # vLLM clears new blocks, because bytes of states may be no numbers, but not those that are loaded: they are overwritten as a whole.
+            raise kvmem.Unsupported(
+                "a model with states is handed over in whole blocks: set the same --tensor-parallel-size, --block-size and VLLM_KV_CACHE_LAYOUT for both engines"
+            )
+        if whole and remote_size != size and not is_state:
             raise kvmem.InvalidArgument(f"prefill offers blocks of {remote_size} tokens of cache group {number}, and has published blocks of {size}")
         checked = self._verify and whole and heads is None and sums is not None and len(sums) >= len(source)
         # A run by layer cannot compare blocks: it computes their checksums, or other layers wait for all of it.
@@ -188,8 +193,8 @@ class Pulls:
         each.fenced &= epochs is not None and (checked or not self._verify)
         try:
             if whole:
-                blocks = range(first // size, -(-pull.num_tokens // size))
-                self._submit_blocks(state, each, run, blocks, sums if checked else None, epochs)
+                places = [_state_place(pull, source, destination, size)] if is_state else [(at, at) for at in range(first // size, -(-pull.num_tokens // size))]
+                self._submit_blocks(state, each, run, places, sums if checked else None, epochs)
             else:
                 page_size = remote.info.page_size or page_size_of(remote)
                 run.pages = max(remote_size // page_size, 1)  # `table` refuses other sizes
@@ -210,18 +215,18 @@ class Pulls:
         return kvmem.SubmitFlags.VERIFY if self._verify else kvmem.SubmitFlags(0)
 
     def _submit_blocks(
-        self, state: PullState, each: LegState, run: Run, blocks: range, sums: Sequence[int] | None, epochs: Sequence[int] | None
+        self, state: PullState, each: LegState, run: Run, places: Sequence[tuple[int, int]], sums: Sequence[int] | None, epochs: Sequence[int] | None
     ) -> None:
-        """Starts to move blocks, by their indices in the request."""
+        """Starts to move blocks, by their indices in the tables of prefill and decode."""
         assert state.pull is not None
         source, destination = state.pull.offer.blocks[run.group], state.pull.blocks[run.group]
-        run.pairs = [(source[at], destination[at]) for at in blocks]
-        expected = None if sums is None else [sums[at] for at in blocks]
+        run.pairs = [(source[at], destination[to]) for at, to in places]
+        expected = None if sums is None else [sums[at] for at, _ in places]
         by_layer = run.key[-1]
         flags = self._verification if sums is None else kvmem.SubmitFlags(0)
         if by_layer and expected is not None:
             run.sums, expected, flags = expected, None, kvmem.SubmitFlags.CHECKSUM
-        uses = None if epochs is None else [epochs[at] for at in blocks]
+        uses = None if epochs is None else [epochs[at] for at, _ in places]
         run.transfer.submit(run.pairs, checksums=expected, epochs=uses, flags=flags, user_data=(state, each, run))
 
     def completed(self, completion: kvmem.Completion) -> None:
@@ -301,8 +306,8 @@ class Pulls:
             return
         state.reason = reason
         if count_them:
-            lost = self._destinations(state.pull) if state.pull is not None else state.asked.offer.blocks[0]
-            add(self.counters, {"failed_loads": len(lost)})
+            lost = self._num_blocks(state.pull) if state.pull is not None else len(state.asked.offer.blocks[0])
+            add(self.counters, {"failed_loads": lost})
         logger.warning("kvmem: request %s is computed again, because %s", state.asked.request, reason)
         for run in [run for each in state.legs.values() for run in each.runs]:
             try:
@@ -310,9 +315,12 @@ class Pulls:
             except kvmem.Error as error:  # it ends by itself
                 logger.info("kvmem: a run of request %s is not cancelled: %s", state.asked.request, error)
 
-    def _destinations(self, pull: Pull) -> set[int]:
-        size = self._block_sizes[0]
-        return set(pull.blocks[0][pull.first_token // size : -(-pull.num_tokens // size)]) - {0}
+    def _destinations(self, pull: Pull, group: int = 0) -> set[int]:
+        size = self._block_sizes[group]
+        return set(pull.blocks[group][pull.first_token // size : -(-pull.num_tokens // size)]) - {0}
+
+    def _num_blocks(self, pull: Pull) -> int:
+        return sum(len(self._destinations(pull, group)) for group in range(len(self._groups)))
 
     def _end_if_done(self, state: PullState) -> None:
         if state.tag not in self._pulls or any(each.runs for each in state.legs.values()):
@@ -325,9 +333,9 @@ class Pulls:
         if state.pull is None:
             self.refused.add(state.asked.request)
             return
-        wanted = self._destinations(state.pull)
-        lost = wanted if state.reason else state.failed
-        add(self.counters, {"load_seconds": time.monotonic() - state.begun, "loaded_blocks": len(wanted - lost)})
+        lost = self._destinations(state.pull) if state.reason else state.failed
+        loaded = 0 if state.reason else self._num_blocks(state.pull) - len(lost)
+        add(self.counters, {"load_seconds": time.monotonic() - state.begun, "loaded_blocks": loaded})
         self.received[state.asked.request] = set(lost) if lost or state.reason else None
 
     def _release(self, state: PullState) -> None:
@@ -402,3 +410,13 @@ class Pulls:
     def is_idle(self) -> bool:
         """Whether nothing moves."""
         return not any(each.runs for state in self._pulls.values() for each in state.legs.values())
+
+
+def _state_place(pull: Pull, source: Sequence[int], destination: Sequence[int], block_size: int) -> tuple[int, int]:
+    """The indices of the blocks of a state in both tables. Decode continues from it, so it must be that after exactly the tokens that it has then."""
+    if pull.num_tokens != pull.offer.num_tokens:
+        raise kvmem.InvalidArgument(f"prefill offers the states after {pull.offer.num_tokens} tokens, and decode needs those after {pull.num_tokens}")
+    to = state_place(pull.num_tokens, block_size)
+    if not destination[to]:
+        raise kvmem.InvalidArgument(f"vLLM has given no block to the state after {pull.num_tokens} tokens")
+    return len(source) - 1, to
