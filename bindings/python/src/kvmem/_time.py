@@ -55,14 +55,11 @@ def waiting(function: Any, *kept: Any, destroy: Any = None) -> Callable[..., int
     def call(*arguments: Any) -> int:
         if threading.current_thread() is not threading.main_thread():
             return int(function(*arguments))
-        made = _Call(arguments, destroy)
         try:
-            threading.Thread(target=made.run, args=(function, kept), name="kvmem-wait", daemon=True).start()
-        except RuntimeError:  # there is no thread, or the interpreter ends
-            return int(function(*arguments))
+            status = _Call(arguments, destroy).status_of(function, kept)
+            return int(function(*arguments)) if status is None else status
         finally:
             del arguments  # as in _errors.call
-        return made.wait()
 
     return call
 
@@ -83,10 +80,16 @@ class _Call:
         if is_late:
             self._discard()
 
-    def wait(self) -> int:
+    def status_of(self, function: Any, kept: Any) -> int | None:
+        """Calls the function in another thread, and waits for its end. None if there is no thread, or the interpreter ends."""
+        has_begun = False
         try:
+            threading.Thread(target=self.run, args=(function, kept), name="kvmem-wait", daemon=True).start()
+            has_begun = True
             self._done.wait()
-        except BaseException:
+        except BaseException as error:  # also of a handler that has run while the thread was being started
+            if isinstance(error, RuntimeError) and not has_begun:
+                return None
             with self._lock:
                 self._is_late = True
                 has_ended = self._done.is_set()
