@@ -15,27 +15,30 @@ import urllib.error
 import urllib.request
 
 
-class Server:
-    """A process of `vllm serve` with the settings of the other cases, on the loopback interface."""
+def options_of(port, transfer, dtype="bfloat16"):
+    """Options of `vllm serve` for a model of the other cases, which has no tokenizer, on the loopback interface."""
+    settings = {
+        "host": "127.0.0.1", "port": port, "max-model-len": 1024, "max-num-seqs": 8, "dtype": dtype, "block-size": 32, "num-gpu-blocks-override": 128, "seed": 0,
+    }  # fmt: skip
+    if transfer is not None:
+        settings["kv-transfer-config"] = json.dumps(transfer)
+    return ["--skip-tokenizer-init", "--enforce-eager", *(f"--{name}={value}" for name, value in settings.items())]
 
-    def __init__(self, python, environment, folder, model, extra, deadline):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+
+def free_port():
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+class Server:
+    """A process of `vllm serve`."""
+
+    def __init__(self, command, environment, folder, model, port, deadline):
         self._url, self._model, self._end = f"http://127.0.0.1:{port}", model, time.monotonic() + deadline
-        transfer = {
-            "kv_connector": "KvmemConnector", "kv_connector_module_path": "kvmem.vllm", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": extra,
-        }  # fmt: skip
-        settings = {
-            "host": "127.0.0.1", "port": port, "max-model-len": 1024, "max-num-seqs": 8, "dtype": "bfloat16", "block-size": 32, "num-gpu-blocks-override": 128,
-            "seed": 0, "kv-transfer-config": json.dumps(transfer),
-        }  # fmt: skip
         self._log = open(folder / "server.log", "w+")
-        # The command finds the engine's process by itself: the other cases have both in one.
-        inherited = {name: value for name, value in environment.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
         self._process = subprocess.Popen(
-            [pathlib.Path(python).with_name("vllm"), "serve", model, "--skip-tokenizer-init", "--enforce-eager", *(f"--{name}={value}" for name, value in settings.items())],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, env=os.environ | inherited, start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )  # fmt: skip
 
     def _get(self, path, body=None):
@@ -55,15 +58,23 @@ class Server:
                     sys.exit(f"vllm serve does not respond ({error}), its status is {self._process.poll()}:\n{self._log.read()[-6000:]}")
                 time.sleep(0.1)
 
-    def generate(self, prompts, max_tokens=48):
+    def complete(self, prompt, max_tokens, **more):
+        """The response to a prompt, or to several."""
+        asked = {"model": self._model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+        return json.loads(self._get("/v1/completions", asked | more))
+
+    def counters(self):
+        """What the server has counted."""
+        counted = re.findall(r"^vllm:kvmem_(\w+)_total\{engine=[^}]*\} (\S+)$", self._get("/metrics"), re.MULTILINE)
+        return {name: float(value) for name, value in counted}
+
+    def generate(self, prompts, max_tokens=48, **more):
         """The tokens that follow the prompts, and what the server has counted."""
         begun = time.monotonic()
-        asked = {"model": self._model, "prompt": prompts, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
-        choices = json.loads(self._get("/v1/completions", asked))["choices"]
+        choices = self.complete(prompts, max_tokens, **more)["choices"]
         seconds = time.monotonic() - begun
-        counted = re.findall(r"^vllm:kvmem_(\w+)_total\{engine=[^}]*\} (\S+)$", self._get("/metrics"), re.MULTILINE)
         tokens = [choice["token_ids"] for choice in sorted(choices, key=lambda choice: choice["index"])]
-        return {"tokens": tokens, "counters": {name: float(value) for name, value in counted}, "seconds": seconds}
+        return {"tokens": tokens, "counters": self.counters(), "seconds": seconds}
 
     def kill(self):
         """Ends all processes of the server as a crash does."""
@@ -73,9 +84,17 @@ class Server:
         self._log.close()
 
 
-def served(*arguments, prompts):
-    """Starts a server, sends the prompts by HTTP, and kills it. Returns what it did."""
-    server = Server(*arguments)
+def served(python, environment, folder, model, extra, deadline, prompts):
+    """Starts a server with the settings of the other cases, sends the prompts by HTTP, and kills it. Returns what it did."""
+    transfer = {
+        "kv_connector": "KvmemConnector", "kv_connector_module_path": "kvmem.vllm", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": extra,
+    }  # fmt: skip
+    # The command finds the engine's process by itself: the other cases have both in one.
+    inherited = {name: value for name, value in environment.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    port = free_port()
+    command = [pathlib.Path(python).with_name("vllm"), "serve", model, *options_of(port, transfer)]
+    server = Server(command, os.environ | inherited, folder, model, port, deadline)
     try:
         server.wait()
         return server.generate(prompts)
