@@ -102,7 +102,7 @@ class Lacking:
                         os._exit(2)
                 one, other = memory.Side("adopted", "BLONHC", 2, None, ""), memory.Side("system", "L/BONHC", 2, None, "")
                 one.write_all([7, 8])
-                kvmem.move(one.layout, other.layout, [(0, 1)], timeout=50)
+                kvmem.move(one.layout, other.layout, [(0, 1)], run_timeout=50)
                 other.labels[1] = 7
                 other.check()
                 status = 0
