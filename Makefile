@@ -17,7 +17,7 @@ STARTED := $(shell date +%s)
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test models arm-test load-test fuzz-calls faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama bench-store \
-    gpu-bundle engine-bundle wheel python-versions docs docs-pages soak soak-faults header kernels clean
+    gpu-bundle engine-bundle wheel python-versions new-user docs docs-pages soak soak-faults header kernels clean
 
 all: build
 
@@ -80,6 +80,9 @@ help:
 	@echo "make wheel    make the Python wheel in build/wheels"
 	@echo "make python-versions"
 	@echo "              run the tests of the wheel in each Python that it supports, fetched once; writes c_tests/bindings/python/versions.txt"
+	@echo "make new-user"
+	@echo "              install the wheel with pip in a root that has glibc and Python only, then vLLM beside it, and follow docs/vllm.md there"
+	@echo "              to equal tokens: 6 GiB, ten minutes; writes c_tests/bindings/python/new-user.txt"
 	@echo "make docs     the documentation as a site in build/docs/html, with the references of all languages; installs Doxygen and Sphinx"
 	@echo "make docs-pages"
 	@echo "              the pages of the site alone, in build/docs-pages/html; needs no build"
@@ -348,6 +351,10 @@ wheel: setup configure
 python-versions: wheel
 	@build/python-tools/bin/python scripts/python_versions.py fetch build/pythons
 	@build/python-tools/bin/python scripts/python_versions.py test build/pythons "$$(ls -t build/wheels/kvmem-*.whl | head -n 1)"
+
+# What a new user does with the wheel and vLLM, in a root with glibc and Python only: it needs the network, 6 GiB, and root or user namespaces.
+new-user: wheel
+	@build/python-tools/bin/python scripts/new_user.py build/new-user "$$(ls -t build/wheels/kvmem-*.whl | head -n 1)"
 
 # The documentation as a site, which works offline and from the file system. Python's reference is made from the wheel.
 docs: wheel

