@@ -180,8 +180,9 @@ MOVED = "cpu-2-cores/22-store"
 def moved(way, durability="none"):
     """One row of a table: the sizes of blocks are its columns."""
     named = f"{way}, durability {durability}" if way == "put" else way
+    reference = "io_uring on the same file" + (", and fdatasync" if durability == "strict" else "")
     return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in
-                              both(("GB/s", "ratio"), MOVED, way=way, durability=durability, block=f"{size} KiB")))
+                              both(("GB/s", "ratio"), MOVED, way=way, durability=durability, reference=reference, block=f"{size} KiB")))
 
 
 def expected(measured, way):
