@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test models arm-test load-test fuzz-calls faults-test hardening demo \
+.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test models miri arm-test load-test fuzz-calls faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama bench-store \
     gpu-bundle engine-bundle wheel python-versions new-user docs docs-pages soak soak-faults header kernels clean
 
@@ -59,6 +59,7 @@ help:
 	@echo "              the C tests under ThreadSanitizer; slow, and not a part of make test"
 	@echo "              (RACE_TESTS=^unit: only these; a regular expression for CTest)"
 	@echo "make models   threads of the library in every order, by loom; not a part of make test"
+	@echo "make miri     Rust tests of plans, wire forms and the C interface in Miri, which finds undefined behaviour; not a part of make test"
 	@echo "make arm-test the Rust tests compiled for 64-bit Arm, under qemu; not a part of make test"
 	@echo "              (ARM_TESTS=copy::: only these; words of names of tests)"
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
@@ -67,7 +68,7 @@ help:
 	@echo "make faults-test"
 	@echo "              each system call of each operation fails, in every way; some minutes"
 	@echo "make hardening"
-	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, hostile-test, race-test, models,"
+	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, hostile-test, race-test, models, miri,"
 	@echo "              the supply chain,"
 	@echo "              and two builds with equal bytes (ADVISORIES=FOLDER: also known vulnerabilities of crates)"
 	@echo "make load-test"
@@ -226,6 +227,10 @@ race-test: setup
 models:
 	scripts/models.py
 
+# Rust tests in Miri, which finds undefined behaviour. It needs a nightly compiler with the components miri and rust-src.
+miri:
+	scripts/miri.py
+
 # The Rust unit tests for 64-bit Arm, under qemu. It needs neither a build of the library nor NIXL.
 arm-test:
 	scripts/arm-test.sh $(ARM_TESTS)
@@ -265,7 +270,7 @@ faults-test: setup build
 	scripts/faults-test.sh $(TREE)
 
 # What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
-hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test models
+hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test models miri
 	scripts/supply_chain.py check $(ADVISORIES)
 	scripts/reproduced.sh $(TREE)
 	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"

@@ -12,12 +12,13 @@ without findings prints the rows of c_tests/models.md.
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import seeded
+from seeded import ROOT
+
 BUILD = ROOT / "build/models"
 # Of one model. The longest takes half a minute on two busy processors.
 LIMIT = 600
@@ -95,21 +96,11 @@ def check_all():
         print(f"| {orders[1]} | {name.split('::')[-1].replace('_', ' ')} | {orders[2]} | {time.monotonic() - began:.1f} |", flush=True)
 
 
-def replaced(text, old, new, path):
-    if text.count(old) != 1:
-        sys.exit(f"models.py: {path} has {text.count(old)} times, not once:\n{old}")
-    return text.replace(old, new)
-
-
 def check_faults():
     """Compiles copies of src/ with faults, and fails if a model does not find its own."""
     copy = BUILD / "seeded"
     for faults in FAULTS:
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(ROOT, copy, ignore=lambda folder, _: {".git", ".over", "build"} if pathlib.Path(folder) == ROOT else ())
-        for _, path, old, new in faults:
-            file = copy / "src" / path
-            file.write_text(replaced(file.read_text(), old, new, path))
+        seeded.copy(copy, [fault[1:] for fault in faults])
         program = built(copy)
         for model, path, old, _ in faults:
             name, = (name for name in names(program) if name.split("::")[-1].startswith(model))

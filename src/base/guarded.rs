@@ -14,11 +14,14 @@ pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R> {
 
 #[cold]
 fn panicked(payload: Box<dyn Any + Send>) -> Error {
-    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    // Dropping a payload can panic again.
-    std::mem::forget(payload);
-    error!(Panic, "a bug in kvmem was hit: {}", text.unwrap_or_else(|| "no message".into()))
+    let text = payload.downcast::<String>().map(|text| *text);
+    let text = text.or_else(|other| other.downcast::<&str>().map(|text| text.to_string()));
+    let text = text.unwrap_or_else(|other| {
+        // Dropping a payload of another type can panic again.
+        std::mem::forget(other);
+        "no message".into()
+    });
+    error!(Panic, "a bug in kvmem was hit: {text}")
 }
 
 #[cfg(test)]

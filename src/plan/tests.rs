@@ -29,6 +29,11 @@ impl Plan {
     }
 }
 
+/// So many cases of a property; in Miri, which is a thousand times slower, those that the environment asks for.
+fn cases(count: u32) -> ProptestConfig {
+    if cfg!(miri) { ProptestConfig::default() } else { ProptestConfig::with_cases(count) }
+}
+
 fn dimensions() -> Dimensions {
     Dimensions {
         num_blocks: 12,

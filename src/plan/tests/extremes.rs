@@ -85,7 +85,7 @@ fn ensure_inside(plan: &Plan, sides: [&Placement; 2]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(cases(4000))]
 
     #[test]
     fn blocks_of_any_size_are_planned_or_refused(

@@ -72,7 +72,7 @@ fn serde_round_trip(terms: &Terms, max_bytes: usize) -> Terms {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(cases(1500))]
 
     #[test]
     fn both_sides_count_the_bytes_alike(

@@ -179,7 +179,7 @@ fn runs_of(pairs: &[BlockPair]) -> BlockRuns {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(cases(1000))]
 
     #[test]
     fn any_two_orders_give_the_bytes_of_a_copy_element_by_element(
@@ -290,7 +290,7 @@ fn units_of(tile: &Tile) -> Vec<Move> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(cases(1000))]
 
     #[test]
     fn tiles_have_the_bytes_of_a_copy_element_by_element(

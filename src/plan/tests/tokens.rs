@@ -85,7 +85,7 @@ pub(super) fn any_table() -> impl Strategy<Value = Vec<u32>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(cases(1500))]
 
     #[test]
     fn any_tokens_and_heads_give_the_bytes_of_a_copy_element_by_element(
