@@ -29,6 +29,9 @@ const MAX_FOUND: usize = 1024;
 /// How often another slot is tried.
 const TRIES: usize = 64;
 
+/// Why a lease is not renewed.
+pub const LEASE_IS_OVER: &str = "the lease is over, and the owner may have reused its blocks since; lease them again, and compare their epochs";
+
 /// When a lease ends, on a clock that goes on while the machine is suspended, and that cannot be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseEnd(u64);
@@ -55,17 +58,23 @@ impl LeaseEnd {
         (self.0 < NEVER).then(|| Duration::from_millis(self.0.saturating_sub(now)))
     }
 
+    /// So much earlier.
+    pub fn earlier_by(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(milliseconds(duration)))
+    }
+
+    /// Whether it has passed.
+    pub fn is_over(self) -> bool {
+        self.remaining() == Some(Duration::ZERO)
+    }
+
     /// Fails if it may have passed.
-    fn ensure_to_come(self) -> Result<()> {
-        ensure!(
-            self.guaranteed() != Some(Duration::ZERO),
-            Stale,
-            "the lease is over, and the owner may have reused its blocks since; lease them again, and compare their epochs"
-        );
+    pub fn ensure_to_come(self) -> Result<()> {
+        ensure!(self.guaranteed() != Some(Duration::ZERO), Stale, "{LEASE_IS_OVER}");
         Ok(())
     }
 
-    #[cfg(test)]
+    /// An end that has passed.
     pub const fn passed() -> Self {
         Self(0)
     }

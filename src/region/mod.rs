@@ -45,7 +45,7 @@ pub use epoch_table::{EpochTable, after_reading, fence_for_devices};
 pub use equal_pieces::EqualPieces;
 pub use extents::{ExtentHold, RegionExtents};
 pub use file_lock::LockBudget;
-pub use lease_locks::{FoundLease, LeaseEnd, Leased, LeasedBytes, RegionLease};
+pub use lease_locks::{FoundLease, LEASE_IS_OVER, LeaseEnd, Leased, LeasedBytes, RegionLease};
 pub use lease_places::LeaseHolder;
 pub use mapping::FilePart;
 pub use memory_file::{FutureWrites, MemoryFile};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may still read or write some blocks: runs in flight, runs that have ended and still use their memory, sessions of peers, and
-//! holders of leases.
+//! Who may still read or write some blocks: runs in flight, runs that have ended and still use their memory, sessions and leases of
+//! peers, and holders of leases of mapped memory.
 //!
 //! Bytes are compared, so that a run between other layouts over the same memory counts. A run adds nothing to a list: a completion is
 //! listed by its first run, and says what the one in flight uses when that is asked.
@@ -16,7 +16,7 @@ use crate::base::{LogId, Mutex, PerProcess, ProcessIdentity, Result, lists};
 use crate::layout::Layout;
 use crate::plan::overlap::{Placed, common, which_meet};
 use crate::plan::{Outline, Plan};
-use crate::region::FoundLease;
+use crate::region::{FoundLease, LeaseEnd};
 
 /// Who accesses bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,10 @@ pub enum Accessor {
     EndedRun { transfer: LogId, user_data: u64, is_lost: bool },
     /// A session that this process serves, of an agent and its process, as they say.
     Peer { agent: String, process: ProcessIdentity },
-    /// The holder of a lease.
+    /// The holder of a lease of memory that it has mapped.
     Lease(FoundLease),
+    /// The holder of a lease that this process keeps for an agent and its process, as they say.
+    PeerLease { agent: String, process: ProcessIdentity, end: LeaseEnd },
 }
 
 /// Bytes that may be accessed.
@@ -69,27 +71,59 @@ pub(super) fn unlist(id: LogId) {
     drop(removed);
 }
 
-/// A session of a peer, which is listed while this exists.
+/// A session or a lease of a peer, which is listed while this exists.
 pub struct PeerAccess {
     id: LogId,
     /// The name of its agent, as it says.
     pub agent: String,
     pub process: ProcessIdentity,
     used: Arc<UsedBytes>,
+    /// Of a lease.
+    end: Option<Mutex<LeaseEnd>>,
 }
 
 impl PeerAccess {
     pub fn list(agent: String, process: ProcessIdentity, used: UsedBytes) -> Arc<Self> {
-        let this = Arc::new(Self { id: LogId::next(), agent, process, used: Arc::new(used) });
+        Self::until(None, agent, process, used)
+    }
+
+    pub(super) fn until(
+        end: Option<LeaseEnd>,
+        agent: String,
+        process: ProcessIdentity,
+        used: UsedBytes,
+    ) -> Arc<Self> {
+        let (id, used) = (LogId::next(), Arc::new(used));
+        let this = Arc::new(Self { id, agent, process, used, end: end.map(Mutex::new) });
         let object: Arc<dyn Accesses> = this.clone();
         list(this.id, &object);
         this
+    }
+
+    /// Has the lease end at another time.
+    pub(super) fn renew(&self, end: LeaseEnd) {
+        self.end.iter().for_each(|known| *known.lock() = end);
+    }
+
+    /// Lists it no longer.
+    pub(super) fn hide(&self) {
+        unlist(self.id);
+    }
+
+    /// Whether it is a lease that is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.lock().is_over())
     }
 }
 
 impl Accesses for PeerAccess {
     fn current(&self) -> Option<Access> {
-        let by = Accessor::Peer { agent: self.agent.clone(), process: self.process.clone() };
+        let (agent, process) = (self.agent.clone(), self.process.clone());
+        let by = match self.end.as_ref().map(|end| *end.lock()) {
+            None => Accessor::Peer { agent, process },
+            Some(end) if end.is_over() => return None,
+            Some(end) => Accessor::PeerLease { agent, process, end },
+        };
         Some(Access { by, used: self.used.clone() })
     }
 }

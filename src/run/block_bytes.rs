@@ -25,6 +25,12 @@ pub(super) fn sorted_ids(layout: &Layout, blocks: &[u32]) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
+/// The same of a lease, which has at least one.
+pub(super) fn leased_ids(layout: &Layout, blocks: &[u32]) -> Result<Vec<u32>> {
+    ensure!(!blocks.is_empty(), InvalidArgument, "num_blocks is 0; a lease has at least one block");
+    sorted_ids(layout, blocks)
+}
+
 /// What a plan of some blocks reads of their layout: the blocks.
 pub(super) fn outline(layout: &Layout) -> Result<Arc<Outline>> {
     Ok(Arc::new(Outline::new(layout, layout, Wanted::default(), false)?))

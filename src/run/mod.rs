@@ -17,6 +17,7 @@ mod log_lines;
 pub mod method;
 #[cfg(kvmem_model)]
 mod models;
+pub mod peer_leases;
 pub mod phases;
 pub mod queue;
 pub mod reports;
@@ -40,6 +41,7 @@ pub use findings::Findings;
 pub use holds::RunHolds;
 pub use learned::Record;
 pub use method::TransferMethod;
+pub use peer_leases::{Granted, LeaseRequest, PeerLeases};
 pub use phases::Milestone;
 pub use reports::Reports;
 pub use spares::Spares;

@@ -120,6 +120,12 @@ fn to_c(access: &BlockAccess) -> kvmem_block_access {
         Accessor::Peer { agent, process } => {
             kvmem_block_access { pid: process.pid, agent: text::fixed(agent), ..of(KVMEM_ACCESSOR_PEER) }
         }
+        Accessor::PeerLease { agent, process, end } => kvmem_block_access {
+            pid: process.pid,
+            remaining_ns: nanoseconds(end.remaining()),
+            agent: text::fixed(agent),
+            ..of(KVMEM_ACCESSOR_LEASE)
+        },
         Accessor::Lease(lease) => kvmem_block_access {
             pid: lease.holder.pid,
             remaining_ns: nanoseconds(lease.end.remaining()),
