@@ -22,7 +22,7 @@ type BlockAccess struct {
 	Remaining time.Duration
 	// PID is that of a peer or of the holder of a lease, as it says; 0 for a run of this process.
 	PID uint32
-	// Agent is that of a peer.
+	// Agent is that of a peer, or of a peer's lease.
 	Agent string
 }
 

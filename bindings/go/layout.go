@@ -252,6 +252,8 @@ type ServeOptions struct {
 	StagingSize uint64
 	// Time that the owner waits for a peer that neither reads nor writes, before it ends the session; 0 for 30 s.
 	StallTimeout time.Duration
+	// Time after which a lease of a peer ends at the latest, unless the peer renews it; 0 for 60 s.
+	MaxLease time.Duration
 }
 
 // Serve serves transfers of the layout to peers, as long as it exists. Get the metadata of the agent, and export the layout,
@@ -260,6 +262,7 @@ func (l *Layout) Serve(options ServeOptions) error {
 	c := C.kvmem_serve_options{
 		struct_size: C.sizeof_kvmem_serve_options, flags: C.uint64_t(options.Flags),
 		staging_size: C.uint64_t(options.StagingSize), stall_timeout_ns: nanoseconds(options.StallTimeout),
+		max_lease_ns: nanoseconds(options.MaxLease),
 	}
 	return l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_layout_serve((*C.kvmem_layout)(p), &c, failure)

@@ -17,8 +17,10 @@ const NoEnd time.Duration = math.MaxInt64
 // LeaseOptions are options of Layout.Lease.
 type LeaseOptions struct {
 	Flags LeaseFlags
-	// Duration after which the lease ends; 0: it ends when it is closed.
+	// Duration after which the lease ends; 0: it ends when it is closed, or of a remote layout after as long as its owner keeps leases.
 	Duration time.Duration
+	// Timeout is the time in which the owner of a remote layout must reply; 0 for 5 s.
+	Timeout time.Duration
 }
 
 // Lease is a lease of blocks: an announcement to the owner of memory that this process uses them.
@@ -27,12 +29,13 @@ type Lease struct {
 	layout *Layout
 }
 
-// Lease leases blocks of memory that is mapped here, so that its owner sees by Accesses who uses them. It keeps no block from
-// being reused: epochs detect that.
+// Lease leases blocks of memory that is mapped here, or that its owner serves, so that the owner sees by Accesses who uses them. It
+// keeps no block from being reused: epochs detect that.
 func (l *Layout) Lease(blocks []uint32, options LeaseOptions) (*Lease, error) {
 	ids := append(append([]uint32{}, blocks...), 0)
 	c := C.kvmem_lease_options{
 		struct_size: C.sizeof_kvmem_lease_options, flags: C.uint64_t(options.Flags), duration_ns: nanoseconds(options.Duration),
+		timeout_ns: nanoseconds(options.Timeout),
 	}
 	var lease *C.kvmem_lease
 	err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {

@@ -138,6 +138,7 @@ static void serve_layout(fuzz *fuzz) {
     options.flags = random_flags(fuzz, KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST);
     options.staging_size = random_one_in(fuzz, 4) ? random_below(fuzz, 70000) : 8 * 4096;
     options.stall_timeout_ns = random_below(fuzz, 3);
+    options.max_lease_ns = random_below(fuzz, MILLISECONDS(5));
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     TRY(fuzz, kvmem_layout_serve, table_pick(fuzz, LAYOUTS), random_one_in(fuzz, 2) ? NULL : &options);
 }
@@ -188,6 +189,7 @@ static void create_lease(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_lease_options, options);
     options.flags = random_flags(fuzz, KVMEM_LEASE_WRITES);
     options.duration_ns = random_one_in(fuzz, 2) ? 0 : random_below(fuzz, MILLISECONDS(5));
+    options.timeout_ns = random_below(fuzz, MILLISECONDS(20));
     for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
     CREATE(fuzz, LEASES, kvmem_lease_create, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
            random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, &options));

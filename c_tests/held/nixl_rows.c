@@ -23,6 +23,7 @@ typedef struct objects {
     kvmem_layout_config config;
     kv_side side, far_side;
     kvmem_layout *local, *remote, *shareable, *doomed_layout;
+    kvmem_lease *lease; /* of `remote` */
     message far_metadata, descriptor;
     kvmem_queue *queue;
     kvmem_transfer *transfer, *doomed_transfer;
@@ -58,8 +59,16 @@ static kvmem_transfer *create_transfer(const kvmem_layout *to) {
                         it.run.run_timeout_ns = held_limit(), it.transfer.method = KVMEM_METHOD_NIXL)));
 }
 
+static const kvmem_lease_options *lease_options(void) {
+    static kvmem_lease_options options;
+    options = (kvmem_lease_options){.struct_size = sizeof(options), .timeout_ns = held_limit()};
+    return &options;
+}
+
 void held_open(void) {
     nixl_find_stand_in();
+    NIXL(nixl_sim_set_routing(1));
+    NIXL(nixl_sim_set_moving(UINT64_MAX));
     const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.call_timeout_ns = held_limit(),
                                                 it.flags = KVMEM_AGENT_TELEMETRY);
     o->near = MADE(kvmem_agent, kvmem_agent_create, "near", &options);
@@ -70,11 +79,13 @@ void held_open(void) {
     o->config = kv_config(&kv_kinds[0]);
     kv_side_open(&o->side, &o->config, o->near, 1);
     kv_side_open(&o->far_side, &o->config, o->far, 2);
+    EXPECT_OK(kvmem_layout_serve(o->far_side.layout, NULL, ERR));
     o->far_metadata = agent_metadata(o->far);
     o->descriptor = layout_descriptor(o->far_side.layout);
     agent_load(o->near, &o->far_metadata);
     o->local = o->side.layout;
     EXPECT_OK(kvmem_layout_import(o->near, o->descriptor.data, o->descriptor.size, &o->remote, ERR));
+    o->lease = MADE(kvmem_lease, kvmem_lease_create, o->remote, REF((uint32_t){0}), 1, lease_options());
     o->shareable = allocate_layout();
     o->doomed_layout = allocate_layout();
     o->queue = MADE(kvmem_queue, kvmem_queue_create);
@@ -137,6 +148,7 @@ void held_close(void) {
     kvmem_region_destroy(o->doomed_region);
     kvmem_transfer_destroy(o->transfer);
     kvmem_transfer_destroy(o->doomed_transfer);
+    kvmem_lease_destroy(o->lease);
     kvmem_queue_destroy(o->queue);
     kvmem_layout_destroy(o->remote);
     kvmem_layout_destroy(o->shareable);
@@ -241,6 +253,8 @@ MAKES(create_remote_layout, kvmem_layout, kvmem_layout_create_remote, o->near, "
       REF(region_descriptor(o->far_side.regions[0])), 1)
 CALLS(create_epochs, kvmem_layout_create_epochs(o->local, NULL, ERR))
 CALLS(serve, kvmem_layout_serve(o->local, NULL, ERR))
+MAKES(create_lease, kvmem_lease, kvmem_lease_create, o->remote, REF((uint32_t){1}), 1, lease_options())
+CALLS(renew_lease, kvmem_lease_renew(o->lease, SECONDS(30), ERR))
 FUNCTION(run_transfer) {
     const kvmem_status status = kvmem_transfer_submit(o->transfer, NULL, ERR);
     return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(o->transfer, KVMEM_TIMEOUT_FOREVER, ERR) : status;
@@ -309,6 +323,8 @@ const held_row held_rows[] = {
     {.functions = "kvmem_layout_import", .run = import_layout},
     {.functions = "kvmem_layout_create_epochs", .run = create_epochs},
     {.functions = "kvmem_layout_serve", .run = serve},
+    {.functions = "kvmem_lease_create", .run = create_lease},
+    {.functions = "kvmem_lease_renew", .run = renew_lease},
     {.functions = "kvmem_transfer_prepare", .run = create_staged},
     {.functions = "kvmem_transfer_submit kvmem_transfer_wait", .run = run_transfer},
     {.functions = "kvmem_transfer_destroy", .prepare = leave_layout_to_transfer, .run = destroy_transfer, .is_never_late = true},

@@ -438,7 +438,8 @@ typedef struct kvmem_block_access {
     /// the holder of a lease is unknown. 0 for a run.
     uint32_t pid;
     uint32_t reserved;
-    /// For a peer: the name of its agent, NUL-terminated; what does not fit is cut. Otherwise empty.
+    /// For a peer, or a lease of one: the name of its agent, NUL-terminated; what does not fit is cut.
+    /// Otherwise empty.
     char agent[64];
 } kvmem_block_access;
 
@@ -490,12 +491,15 @@ typedef struct kvmem_lease_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_LEASE_* flags; 0: the holder reads the blocks.
     /// Nanoseconds after which the lease ends, at most a millisecond later. 0 or KVMEM_TIMEOUT_FOREVER: it
-    /// ends when it is destroyed.
+    /// ends when it is destroyed, or of a remote layout after as long as its owner keeps leases.
     uint64_t duration_ns;
+    /// Of a remote layout: nanoseconds that kvmem_lease_create, and each kvmem_lease_renew, wait for the
+    /// owner's reply; 0 for 5 s. KVMEM_TIMEOUT_FOREVER: as long as calls of the agent wait for NIXL.
+    uint64_t timeout_ns;
 } kvmem_lease_options;
 
-/// Leases blocks of a layout that is mapped here, such as one that was opened from a share.
-/// Waits for no other process.
+/// Leases blocks of a layout that is mapped here, such as one that was opened from a share, or of a remote
+/// one that its owner serves (kvmem_layout_serve).
 ///
 ///     const kvmem_lease_options options = {.struct_size = sizeof options, .duration_ns = 2000000000};
 ///     status = kvmem_lease_create(layout, blocks, num_blocks, &options, &lease, &error);
@@ -508,27 +512,41 @@ typedef struct kvmem_lease_options {
 /// duration has passed, also while this process is stopped, and when this process ends in any way. Runs do
 /// not end with it: renew it as long as they take.
 ///
-/// Other processes cannot end it. This process may have 256 leases of a region, with 1,024 separate
-/// ranges of bytes in all.
+/// **Mapped memory**: it waits for no other process, and others cannot end the lease. This process may have
+/// 256 leases of a region, with 1,024 separate ranges of bytes in all.
+///
+/// **A remote layout**: it waits until the owner has replied, at most for `timeout_ns`. The owner keeps the
+/// lease for `max_lease_ns` of its kvmem_serve_options at most, so one without an end must be renewed, too:
+/// kvmem_lease_get_remaining says until when. This process counts a thousandth less of a duration than the
+/// owner. An agent may have 256 leases, of 65,536 blocks in all. A holder whose end the owner cannot prove,
+/// as on another machine, keeps its lease until it is over. Create no lease after the owner has destroyed the
+/// layout, as you begin no transfer then.
 /// @param blocks block ids, at least 1; one that occurs twice counts once
 /// @param options flags and duration; NULL for a lease to read, until it is destroyed
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner does not serve it; or it has more
+///           separate ranges of blocks than a message has space for, about 32,000
+///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
+///         KVMEM_STATUS_STALE: the owner of a remote layout has destroyed it, or was replaced
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
 ///           kernel forbids locks (F_OFD_SETLK)
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases or ranges as it may have
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases, ranges or blocks as it may have, or
+///           the owner of a remote layout keeps 262,144 blocks for peers; a lease counts as 256 at least
 ///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
 ///           have locked it exclusively
 kvmem_status kvmem_lease_create(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     const kvmem_lease_options *options, kvmem_lease **lease, kvmem_error **error);
 
-/// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
-/// that the owner may see a later end.
+/// Has a lease end after a duration from now on. It waits for the owner of a remote layout, for at most
+/// `timeout_ns` of the lease, and otherwise for nothing. If it fails, the lease ends as before, or, of a
+/// remote layout, at the new end if that is earlier; the owner may see a later end.
 /// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
 ///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed
-/// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
+/// @return KVMEM_STATUS_STALE: the lease is over or about to be, so the owner may have reused its blocks.
+///           That is so at once after a duration of at most a millisecond
+///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
 ///         KVMEM_STATUS_BUSY: a process that can open the control block of the memory for writing has locked
 ///           it exclusively; the lease is not prolonged while that process does so
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
@@ -540,7 +558,7 @@ kvmem_status kvmem_lease_renew(kvmem_lease *lease, uint64_t duration_ns, kvmem_e
 ///        be, UINT64_MAX if it ends when it is destroyed
 kvmem_status kvmem_lease_get_remaining(const kvmem_lease *lease, uint64_t *remaining_ns, kvmem_error **error);
 
-/// Ends a lease, and destroys the handle.
+/// Ends a lease, and destroys the handle. Never waits.
 void kvmem_lease_destroy(kvmem_lease *lease);
 
 #ifdef __cplusplus

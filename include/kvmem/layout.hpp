@@ -76,12 +76,15 @@ struct ServeOptions {
     /// Time that the owner waits for a peer that neither reads nor writes, before it ends the session;
     /// 0 for 30 s.
     std::chrono::nanoseconds stall_timeout{0};
+    /// Time after which a lease of a peer ends at the latest, unless the peer renews it; 0 for 60 s.
+    std::chrono::nanoseconds max_lease{0};
 
     kvmem_serve_options c() const noexcept {
         auto c = detail::defaults<kvmem_serve_options>();
         c.flags = flags.bits();
         c.staging_size = staging_size;
         c.stall_timeout_ns = detail::limit_ns(stall_timeout);
+        c.max_lease_ns = detail::limit_ns(max_lease);
         return c;
     }
 };
@@ -127,20 +130,23 @@ struct BlockAccess {
     std::optional<std::chrono::nanoseconds> remaining;
     /// That of a peer, or of the holder of a lease.
     std::uint32_t pid;
-    /// That of a peer.
+    /// That of a peer, or of a peer's lease.
     std::string agent;
 };
 
 /// kvmem_lease_options.
 struct LeaseOptions {
     Flags<LeaseFlag> flags{};
-    /// 0: the lease ends when it is destroyed.
+    /// 0: the lease ends when it is destroyed, or of a remote layout after as long as its owner keeps leases.
     std::chrono::nanoseconds duration{0};
+    /// Time in which the owner of a remote layout must reply; 0 for 5 s.
+    std::chrono::nanoseconds timeout{0};
 
     kvmem_lease_options c() const noexcept {
         auto c = detail::defaults<kvmem_lease_options>();
         c.flags = flags.bits();
         c.duration_ns = detail::limit_ns(duration);
+        c.timeout_ns = detail::limit_ns(timeout);
         return c;
     }
 };
@@ -331,7 +337,8 @@ public:
         return detail::give(
             Result<std::vector<BlockAccess>>(std::vector<BlockAccess>(found->begin(), found->end())));
     }
-    /// Leases blocks of memory that is mapped here, so that its owner sees who uses them.
+    /// Leases blocks of memory that is mapped here, or that its owner serves, so that the owner sees who uses
+    /// them.
     Return<Lease> lease(Elements<std::uint32_t> blocks, const LeaseOptions &options = {}) const {
         const auto c = options.c();
         return detail::give(detail::make<Lease>(kvmem_lease_create, get(), blocks.data(), blocks.size(), &c));

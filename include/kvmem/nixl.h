@@ -200,6 +200,9 @@ typedef struct kvmem_serve_options {
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     /// A session for which the owner's GPU finishes no copy for so long ends, too.
     uint64_t stall_timeout_ns;
+    /// Nanoseconds after which a lease of a peer ends at the latest (kvmem_lease_create), unless the peer
+    /// renews it; 0 for 60 s.
+    uint64_t max_lease_ns;
 } kvmem_serve_options;
 
 /// Serves transfers of a layout to peers, as long as the layout exists.
@@ -210,6 +213,9 @@ typedef struct kvmem_serve_options {
 /// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
 /// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
 /// call.
+///
+/// The owner also keeps leases of the layout for peers (kvmem_lease_create), and returns them by
+/// kvmem_layout_get_accesses.
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
 /// @param options options; NULL for the defaults

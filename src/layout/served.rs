@@ -25,6 +25,14 @@ pub struct Served {
     pub slot_size: u64,
     /// Peers may write to the layout.
     pub writes: bool,
+    /// The longest lease of a peer in milliseconds; 0 if the owner keeps none.
+    #[serde(default, rename = "lease_ms", skip_serializing_if = "is_zero")]
+    pub longest_lease: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Served {
@@ -93,6 +101,7 @@ mod tests {
             slots: 8,
             slot_size: SLOT,
             writes: false,
+            longest_lease: 60_000,
         }
     }
 

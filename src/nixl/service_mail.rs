@@ -15,9 +15,9 @@ pub const SERVICE_MAGIC: &[u8; 8] = b"KVMEMSRV";
 const PREFIX: usize = 24;
 /// Bytes of a short message, with the name of its sender, at most.
 const SHORT: usize = 1 << 10;
-/// Short messages that wait for a service, of all peers and of one. Peers send again what they need.
-const MAX_SHORT: usize = 512;
-const MAX_SHORT_OF_ONE: usize = 128;
+/// Short messages that wait for a service, of all peers and of one: it may end all its leases at once. Peers send again what they need.
+const MAX_SHORT: usize = 2048;
+const MAX_SHORT_OF_ONE: usize = 512;
 const MAX_BYTES: usize = 4 << 20;
 const MAX_BYTES_OF_ONE: usize = 1 << 20;
 /// Short messages, and longer ones, that are taken at a time.

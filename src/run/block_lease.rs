@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::block_bytes::{self, BlockRange};
-use crate::base::{Result, ensure, lists};
+use crate::base::{Result, lists};
 use crate::layout::Layout;
 use crate::region::{FoundLease, LeaseEnd, LeaseHolder, Leased, LeasedBytes, LockBudget, RegionLease};
 
-/// A lease that this process has.
+/// A lease that this process has of memory that is mapped here.
 pub struct BlockLease {
     locks: RegionLease,
     /// Keeps the regions, and by that the presence of this process.
@@ -19,24 +19,17 @@ pub struct BlockLease {
 }
 
 impl BlockLease {
-    /// Leases some blocks, from now on for a duration, or until it is dropped.
+    /// Leases some blocks of a layout that is not remote, from now on for a duration, or until it is dropped.
     pub fn take(
         layout: &Arc<Layout>,
         blocks: &[u32],
         writes: bool,
         duration: Option<Duration>,
     ) -> Result<Self> {
-        ensure!(
-            !layout.memory().is_remote(),
-            Unsupported,
-            "the layout is remote, and leases are for memory that is mapped here: read its blocks with epochs, or have its owner serve \
-             them (KVMEM_METHOD_NIXL_SERVED), who knows of such reads"
-        );
         if writes {
             layout.ensure_writable().map_err(|error| error.context("lease blocks to write them"))?;
         }
-        ensure!(!blocks.is_empty(), InvalidArgument, "num_blocks is 0; a lease has at least one block");
-        let ids = block_bytes::sorted_ids(layout, blocks)?;
+        let ids = block_bytes::leased_ids(layout, blocks)?;
         let roots = block_bytes::roots(layout);
         let found = block_bytes::in_roots(layout, &roots, &block_bytes::outline(layout)?, &ids)?;
         let mut leased = Vec::new();

@@ -4,6 +4,7 @@
 //! A transfer is checked, planned and prepared once, and submitted any number of times. Nothing below imports this file.
 
 mod layout_pair;
+mod lease;
 mod log_lines;
 mod measured;
 mod prepared_pairs;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub use self::lease::{Lease, LeaseTerms};
 pub use crate::copy::gpu::rates;
 pub use crate::engine::Candidate;
 pub use crate::engine::cost::gpu::known as known_rates;

@@ -109,8 +109,10 @@ pub const BlockAccess = extern struct {
 
 pub const LeaseOptions = struct {
     flags: constants.LeaseFlags = .{},
-    /// Nanoseconds after which the lease ends; 0: at `deinit`.
+    /// Nanoseconds after which the lease ends; 0: at `deinit`, or of a remote layout after as long as its owner keeps leases.
     duration_ns: u64 = 0,
+    /// Nanoseconds in which the owner of a remote layout must reply; 0 for 5 s.
+    timeout_ns: u64 = 0,
 };
 
 /// A lease of blocks: an announcement to the owner of memory that this process uses them.
@@ -201,6 +203,8 @@ pub const ServeOptions = struct {
     staging_size: u64 = 0,
     /// Time that the owner waits for a peer that neither reads nor writes, before it ends the session; 0 for 30 s.
     stall_timeout_ns: u64 = 0,
+    /// Time after which a lease of a peer ends at the latest, unless the peer renews it; 0 for 60 s.
+    max_lease_ns: u64 = 0,
 };
 
 /// Location of each block of a KV cache. It keeps its regions and registrations alive.

@@ -243,6 +243,14 @@ static kvmem_status layout_get_accesses(struct step *step, kvmem_error **error)
     return status;
 }
 
+static kvmem_status layout_serve(struct step *step, kvmem_error **error)
+{
+    kvmem_serve_options options = {.struct_size = sizeof options};
+    options.staging_size = number_of(step, "staging_size");
+    options.max_lease_ns = number_of(step, "max_lease_ns");
+    return kvmem_layout_serve(layout_of(step), &options, error);
+}
+
 static kvmem_status lease_create(struct step *step, union handle *made, kvmem_error **error)
 {
     uint32_t blocks[MAX_LIST];
@@ -250,6 +258,7 @@ static kvmem_status lease_create(struct step *step, union handle *made, kvmem_er
     kvmem_lease_options options = {.struct_size = sizeof options};
     options.flags = flags_value(step, "flags", lease_flags);
     options.duration_ns = number_of(step, "duration_ns");
+    options.timeout_ns = number_of(step, "timeout_ns");
     return kvmem_lease_create(object(text_of(step, "layout"), LAYOUT), blocks, count, &options, &made->lease,
                               error);
 }
@@ -276,6 +285,7 @@ const struct call layout_calls[] = {
     {"layout_raise_epochs", .run = layout_raise_epochs},
     {"layout_get_epochs", .run = layout_get_epochs},
     {"layout_get_accesses", .run = layout_get_accesses},
+    {"layout_serve", .run = layout_serve},
     {"lease_create", .create = lease_create, .type = LEASE},
     {"lease_get_remaining", .run = lease_remaining},
     {.name = NULL},

@@ -157,6 +157,7 @@ Results lease(const Step &step, World &world) {
     kvmem::LeaseOptions options;
     options.flags = flags<kvmem::LeaseFlag>(step, "flags", lease_flags);
     options.duration = std::chrono::nanoseconds(step.number("duration_ns"));
+    options.timeout = std::chrono::nanoseconds(step.number("timeout_ns"));
     world.add(name, world.get<kvmem::Layout>(step.text("layout")).lease(ids(step, "blocks"), options));
     return {};
 }
@@ -184,6 +185,13 @@ Calls layout_calls() {
         {"layout_get_accesses", [](const Step &step, World &world) -> Results {
              const auto accesses = world.get<kvmem::Layout>(step.name()).accesses(ids(step, "blocks"));
              return {{"count", std::to_string(accesses.size())}};
+         }},
+        {"layout_serve", [](const Step &step, World &world) -> Results {
+             kvmem::ServeOptions options;
+             options.staging_size = step.number("staging_size");
+             options.max_lease = std::chrono::nanoseconds(step.number("max_lease_ns"));
+             world.get<kvmem::Layout>(step.name()).serve(options);
+             return {};
          }},
         {"lease_create", lease},
         {"lease_renew", [](const Step &step, World &world) -> Results {

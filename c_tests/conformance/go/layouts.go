@@ -16,6 +16,7 @@ var layoutCalls = map[string]call{
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
 	"layout_create_epochs": createEpochs, "layout_raise_epochs": raiseEpochs, "layout_get_epochs": currentEpochs,
 	"layout_get_accesses": layoutAccesses, "lease_get_remaining": leaseRemaining,
+	"layout_serve": serveLayout,
 }
 
 var layoutCreators = map[string]call{
@@ -171,9 +172,16 @@ func layoutAccesses(s *step) error {
 	return err
 }
 
+func serveLayout(s *step) error {
+	return layout(s).Serve(kvmem.ServeOptions{
+		StagingSize: s.in.number("staging_size"), MaxLease: time.Duration(s.in.number("max_lease_ns")),
+	})
+}
+
 func createLease(s *step) error {
 	lease, err := object[*kvmem.Layout](s.state, s.in.text("layout")).Lease(s.in.numbers("blocks"), kvmem.LeaseOptions{
 		Flags: flags[kvmem.LeaseFlags](s.in, "flags", leaseFlags), Duration: time.Duration(s.in.number("duration_ns")),
+		Timeout: time.Duration(s.in.number("timeout_ns")),
 	})
 	return create(s, lease, err)
 }

@@ -134,10 +134,17 @@ def seconds(given):
     return given.number("duration_ns") / 1e9 or None
 
 
+def serve_layout(step, state):
+    given = step.given
+    max_lease = given.number("max_lease_ns") / 1e9 or None
+    state.find(step.name, kvmem.Layout).serve(staging_size=given.number("staging_size"), max_lease=max_lease)
+
+
 def create_lease(step, state):
     given = step.given
     layout = named(step, state, "layout", kvmem.Layout)
-    return layout.lease(given.numbers("blocks"), seconds(given), flags=given.flags("flags", kvmem.LeaseFlags))
+    timeout = given.number("timeout_ns") / 1e9 or 5
+    return layout.lease(given.numbers("blocks"), seconds(given), timeout=timeout, flags=given.flags("flags", kvmem.LeaseFlags))
 
 
 def renew_lease(step, state):
@@ -372,6 +379,7 @@ CREATE = {
     "layout_combine": combine,
     "layout_get_part": lambda s, state: named(s, state, "layout", kvmem.Layout).part(s.given.text("name")),
     "layout_get_region": lambda s, state: named(s, state, "layout", kvmem.Layout).region(s.given.number("index")),
+    "layout_serve": serve_layout,
     "lease_create": create_lease,
     "layout_import": lambda s, state: named(s, state, "agent", kvmem.Agent).import_layout(stored(s, state, "descriptor")),
     "queue_create": lambda *_: kvmem.Queue(),

@@ -27,6 +27,7 @@ use std::time::Instant;
 use self::choice::{Choice, Choosing};
 use self::extent_guard::Guard;
 use self::peer_run::NixlRun;
+pub use self::peer_run::{DYING, LIVENESS};
 use self::plain::request_plan::RequestPlan;
 use self::prepared_requests::{CreateRequests, FlowPlan, PreparedRequests};
 use self::served::ServedPlan;

@@ -15,9 +15,9 @@ use crate::nixl::{AgentState, AgentTask, RequestId, TaskStep};
 use crate::run::{Milestone, Outcome, Run, cancelled};
 
 /// Interval between checks of a peer that makes no progress.
-const LIVENESS: Duration = Duration::from_millis(250);
+pub const LIVENESS: Duration = Duration::from_millis(250);
 /// How long the report of a failure waits for the peer's process to end: its sockets close before it ends.
-const DYING: Duration = Duration::from_millis(500);
+pub const DYING: Duration = Duration::from_millis(500);
 
 /// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, even if the peer is lost.
 pub(super) struct NixlRun {

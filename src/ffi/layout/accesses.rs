@@ -43,7 +43,8 @@ pub struct kvmem_block_access {
     pub pid: u32,
     /// 0.
     pub reserved: u32,
-    /// For a peer: the name of its agent, NUL-terminated; what does not fit is cut. Otherwise empty.
+    /// For a peer, or a lease of one: the name of its agent, NUL-terminated; what does not fit is cut.
+    /// Otherwise empty.
     pub agent: [c_char; 64],
 }
 

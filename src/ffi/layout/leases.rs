@@ -8,14 +8,14 @@ use crate::ffi::common::{
     options, read_nullable, timeout,
 };
 use crate::ffi::layout::kvmem_layout;
-use crate::run::BlockLease;
+use crate::transfer::{Lease, LeaseTerms};
 
 /// A lease of blocks: an announcement to the owner of memory that this process uses them. It keeps the layout
 /// alive, and ends at the latest with this process.
 pub struct kvmem_lease {
-    handle: Handle<BlockLease>,
+    handle: Handle<Lease>,
 }
-opaque!(kvmem_lease, BlockLease, "lease");
+opaque!(kvmem_lease, Lease, "lease");
 
 /// The holder may also write the blocks.
 pub const KVMEM_LEASE_WRITES: u64 = 1;
@@ -29,13 +29,16 @@ pub struct kvmem_lease_options {
     /// KVMEM_LEASE_* flags; 0: the holder reads the blocks.
     pub flags: u64,
     /// Nanoseconds after which the lease ends, at most a millisecond later. 0 or KVMEM_TIMEOUT_FOREVER: it
-    /// ends when it is destroyed.
+    /// ends when it is destroyed, or of a remote layout after as long as its owner keeps leases.
     pub duration_ns: u64,
+    /// Of a remote layout: nanoseconds that kvmem_lease_create, and each kvmem_lease_renew, wait for the
+    /// owner's reply; 0 for 5 s. KVMEM_TIMEOUT_FOREVER: as long as calls of the agent wait for NIXL.
+    pub timeout_ns: u64,
 }
 options!(kvmem_lease_options);
 
-/// Leases blocks of a layout that is mapped here, such as one that was opened from a share.
-/// Waits for no other process.
+/// Leases blocks of a layout that is mapped here, such as one that was opened from a share, or of a remote
+/// one that its owner serves (kvmem_layout_serve).
 ///
 ///     const kvmem_lease_options options = {.struct_size = sizeof options, .duration_ns = 2000000000};
 ///     status = kvmem_lease_create(layout, blocks, num_blocks, &options, &lease, &error);
@@ -48,18 +51,29 @@ options!(kvmem_lease_options);
 /// duration has passed, also while this process is stopped, and when this process ends in any way. Runs do
 /// not end with it: renew it as long as they take.
 ///
-/// Other processes cannot end it. This process may have 256 leases of a region, with 1,024 separate
-/// ranges of bytes in all.
+/// **Mapped memory**: it waits for no other process, and others cannot end the lease. This process may have
+/// 256 leases of a region, with 1,024 separate ranges of bytes in all.
+///
+/// **A remote layout**: it waits until the owner has replied, at most for `timeout_ns`. The owner keeps the
+/// lease for `max_lease_ns` of its kvmem_serve_options at most, so one without an end must be renewed, too:
+/// kvmem_lease_get_remaining says until when. This process counts a thousandth less of a duration than the
+/// owner. An agent may have 256 leases, of 65,536 blocks in all. A holder whose end the owner cannot prove,
+/// as on another machine, keeps its lease until it is over. Create no lease after the owner has destroyed the
+/// layout, as you begin no transfer then.
 ///
 /// @param blocks block ids, at least 1; one that occurs twice counts once
 /// @param options flags and duration; NULL for a lease to read, until it is destroyed
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner does not serve it; or it has more
+///           separate ranges of blocks than a message has space for, about 32,000
+///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
+///         KVMEM_STATUS_STALE: the owner of a remote layout has destroyed it, or was replaced
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
 ///           kernel forbids locks (F_OFD_SETLK)
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
-///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases or ranges as it may have
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases, ranges or blocks as it may have, or
+///           the owner of a remote layout keeps 262,144 blocks for peers; a lease counts as 256 at least
 ///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
 ///           have locked it exclusively
 #[unsafe(no_mangle)]
@@ -73,20 +87,27 @@ pub unsafe extern "C" fn kvmem_lease_create(
 ) -> kvmem_status {
     call_new(error, (lease, "lease"), |scope| {
         let options = read_nullable(options)?;
-        let (flags, duration) = options.map_or((0, 0), |options| (options.flags, options.duration_ns));
+        let (flags, duration, reply) =
+            options.map_or((0, 0, 0), |options| (options.flags, options.duration_ns, options.timeout_ns));
         check_flags("kvmem_lease_options", flags, KVMEM_LEASE_WRITES)?;
-        let writes = flags & KVMEM_LEASE_WRITES != 0;
-        let blocks = items(blocks, num_blocks, ("blocks", "num_blocks"))?;
-        BlockLease::take(borrow(scope, layout)?, blocks, writes, limited(duration))
+        let terms = LeaseTerms {
+            writes: flags & KVMEM_LEASE_WRITES != 0,
+            duration: limited(duration),
+            timeout: if reply == 0 { Some(REPLY) } else { timeout(reply) },
+        };
+        Lease::take(borrow(scope, layout)?, items(blocks, num_blocks, ("blocks", "num_blocks"))?, terms)
     })
 }
 
-/// Has a lease end after a duration from now on. Never waits. If it fails, the lease ends as before, except
-/// that the owner may see a later end.
+/// Has a lease end after a duration from now on. It waits for the owner of a remote layout, for at most
+/// `timeout_ns` of the lease, and otherwise for nothing. If it fails, the lease ends as before, or, of a
+/// remote layout, at the new end if that is earlier; the owner may see a later end.
 ///
 /// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
 ///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed
-/// @return KVMEM_STATUS_STALE: the lease is over, so the owner may have reused its blocks
+/// @return KVMEM_STATUS_STALE: the lease is over or about to be, so the owner may have reused its blocks.
+///           That is so at once after a duration of at most a millisecond
+///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
 ///         KVMEM_STATUS_BUSY: a process that can open the control block of the memory for writing has locked
 ///           it exclusively; the lease is not prolonged while that process does so
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
@@ -115,11 +136,14 @@ pub unsafe extern "C" fn kvmem_lease_get_remaining(
     })
 }
 
-/// Ends a lease, and destroys the handle.
+/// Ends a lease, and destroys the handle. Never waits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_destroy(lease: *mut kvmem_lease) {
     destroy(lease);
 }
+
+/// How long the owner of a remote layout is waited for.
+const REPLY: Duration = Duration::from_secs(5);
 
 fn limited(duration_ns: u64) -> Option<Duration> {
     timeout(duration_ns).filter(|duration| !duration.is_zero())

@@ -28,6 +28,9 @@ pub struct kvmem_serve_options {
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     /// A session for which the owner's GPU finishes no copy for so long ends, too.
     pub stall_timeout_ns: u64,
+    /// Nanoseconds after which a lease of a peer ends at the latest (kvmem_lease_create), unless the peer
+    /// renews it; 0 for 60 s.
+    pub max_lease_ns: u64,
 }
 options!(kvmem_serve_options);
 
@@ -39,6 +42,9 @@ options!(kvmem_serve_options);
 /// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
 /// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
 /// call.
+///
+/// The owner also keeps leases of the layout for peers (kvmem_lease_create), and returns them by
+/// kvmem_layout_get_accesses.
 ///
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
@@ -74,5 +80,6 @@ fn converted(options: &kvmem_serve_options) -> Result<ServeOptions, Error> {
         writes: options.flags & KVMEM_SERVE_WRITE != 0,
         from_host: options.flags & KVMEM_SERVE_FROM_HOST != 0,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
+        longest_lease: (options.max_lease_ns > 0).then(|| Duration::from_nanos(options.max_lease_ns)),
     })
 }

@@ -305,13 +305,18 @@ class Layout(Handle):
             capacity = count[0]  # other threads may start more runs between two calls
         return [_access(c) for c in found[0 : count[0]]]
 
-    def lease(self, blocks: Sequence[int] | Any, duration: float | None = None, *, flags: k.LeaseFlags = k.LeaseFlags(0)) -> Lease:
-        """Leases blocks of memory that is mapped here, so that its owner sees by `accesses` who uses them. It keeps no block from
-        being reused: epochs detect that.
+    def lease(
+        self, blocks: Sequence[int] | Any, duration: float | None = None, *, timeout: float | None = 5, flags: k.LeaseFlags = k.LeaseFlags(0)
+    ) -> Lease:
+        """Leases blocks of memory that is mapped here, or that its owner serves, so that the owner sees by `accesses` who uses them.
+        It keeps no block from being reused: epochs detect that.
 
-        duration  seconds after which the lease ends; None: when it is closed"""
+        duration  seconds after which the lease ends; None: when it is closed, or of a remote layout after as long as its owner keeps
+                  leases
+        timeout   seconds in which the owner of a remote layout must reply to this and to each `renew`; None: as long as calls of
+                  the agent wait"""
         ids = block_ids(blocks)
-        options = Options("lease_options", flags=flags, duration_ns=_duration(duration))
+        options = Options("lease_options", flags=flags, duration_ns=_duration(duration), timeout_ns=max(nanoseconds(timeout, "timeout"), 1))
         return Lease._owning(create(lib.kvmem_lease_create, "lease", self._handle, ids, len(ids), options.c))
 
     # ---- peers ----
@@ -328,10 +333,17 @@ class Layout(Handle):
         """The descriptor of the layout, which a peer imports with `Agent.import_layout`."""
         return blob_bytes(create(lib.kvmem_layout_export, "blob", self._handle))
 
-    def serve(self, *, staging_size: int = 0, stall_timeout: float | None = None, flags: k.ServeFlags = k.ServeFlags(0)) -> None:
-        """Serves the layout to peers: this process gathers and scatters rows for them. docs/served-transfers.md explains it."""
+    def serve(
+        self, *, staging_size: int = 0, stall_timeout: float | None = None, max_lease: float | None = None, flags: k.ServeFlags = k.ServeFlags(0)
+    ) -> None:
+        """Serves the layout to peers: this process gathers and scatters rows for them, and keeps their leases, each for at most
+        `max_lease` seconds (60). docs/served-transfers.md explains it."""
         options = Options(
-            "serve_options", flags=flags, staging_size=staging_size, stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout, "stall_timeout")
+            "serve_options",
+            flags=flags,
+            staging_size=staging_size,
+            stall_timeout_ns=0 if stall_timeout is None else nanoseconds(stall_timeout, "stall_timeout"),
+            max_lease_ns=0 if max_lease is None else nanoseconds(max_lease, "max_lease"),
         )
         _errors.call(lib.kvmem_layout_serve, self._handle, options.c)
 

@@ -18,7 +18,7 @@ pub const table = .{
     .{ "layout_checksum", layoutChecksum },             .{ "layout_create_epochs", createEpochs },
     .{ "layout_raise_epochs", raiseEpochs },            .{ "layout_get_epochs", currentEpochs },
     .{ "layout_get_accesses", accesses },               .{ "lease_create", leaseCreate },
-    .{ "lease_get_remaining", leaseRemaining },
+    .{ "lease_get_remaining", leaseRemaining },         .{ "layout_serve", layoutServe },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -158,6 +158,14 @@ fn accesses(s: *Step) Outcome!void {
     try s.put("count", count);
 }
 
+fn layoutServe(s: *Step) Outcome!void {
+    const options: kvmem.ServeOptions = .{
+        .staging_size = try s.number("staging_size"),
+        .max_lease_ns = try s.number("max_lease_ns"),
+    };
+    try (try layout(s)).serve(options, &s.diagnostics);
+}
+
 fn leaseCreate(s: *Step) Outcome!void {
     try calls.free(s);
     const of = try s.object(.layout, s.in.get("layout") orelse "");
@@ -165,6 +173,7 @@ fn leaseCreate(s: *Step) Outcome!void {
     const options: kvmem.LeaseOptions = .{
         .flags = try s.flags(constants.LeaseFlags, "flags"),
         .duration_ns = try s.number("duration_ns"),
+        .timeout_ns = try s.number("timeout_ns"),
     };
     try s.state.add(s.name, .{ .lease = try of.lease(blocks, options, &s.diagnostics) });
 }

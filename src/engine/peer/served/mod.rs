@@ -13,4 +13,6 @@ mod tests;
 
 pub use self::owner::serve::{ServeOptions, serve};
 pub use self::requester::flow::ServedFlow;
+pub use self::requester::open_session::OpenSession;
 pub use self::requester::plan::{ServedDivision, ServedPlan};
+pub use self::requester::served_owner::ServedOwner;

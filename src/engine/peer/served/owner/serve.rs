@@ -20,10 +20,13 @@ use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Locality, Served};
 use crate::nixl::{AgentState, AgentTask, Command, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
 use crate::region::{Registration, RegistrationHold, random};
+use crate::run::{LeaseRequest, PeerLeases};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
 const MAX_SESSIONS: usize = 8;
 const LIVENESS: Duration = Duration::from_millis(100);
+/// The longest lease of a peer.
+const LONGEST_LEASE: Duration = Duration::from_secs(60);
 /// How long the agent's thread looks for messages without longer sleeps: the next request often follows at once.
 const AWAKE: Duration = Duration::from_millis(5);
 
@@ -40,6 +43,8 @@ pub struct ServeOptions {
     pub from_host: bool,
     /// How long a peer may leave a session waiting; `None` for the default.
     pub stall_timeout: Option<Duration>,
+    /// How long a lease of a peer lasts at most, unless it is renewed; `None` for the default.
+    pub longest_lease: Option<Duration>,
 }
 
 /// Serves transfers of a layout to peers from now on, as long as it exists. Peers learn of it by its descriptor.
@@ -79,6 +84,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         slots: SLOTS as u32,
         slot_size,
         writes: options.writes,
+        longest_lease: milliseconds(options.longest_lease.unwrap_or(LONGEST_LEASE)),
     };
     let service = Arc::new(Service {
         served: served.clone(),
@@ -95,17 +101,22 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     Ok(())
 }
 
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
+}
+
 /// The work of the agent's thread for a service. It ends with the service.
 struct ServeTask {
     service: Weak<Service>,
     id: ServiceId,
     stall_timeout: Duration,
     is_open: bool,
-    /// While there are sessions. A peer may read its slots after the layout was destroyed: if NIXL emulates that, the read is
+    /// While there are sessions and leases. A peer may read its slots and the control block after the layout was destroyed: if NIXL emulates that, the read is
     /// made by this process, and must find memory.
     arena: Option<Arc<ServiceMemory>>,
     sessions: Vec<Session>,
     admission: Admission,
+    leases: PeerLeases,
     /// Free entries of sessions, the oldest first: requesters read how their sessions have ended.
     free_entries: VecDeque<usize>,
     last_check: Instant,
@@ -133,7 +144,8 @@ impl AgentTask for ServeTask {
         if self.last_check.elapsed() >= LIVENESS {
             self.check_peers(&service);
         }
-        let is_used = !self.sessions.is_empty() || self.admission.has_slots_in_use();
+        let is_used =
+            !self.sessions.is_empty() || self.admission.has_slots_in_use() || !self.leases.is_empty();
         self.arena = is_used.then(|| service.arena.clone());
         if has_progressed {
             self.last_progress = Instant::now();
@@ -165,6 +177,7 @@ impl ServeTask {
             arena: None,
             sessions: Vec::new(),
             admission: Admission::new(service.served.slots, MAX_SESSIONS + 1..=session_control::ENTRIES),
+            leases: PeerLeases::new(service.served.longest_lease),
             free_entries: (1..=MAX_SESSIONS).collect(),
             last_check: Instant::now(),
             attentive: Instant::now(),
@@ -173,8 +186,10 @@ impl ServeTask {
         }
     }
 
-    /// After the layout was destroyed: keeps the arena until its sessions are closed, or their requesters gone or too slow.
+    /// After the layout was destroyed: keeps the arena until its sessions are closed, or their requesters gone or too slow, and its
+    /// leases over.
     fn linger(&mut self, state: &mut AgentState) -> TaskStep {
+        self.leases.hide();
         for message in state.services.take(&self.id).messages {
             if let Ok(Message { session, body: Body::Close }) = Message::read(&message.data) {
                 self.close(session, &message.agent);
@@ -190,9 +205,10 @@ impl ServeTask {
                     || session.requester.process.is_gone();
             }
             self.admission.expire(stall_timeout);
+            self.leases.expire();
         }
         self.dismiss_ended();
-        if self.arena.is_some() && self.admission.has_slots_in_use() {
+        if self.arena.is_some() && (self.admission.has_slots_in_use() || !self.leases.is_empty()) {
             return TaskStep::Waiting;
         }
         state.services.close(&self.id);
@@ -219,7 +235,8 @@ impl ServeTask {
 
     fn handle(&mut self, service: &Service, sender: String, key: SessionKey, body: Body) {
         match body {
-            _ if self.admission.is_of_another(key, &sender) => {}
+            _ if self.admission.is_of_another(key, &sender) || self.leases.is_of_another(key.0, &sender) => {}
+            Body::Lease(request) => self.lease(service, &sender, key, &request),
             Body::Open(_) if self.admission.knows(key) => {}
             Body::Open(open) if open.writes && !service.served.writes => {
                 let message = "the owner serves reads only; it must allow writes";
@@ -256,9 +273,23 @@ impl ServeTask {
 
     /// The requester accesses the slots of its session no more.
     fn close(&mut self, key: SessionKey, sender: &str) {
+        self.leases.end(key.0, sender);
         self.admission.close(key, sender);
         if let Some(session) = self.session(key, sender) {
             (session.is_over, session.is_closed) = (true, true);
+        }
+    }
+
+    /// Replies to a request for a lease, unless a message that closes it has arrived before.
+    fn lease(&mut self, service: &Service, sender: &str, key: SessionKey, request: &LeaseRequest) {
+        if self.admission.knows(key) {
+            return;
+        }
+        let Some(layout) = service.layout.upgrade() else { return };
+        match self.leases.reply(&layout, sender, key.0, request) {
+            Ok(Some(granted)) => self.put(service, key, sender, &SessionState::Leased(granted)),
+            Ok(None) => self.put(service, key, sender, &SessionState::Unknown),
+            Err(error) => self.refuse(service, key, sender, &error),
         }
     }
 
@@ -371,6 +402,7 @@ impl ServeTask {
             self.end(key, service, reason);
         }
         self.admission.expire(stall_timeout);
+        self.leases.expire();
     }
 
     fn warn(&mut self, text: std::fmt::Arguments<'_>) {

@@ -9,6 +9,7 @@ use crate::base::wire::Form;
 use crate::base::{ProcessIdentity, Result, ensure};
 use crate::nixl::ServiceId;
 use crate::plan::Terms;
+use crate::run::LeaseRequest;
 
 const VERSION: u16 = 2;
 const FORM: Form =
@@ -41,8 +42,10 @@ pub enum Body {
         /// That of the last chunk that was written to each slot.
         checksums: [u32; MAX_SLOTS],
     },
-    /// Ends the session. The requester accesses the arena no more.
+    /// Ends the session, whose requester accesses the arena no more, or the lease.
     Close,
+    /// Leases blocks.
+    Lease(Arc<LeaseRequest>),
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +129,16 @@ mod tests {
                 body: Body::Progress { chunks: u64::MAX, checksums: [u32::MAX; MAX_SLOTS] },
             },
             Message { session: SessionKey([2; 16]), body: Body::Close },
+            Message {
+                session: SessionKey([4; 16]),
+                body: Body::Lease(Arc::new(LeaseRequest {
+                    process: ProcessIdentity::unknown(),
+                    number: 1,
+                    milliseconds: u64::MAX,
+                    writes: true,
+                    blocks: vec![5; 16],
+                })),
+            },
         ] {
             let bytes = message.write(&SERVICE).unwrap();
             let rest = bytes.strip_prefix(&SERVICE.prefix()[..]).unwrap();

@@ -13,6 +13,7 @@ use super::message::SessionKey;
 use crate::base::{Error, Result, Status, ensure, fail};
 use crate::engine::peer::staged::Checksums;
 use crate::nixl::ServiceId;
+use crate::run::Granted;
 
 pub const SIZE: usize = 4096;
 /// Bytes of an entry, and of the head.
@@ -26,6 +27,7 @@ const VERSION: u32 = 2;
 const OPEN: u32 = 1;
 const ENDED: u32 = 2;
 const UNKNOWN: u32 = 3;
+const LEASED: u32 = 4;
 /// The offset of the checksum in an entry.
 const CHECKSUM: usize = ENTRY - 4;
 /// The offsets of the checksums of chunks, and of a reason.
@@ -118,8 +120,10 @@ pub enum SessionState {
     Open { slots: GrantedSlots, chunks: u64, checksums: [u32; MAX_SLOTS] },
     /// It was refused or has ended, with this status and reason.
     Ended { status: i32, reason: String },
-    /// The owner got a report of it and knows no such session: its request was lost.
+    /// The owner got a report of it and knows no such session or lease: its request was lost.
     Unknown,
+    /// It is a lease of blocks.
+    Leased(Granted),
 }
 
 impl SessionState {
@@ -160,6 +164,11 @@ impl SessionState {
                 bytes[REASON..REASON + length].copy_from_slice(&reason.as_bytes()[..length]);
             }
             Self::Unknown => bytes[16..20].copy_from_slice(&UNKNOWN.to_le_bytes()),
+            Self::Leased(Granted { number, milliseconds }) => {
+                bytes[16..20].copy_from_slice(&LEASED.to_le_bytes());
+                bytes[24..32].copy_from_slice(&number.to_le_bytes());
+                bytes[32..36].copy_from_slice(&milliseconds.to_le_bytes());
+            }
         }
         sealed(bytes)
     }
@@ -175,6 +184,7 @@ impl SessionState {
             return Ok(Entry::Torn);
         }
         let (state, length) = (word(16), word(20) as usize);
+        let number = u64::from(word(24)) | u64::from(word(28)) << 32;
         match state {
             OPEN if (1..=MAX_SLOTS).contains(&length) => {
                 let words: [u32; MAX_SLOTS] = std::array::from_fn(|index| word(32 + 4 * index));
@@ -185,15 +195,15 @@ impl SessionState {
                     Corrupt,
                     "the owner granted slots that its arena does not have, or one twice"
                 );
-                let chunks = u64::from(word(24)) | u64::from(word(28)) << 32;
                 let checksums = std::array::from_fn(|index| word(CHECKSUMS + 4 * index));
-                Ok(Entry::State(Self::Open { slots, chunks, checksums }))
+                Ok(Entry::State(Self::Open { slots, chunks: number, checksums }))
             }
             ENDED if length <= MAX_REASON => {
                 let reason = String::from_utf8_lossy(&entry[REASON..REASON + length]).into_owned();
                 Ok(Entry::State(Self::Ended { status: word(24) as i32, reason }))
             }
             UNKNOWN => Ok(Entry::State(Self::Unknown)),
+            LEASED => Ok(Entry::State(Self::Leased(Granted { number, milliseconds: word(32) }))),
             _ => fail!(Corrupt, "the owner's entry is damaged: it has state {state} and length {length}"),
         }
     }
@@ -272,7 +282,10 @@ mod tests {
         };
         let other = SessionState::Ended { status: -7, reason: "come again".into() };
         let unknown = SessionState::Unknown.entry(SessionKey([3; 16]));
-        let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY), unknown]);
+        let leased = SessionState::Leased(Granted { number: 1 << 40, milliseconds: 1 << 31 });
+        let lease = leased.entry(SessionKey([4; 16]));
+        let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY), unknown, lease]);
+        assert_eq!(SessionState::find(&bytes, SessionKey([4; 16]), 8).unwrap(), Entry::State(leased));
         let found = SessionState::find(&bytes, SessionKey([3; 16]), 8).unwrap();
         assert_eq!(found, Entry::State(SessionState::Unknown));
         assert_eq!(lease_of(&bytes, &SERVICE).unwrap(), LEASE);
@@ -337,7 +350,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_entry_with_a_right_checksum_is_read_or_refused(
-            words in prop::collection::vec((0usize..63, any::<u32>()), 0..8), state in 0u32..5, length in 0u32..300,
+            words in prop::collection::vec((0usize..63, any::<u32>()), 0..8), state in 0u32..6, length in 0u32..300,
         ) {
             let mut entry = [0; ENTRY];
             for (at, word) in words {
@@ -350,6 +363,7 @@ mod tests {
                 Ok(Entry::State(SessionState::Open { slots, .. })) => prop_assert!(slots.iter().all(|slot| *slot < 8)),
                 Ok(Entry::State(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MAX_REASON),
                 Ok(Entry::State(SessionState::Unknown)) => prop_assert_eq!(state, UNKNOWN),
+                Ok(Entry::State(SessionState::Leased(_))) => prop_assert_eq!(state, LEASED),
                 Ok(other) => prop_assert!(false, "{other:?}"),
                 Err(error) => prop_assert_eq!(error.status(), Status::Corrupt),
             }

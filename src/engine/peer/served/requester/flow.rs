@@ -9,17 +9,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::open_session::{OpenSession, of_owner};
+use super::open_session::OpenSession;
 use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
 use crate::base::{Error, Result, ensure, error, log};
 use crate::engine::peer::run_flow::{Awaited, RunFlow};
-use crate::engine::peer::served::protocol::message::Body;
+use crate::engine::peer::served::protocol::message::{Body, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{
     ChunkChecksums, Entry, GrantedSlots, SessionState, ensure_intact,
 };
 use crate::engine::peer::staged::{InSlots, LinearCopy, Slot, SlotCopy};
 use crate::nixl::{AgentState, RequestId};
+use crate::region::random;
 
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
@@ -128,7 +129,7 @@ impl ServedFlow {
     }
 
     fn open(&mut self, state: &mut AgentState) -> Result<bool> {
-        self.session = OpenSession::new(state, &self.plan)?;
+        self.session = OpenSession::new(state, &self.plan.owner, SessionKey(random()?))?;
         self.request_session(state)?;
         Ok(self.session.is_some())
     }
@@ -145,7 +146,7 @@ impl ServedFlow {
 
     fn say(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
-        session.say(state, &self.plan, body)
+        session.say(state, &self.plan.owner, body)
     }
 
     fn next_read(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
@@ -204,7 +205,7 @@ impl ServedFlow {
     fn read_control(&mut self, state: &mut AgentState) -> Result<bool> {
         let all = self.chunks();
         let Some(session) = &mut self.session else { return Ok(false) };
-        match session.entry(&self.plan)? {
+        match session.entry(&self.plan.owner)? {
             Entry::Torn => Ok(false),
             Entry::Missing if self.slots.is_empty() => Ok(false),
             Entry::State(SessionState::Unknown) if self.slots.is_empty() => {
@@ -213,9 +214,11 @@ impl ServedFlow {
                 }
                 Ok(false)
             }
-            Entry::Missing | Entry::State(SessionState::Unknown) => Err(of_owner(&self.plan, ended())),
+            Entry::Missing | Entry::State(SessionState::Unknown | SessionState::Leased(_)) => {
+                Err(self.plan.owner.explain(ended()))
+            }
             Entry::State(SessionState::Ended { status, reason }) => {
-                Err(of_owner(&self.plan, SessionState::error(status, &reason)))
+                Err(self.plan.owner.explain(SessionState::error(status, &reason)))
             }
             Entry::State(SessionState::Open { slots, chunks, checksums }) => {
                 ensure!(
@@ -389,7 +392,7 @@ impl RunFlow for ServedFlow {
             return None;
         }
         if self.session.is_none() {
-            return Some(Awaited::Memory(&self.plan.mailboxes));
+            return Some(Awaited::Memory(&self.plan.owner.mailboxes));
         }
         if self.slots.is_empty() {
             return Some(Awaited::Slots);

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session that was requested from the owner, on the requester's side: its messages, and its reads of the control block.
+//! A session or a lease that was requested from the owner, on the requester's side: its messages, and its reads of the control block.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::plan::ServedPlan;
-use crate::base::{Error, Result, fail, log};
+use super::served_owner::ServedOwner;
+use crate::base::{Result, fail, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, Entry, SessionState};
 use crate::engine::peer::served::protocol::words;
 use crate::engine::peer::staged::Slot;
 use crate::nixl::{AgentState, RequestId};
-use crate::region::random;
 
 /// After this time without a message, the last report is sent again: the owner drops messages if too many wait. The request,
 /// which may be large, is sent again only if the owner does not know the session, and at most as often.
 const REPEAT: Duration = Duration::from_millis(200);
 
-/// A session that was requested from the owner.
-pub(super) struct OpenSession {
+/// A session or a lease that was requested from the owner.
+pub struct OpenSession {
     key: SessionKey,
     /// Reads the control block.
     request: RequestId,
@@ -38,11 +37,10 @@ pub(super) struct OpenSession {
 }
 
 impl OpenSession {
-    /// A session that is to be requested, if there is memory for a copy of the control block.
-    pub fn new(state: &mut AgentState, plan: &ServedPlan) -> Result<Option<Self>> {
-        let Some(mailbox) = plan.take_mailbox() else { return Ok(None) };
-        let key = SessionKey(random()?);
-        let request = plan.control_request(state, mailbox.address())?;
+    /// One that is to be requested, if there is memory for a copy of the control block.
+    pub fn new(state: &mut AgentState, owner: &ServedOwner, key: SessionKey) -> Result<Option<Self>> {
+        let Some(mailbox) = owner.take_mailbox() else { return Ok(None) };
+        let request = owner.control_request(state, mailbox.address())?;
         let now = Instant::now();
         Ok(Some(Self {
             key,
@@ -57,13 +55,18 @@ impl OpenSession {
         }))
     }
 
-    pub fn say(&mut self, state: &mut AgentState, plan: &ServedPlan, body: Body) -> Result<()> {
+    pub fn say(&mut self, state: &mut AgentState, owner: &ServedOwner, body: Body) -> Result<()> {
         self.said = Instant::now();
-        if let Body::Open(_) = body {
+        let is_request = match &body {
+            Body::Open(_) => true,
+            Body::Lease(request) => !request.blocks.is_empty(),
+            Body::Progress { .. } | Body::Close => false,
+        };
+        if is_request {
             self.requested = self.said;
         }
-        let message = Message { session: self.key, body }.write(&plan.division.served.id)?;
-        state.notify_remote(&plan.division.peer, &message)
+        let message = Message { session: self.key, body }.write(&owner.served.id)?;
+        state.notify_remote(&owner.peer, &message)
     }
 
     /// The checksum of what precedes the bytes of a chunk.
@@ -109,16 +112,20 @@ impl OpenSession {
         self.request == request
     }
 
+    /// The request that reads the control block.
+    pub fn request(&self) -> RequestId {
+        self.request
+    }
+
     /// The entry of the session in the control block that was read. An open one renews the lease.
-    pub fn entry(&mut self, plan: &ServedPlan) -> Result<Entry> {
-        let served = &plan.division.served;
+    pub fn entry(&mut self, owner: &ServedOwner) -> Result<Entry> {
         let bytes = match self.mailbox.region() {
             Some(region) => words::read(self.mailbox.address(), region),
             None => fail!(Panic, "a session has no copy of the control block"),
         };
-        let owner = |error: Error| of_owner(plan, error);
-        let lease = session_control::lease_of(&bytes, &served.id).map_err(owner)?;
-        let entry = SessionState::find(&bytes, self.key, served.slots).map_err(owner)?;
+        let explained = |error| owner.explain(error);
+        let lease = session_control::lease_of(&bytes, &owner.served.id).map_err(explained)?;
+        let entry = SessionState::find(&bytes, self.key, owner.served.slots).map_err(explained)?;
         if let Entry::State(SessionState::Open { .. }) = entry {
             self.lease_end = self.posted.saturating_add(lease);
         }
@@ -143,9 +150,4 @@ impl OpenSession {
 fn lease_clock() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0))
-}
-
-/// Adds to an error of the owner whose it is.
-pub(super) fn of_owner(plan: &ServedPlan, error: Error) -> Error {
-    error.context(format!("agent '{}' serves the transfer", plan.division.peer.name()))
 }

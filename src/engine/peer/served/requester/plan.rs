@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use super::served_owner::ServedOwner;
 use super::session_plan::SessionPlan;
 use crate::base::{Result, ensure, fail};
 use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::served::protocol::message::MAX_TERMS;
-use crate::engine::peer::served::protocol::session_control;
 use crate::engine::peer::staged::{Arena, ArenaUse, Check, Slot, SlotUser, StagingMemory};
 use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Memory, RemoteMemory, Served};
@@ -145,8 +145,7 @@ pub struct ServedPlan {
     pub division: ServedDivision,
     /// For the rows of the local layout, unless NIXL accesses it.
     pub(super) arena: Option<Arc<Arena>>,
-    /// For copies of the owner's control block.
-    pub(super) mailboxes: Arc<Arena>,
+    pub(super) owner: ServedOwner,
 }
 
 impl ServedPlan {
@@ -154,11 +153,10 @@ impl ServedPlan {
     pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
         let chunks = || Arena::for_agent(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
         let arena = division.copies().then(chunks).transpose()?;
-        let mailboxes =
-            Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, session_control::SIZE as u64)?;
+        let owner = ServedOwner::new(&division.served, &division.peer, agent)?;
         // Allocation and registration take long, so they are kept for the next transfer.
-        ARENAS.put(local, Arc::new([arena.clone(), Some(mailboxes.clone())]));
-        Ok(Self { division, arena, mailboxes })
+        ARENAS.put(local, Arc::new([arena.clone(), Some(owner.mailboxes.clone())]));
+        Ok(Self { division, arena, owner })
     }
 
     pub fn chunks(&self) -> u64 {
@@ -167,7 +165,7 @@ impl ServedPlan {
 
     /// Both.
     pub(super) fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
-        self.arena.iter().chain([&self.mailboxes])
+        self.arena.iter().chain([&self.owner.mailboxes])
     }
 
     /// A free slot for a chunk, if there is one for the owner.
@@ -179,11 +177,6 @@ impl ServedPlan {
     pub(super) fn check(&self, seed: u32) -> Option<Check> {
         let is_on_device = self.division.memory.memory_type() == MemoryType::Vram;
         self.division.is_checked.then_some(Check { seed, reads_layout: self.division.verifies, is_on_device })
-    }
-
-    /// Free memory for a copy of a control block, if there is any for the owner.
-    pub(super) fn take_mailbox(&self) -> Option<Slot> {
-        self.mailboxes.take(SlotUser::peer(&self.division.peer))
     }
 
     /// The request between a chunk of a session in the owner's slot and memory of this process: the slot at `local`, or the layout.
@@ -218,13 +211,6 @@ impl ServedPlan {
                 )
             }
         }
-    }
-
-    /// The request that reads the control block to `local`.
-    pub(super) fn control_request(&self, state: &mut AgentState, local: u64) -> Result<RequestId> {
-        let ranges = || [(local, session_control::SIZE as u64, 0)].into_iter();
-        let arena = &self.division.served.arena;
-        self.create(state, Operation::Read, (0, ranges), (arena, arena.address))
     }
 
     /// Creates a request for ranges: their device and address here, their size, and their offset from `there`. Memory of the

@@ -16,7 +16,10 @@ use crate::engine::peer::served::protocol::words;
 use crate::layout::{Dimensions, Layout, Served};
 use crate::nixl::{Agent, Descriptor, MemoryType, ServiceId};
 use crate::region::{Region, Registration, RegistrationHold, SystemConfig, random};
-use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
+use crate::run::{Granted, LeaseRequest};
+use crate::transfer::{
+    BlockPair, Lease, LeaseTerms, Preferences, Step, Transfer, TransferMethod, TransferRequest,
+};
 
 const SLOTS: u32 = 4;
 const SLOT: u64 = 4096;
@@ -53,8 +56,15 @@ impl Owner {
         let layout = layout(&agent);
         let descriptor =
             Descriptor { address: region.address(), size, device_id: 0, memory_type: MemoryType::Dram };
-        let served =
-            Served { id, arena: descriptor, device: None, slots: SLOTS, slot_size: SLOT, writes: true };
+        let served = Served {
+            id,
+            arena: descriptor,
+            device: None,
+            slots: SLOTS,
+            slot_size: SLOT,
+            writes: true,
+            longest_lease: 60_000,
+        };
         layout.set_served(served).unwrap();
         agent
             .run(move |state| {
@@ -116,6 +126,25 @@ impl Owner {
         let session = self.await_message(|message| is_new(&message).then_some(message.session));
         self.served.borrow_mut().push(session);
         session
+    }
+
+    /// Waits for a request for a lease that suits.
+    fn await_lease(&self, suits: impl Fn(&LeaseRequest) -> bool) -> SessionKey {
+        self.await_message(|Message { session, body }| match body {
+            Body::Lease(request) if suits(&request) => Some(session),
+            _ => None,
+        })
+    }
+
+    /// Has blocks leased; the test replies.
+    fn lease(&self, timeout: Duration, reply: impl FnOnce(SessionKey)) -> Result<Lease> {
+        std::thread::scope(|scope| {
+            let (terms, remote) =
+                (LeaseTerms { timeout: Some(timeout), ..LeaseTerms::default() }, &self.remote);
+            let taken = scope.spawn(move || Lease::take(remote, &[3, 1, 2], terms));
+            reply(self.await_lease(|request| !request.blocks.is_empty()));
+            taken.join().unwrap()
+        })
     }
 
     /// Runs a transfer whose session the test serves. Returns how it fails.
@@ -348,4 +377,51 @@ fn a_write_reports_the_checksum_of_each_chunk() {
         owner.write(1, &SessionState::Open { slots, chunks: BLOCKS, checksums: [0; MAX_SLOTS] }.entry(key));
     });
     written.unwrap();
+}
+
+fn leased(number: u64, milliseconds: u32) -> SessionState {
+    SessionState::Leased(Granted { number, milliseconds })
+}
+
+#[test]
+fn replies_to_requests_for_leases_are_checked() {
+    let Some(owner) = Owner::new() else { return };
+    let of =
+        |state: SessionState| owner.lease(DEADLINE, |key| owner.write(1, &state.entry(key))).err().unwrap();
+    expect(&of(open(&[0], 0)), Status::Corrupt, "its entry of a lease is one of a session");
+    let full = SessionState::Ended { status: Status::OutOfMemory as i32, reason: "no more".into() };
+    expect(&of(full), Status::OutOfMemory, "agent 'liar' serves the layout: no more");
+    let timeout = Duration::from_millis(300);
+    let silent = owner.lease(timeout, |_| ()).err().unwrap();
+    expect(&silent, Status::TimedOut, "agent 'liar' has not replied to the request for a lease for 300 ms");
+}
+
+#[test]
+fn a_lease_lasts_as_long_as_its_owner_says_and_lost_messages_are_sent_again() {
+    let Some(owner) = Owner::new() else { return };
+    let key = Cell::new(SessionKey([0; 16]));
+    let asked = owner.lease(DEADLINE, |of| {
+        key.set(of);
+        assert!(of == owner.await_lease(|request| request.blocks.is_empty()), "it asks for the reply");
+        owner.write(1, &SessionState::Unknown.entry(of));
+        assert!(of == owner.await_lease(|request| !request.blocks.is_empty()), "its request was lost");
+        owner.write(1, &leased(0, 20_000).entry(of));
+    });
+    let lease = asked.unwrap();
+    assert!(lease.remaining() <= Some(Duration::from_secs(20)) && lease.remaining() > Some(Duration::ZERO));
+    std::thread::scope(|scope| {
+        let renewed = scope.spawn(|| lease.renew(Some(Duration::from_secs(50))));
+        // The reply before is still there.
+        owner.await_lease(|request| request.number == 1 && request.milliseconds == 50_000);
+        owner.await_lease(|request| request.number == 1);
+        assert!(!renewed.is_finished());
+        owner.write(1, &leased(1, 40_000).entry(key.get()));
+        renewed.join().unwrap().unwrap();
+    });
+    let remaining = lease.remaining().unwrap();
+    assert!(remaining <= Duration::from_secs(40) && remaining > Duration::from_secs(20), "{remaining:?}");
+    drop(lease);
+    owner.await_message(|message| {
+        (message == Message { session: key.get(), body: Body::Close }).then_some(())
+    });
 }
