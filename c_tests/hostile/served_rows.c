@@ -25,9 +25,23 @@ static void open_owner(void) {
     kv_side_open(&side, REF(config_of(&kv_kinds[0])), agent, 7);
     EXPECT_OK(kvmem_layout_serve(side.layout,
                                  REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.staging_size = 8 * 16384,
-                                             it.stall_timeout_ns = SECONDS(2))),
+                                             it.stall_timeout_ns = SECONDS(2), it.max_lease_ns = SECONDS(2))),
                                  ERR));
     hostile_put_layout(agent, side.layout);
+}
+
+/* Who accesses blocks is a peer that has a session or a lease, which ends. */
+static void ask(void) {
+    static kvmem_block_access found[8192];
+    uint32_t blocks[BLOCKS];
+    size_t count = 0;
+    for (uint32_t i = 0; i < BLOCKS; i++) blocks[i] = i;
+    EXPECT_OK(kvmem_layout_get_accesses(side.layout, blocks, BLOCKS, found, NUM(found), &count, ERR));
+    for (size_t i = 0; i < count && i < NUM(found); i++) {
+        CHECK(found[i].block < BLOCKS && found[i].agent[0] != 0);
+        if (found[i].accessor != KVMEM_ACCESSOR_PEER) CHECK_EQ(found[i].accessor, KVMEM_ACCESSOR_LEASE);
+        CHECK(found[i].remaining_ns <= SECONDS(2) + MILLISECONDS(1));
+    }
 }
 
 static void close_owner(void) {
@@ -63,8 +77,17 @@ static void run_when_served(kvmem_transfer *transfer) {
     if (status != KVMEM_STATUS_OK) FAIL("%s: %s", kvmem_status_name(status), test_last_message());
 }
 
+/* A hostile peer has no more than its share of leases. */
+static void lease_all(void) {
+    uint32_t blocks[NUM(pairs)];
+    for (uint32_t i = 0; i < NUM(pairs); i++) blocks[i] = pairs[i].source;
+    OWN(kvmem_lease, lease, kvmem_lease_create, model.layout, blocks, NUM(pairs),
+        REF(OPTIONS(kvmem_lease_options, it.duration_ns = SECONDS(1), it.timeout_ns = PATIENCE)));
+}
+
 /* Writes back what it has read. */
 static void read_and_write(void) {
+    lease_all();
     run_when_served(reads);
     kv_side_check_moved(&side, &model, &all);
     run_when_served(writes);
@@ -197,6 +220,58 @@ static void send_damaged(unsigned turn) {
     }
 }
 
+static void send_lease(served_lease lease) {
+    served_write_lease(&sent, service, &lease);
+    send_it();
+}
+
+/* A lease of all blocks, for as long as the owner keeps it. */
+static served_lease lease_of_all(void) {
+    return (served_lease){.session = hostile_random(), .milliseconds = UINT64_MAX, .blocks = BLOCKS, .spans = 1, .writes = true};
+}
+
+static void lease_without_end(unsigned turn) {
+    (void)turn;
+    for (int i = 0; i < 64; i++) send_lease(lease_of_all());
+}
+
+static void renew_without_end(unsigned turn) {
+    static served_lease lease;
+    if (turn == 0) send_lease(lease = lease_of_all());
+    lease.spans = 0;
+    for (int i = 0; i < 64; i++) {
+        lease.number++;
+        send_lease(lease);
+    }
+}
+
+static void lie_about_leases(unsigned turn) {
+    const served_lease lies[] = {
+        WITH(lease_of_all(), it.block = BLOCKS),
+        WITH(lease_of_all(), it.blocks = UINT32_MAX),
+        WITH(lease_of_all(), it.blocks = 0),
+        WITH(lease_of_all(), it.block = UINT32_MAX),
+        WITH(lease_of_all(), it.spans = 30000),
+        WITH(lease_of_all(), it.spans = 1024, it.blocks = BLOCKS),
+        WITH(lease_of_all(), it.spans = 0),
+        WITH(lease_of_all(), it.spans = 0, it.number = UINT64_MAX),
+        WITH(lease_of_all(), it.number = UINT64_MAX),
+        WITH(lease_of_all(), it.milliseconds = 0),
+    };
+    send_lease(lies[turn % NUM(lies)]);
+}
+
+/* As sessions, and sessions as leases. */
+static void mix_leases_and_sessions(unsigned turn) {
+    const served_lease lease = lease_of_all();
+    send_lease(lease);
+    send_progress(lease.session, turn % 3);
+    send_open(WITH(request(), it.session = lease.session, it.writes = turn % 2 != 0));
+    send_lease(lease);
+    send_close(lease.session);
+    send_lease(lease);
+}
+
 static const hostile_row rows[] = {
     {.does = "floods an owner with requests", .act = flood_requests},
     {.does = "floods an owner with messages of sessions that do not exist", .act = flood_unknown_sessions, .is_long = true},
@@ -211,10 +286,15 @@ static const hostile_row rows[] = {
     {.does = "asks for many spans", .act = ask_for_many_spans, .is_long = true},
     {.does = "lies about progress", .act = lie_about_progress, .is_long = true},
     {.does = "sends damaged messages", .act = send_damaged, .is_long = true},
+    {.does = "leases all blocks without end", .act = lease_without_end},
+    {.does = "leases all blocks, and stops", .act = lease_without_end, .turns = 8, .stops = true, .is_long = true},
+    {.does = "renews a lease without end", .act = renew_without_end, .is_long = true},
+    {.does = "lies about leases", .act = lie_about_leases, .turns = 20},
+    {.does = "sends messages of leases for sessions", .act = mix_leases_and_sessions, .is_long = true},
 };
 
 const hostile_form hostile_form_here = {
-    .victim = {.open = open_owner, .close = close_owner},
+    .victim = {.open = open_owner, .deal = ask, .close = close_owner},
     .healthy = {.open = open_requester, .round = read_and_write, .close = close_requester},
     .open_hostile = open_hostile,
     .files = 8, /* UCX's connections to three agents */

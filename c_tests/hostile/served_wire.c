@@ -81,11 +81,8 @@ served_open served_open_for(const kvmem_layout_config *config, uint64_t session)
     };
 }
 
-void served_write_open(served_message *to, const unsigned char service[16], const served_open *request) {
-    begin(to, service, request->session);
-    put_head(to, 5, 1);
-    put_text(to, "Open");
-    put_head(to, 5, 6);
+/* One whose end cannot be proven. */
+static void put_process(served_message *to) {
     put_text(to, "process");
     put_head(to, 5, 4);
     put_text(to, "boot_id");
@@ -93,6 +90,14 @@ void served_write_open(served_message *to, const unsigned char service[16], cons
     put_number(to, "pid", 0);
     put_number(to, "start_time", 0);
     put_number(to, "pid_namespace", 0);
+}
+
+void served_write_open(served_message *to, const unsigned char service[16], const served_open *request) {
+    begin(to, service, request->session);
+    put_head(to, 5, 1);
+    put_text(to, "Open");
+    put_head(to, 5, 6);
+    put_process(to);
     put_bool(to, "writes", request->writes);
     put_number(to, "bytes", request->bytes);
     put_number(to, "chunk_size", request->chunk_size);
@@ -135,6 +140,22 @@ void served_write_progress(served_message *to, const unsigned char service[16], 
 void served_write_close(served_message *to, const unsigned char service[16], uint64_t session) {
     begin(to, service, session);
     put_text(to, "Close");
+    seal(to);
+}
+
+void served_write_lease(served_message *to, const unsigned char service[16], const served_lease *lease) {
+    begin(to, service, lease->session);
+    put_head(to, 5, 1);
+    put_text(to, "Lease");
+    put_head(to, 5, 5);
+    put_process(to);
+    put_number(to, "number", lease->number);
+    put_number(to, "milliseconds", lease->milliseconds);
+    put_bool(to, "writes", lease->writes);
+    put_text(to, "blocks");
+    const uint32_t span[2] = {lease->block, lease->blocks};
+    put_head(to, 2, lease->spans * sizeof(span));
+    for (size_t i = 0; i < lease->spans; i++) put(to, span, sizeof(span));
     seal(to);
 }
 

@@ -28,6 +28,14 @@ typedef struct served_message {
 void served_write_open(served_message *message, const unsigned char service[16], const served_open *request);
 void served_write_progress(served_message *message, const unsigned char service[16], uint64_t session, uint64_t chunks);
 void served_write_close(served_message *message, const unsigned char service[16], uint64_t session);
+/* A request for a lease of blocks, or for another end of it if it has no spans. */
+typedef struct served_lease {
+    uint64_t session, number, milliseconds;
+    bool writes;
+    uint32_t block, blocks; /* of each span */
+    size_t spans;
+} served_lease;
+void served_write_lease(served_message *message, const unsigned char service[16], const served_lease *lease);
 
 /* What a descriptor says of the service. */
 const unsigned char *served_id(const message *descriptor);
