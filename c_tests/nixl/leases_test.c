@@ -201,7 +201,7 @@ TEST(an_owner_that_has_destroyed_the_layout_renews_no_lease) {
 /* ---- this process is the peer ---- */
 
 static kvmem_status lease_one(const kvmem_layout *remote, uint64_t timeout_ns, kvmem_lease **lease) {
-    const kvmem_lease_options options = {.struct_size = sizeof(options), .duration_ns = SECONDS(30), .timeout_ns = timeout_ns};
+    const kvmem_lease_options options = {.struct_size = sizeof(options), .duration_ns = 10 * MINUTE, .timeout_ns = timeout_ns};
     return kvmem_lease_create(remote, REF((uint32_t){1}), 1, &options, lease, ERR);
 }
 
