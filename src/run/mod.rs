@@ -114,9 +114,9 @@ pub trait Verify: Send + Sync {
         stop: Stop,
         findings: &mut Findings,
     ) -> Outcome;
-    /// Whether the outcome of moved blocks is a matter of microseconds, and waits for nothing: then the thread that has moved the last
-    /// byte gets it.
-    fn is_immediate(&self, _moved: &Outcome) -> bool {
+    /// Ends what the run uses of others, if the thread that has moved the last byte can do so in microseconds, and waits for nothing.
+    /// Returns whether nothing of it is left: then that thread ends the run.
+    fn ends_at_once(&self, _moved: &Outcome) -> bool {
         false
     }
     /// Reports to the peer that the blocks are right, if it waits for that.
@@ -266,7 +266,7 @@ impl Run {
         if !is_followed {
             return self.finish(moved);
         }
-        if verification.is_some_and(|verification| verification.is_immediate(&moved)) {
+        if verification.is_some_and(|verification| verification.ends_at_once(&moved)) {
             return self.check(moved, Ok(()));
         }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread

@@ -78,6 +78,13 @@ impl Held {
         std::mem::take(&mut self.run)
     }
 
+    /// Ends the use of the slots. If nothing else holds the store, something that does is left: who drops it closes the store.
+    fn leave(self) -> Option<Self> {
+        let store = self.store.clone();
+        drop(self);
+        Arc::into_inner(store).map(|store| Self::new(&Arc::new(store), Vec::new()))
+    }
+
     /// What the run has found is that blocks differ, or nothing. A reader looks which blocks the writer has replaced meanwhile.
     pub(super) fn end(self, moved: Outcome, findings: &mut Findings, limits: &WaitLimits) -> Outcome {
         let replaced = self.store.store.replaced(&self.run)?;
@@ -244,13 +251,18 @@ impl Verify for RunEnd {
         true
     }
 
-    /// Those of a small get, which were compared as they arrived. The writer of a store asks no file whether blocks were replaced, and who
-    /// has its handle closes it.
-    fn is_immediate(&self, moved: &Outcome) -> bool {
+    /// Those of a small get, which were compared as they arrived. The writer of a store asks no file whether blocks were replaced. The last
+    /// holder of a store closes it.
+    fn ends_at_once(&self, moved: &Outcome) -> bool {
         let (Ok(()), Work::Begun(checks, begun)) = (moved, &self.work) else { return false };
-        let is_open = |held: &Held| !held.store.is_read_only() && Arc::strong_count(&held.store) > 1;
-        let is_possible = matches!(&*self.uses.lock(), Some(Uses::Get(held)) if is_open(held));
-        is_possible && begun.is_over() && begun.checksums().is_ok_and(|found| checks.are_equal(&found))
+        let are_right = begun.is_over() && begun.checksums().is_ok_and(|found| checks.are_equal(&found));
+        let is_of_writer = |uses: &mut Uses| matches!(uses, Uses::Get(held) if !held.store.is_read_only());
+        let mut uses = self.uses.lock();
+        match uses.take_if(|uses| are_right && is_of_writer(uses)) {
+            Some(Uses::Get(held)) => *uses = held.leave().map(Uses::Get),
+            _ => return false,
+        }
+        uses.is_none()
     }
 
     fn outcome(
