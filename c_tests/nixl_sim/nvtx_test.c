@@ -4,6 +4,8 @@
 #include "nvtx_sim.h"
 #include "stand_in.h"
 
+#include <stdatomic.h>
+
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 #define BYTES (NUM(pairs) * 4 * 2 * 32768)
@@ -47,6 +49,36 @@ TEST(a_late_run_is_a_range_until_its_deadline) {
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(nvtx_sim_count(), before + 2);
     expect_range(before + 1, "memcpy host_to_host", BYTES, true);
+}
+
+static kvmem_transfer *asked;
+static atomic_size_t replies;
+
+static void ask(void) {
+    const kvmem_status status = kvmem_transfer_wait(asked, 0, NULL);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT);
+    atomic_fetch_add(&replies, 1);
+}
+
+/* At the end of a run, and at its deadline. */
+TEST(a_profiler_may_ask_for_the_run_that_it_shows) {
+    OPENED(flight, flight, &move, 0);
+    RUN(flight.transfer);
+    asked = flight.transfer;
+    nvtx_sim_call(ask);
+    RUN(flight.transfer);
+    CHECK_EQ(atomic_load(&replies), 2);
+    const kvmem_submit_options limited = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                                 it.run_timeout_ns = SECONDS(1));
+    gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, &limited, ERR));
+    gate_await();
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    CHECK_EQ(atomic_load(&replies), 4);
+    nvtx_sim_call(NULL);
+    gate_open();
+    CHECK_EQ(submit_when_free(flight.transfer), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
 }
 
 TEST(each_run_of_a_request_is_a_range) {

@@ -17,5 +17,7 @@ typedef struct nvtx_sim_range {
 /* Number of ranges that have started. Writes one of them, the first one is 0. A range that ends twice, or did not start, ends the process. */
 size_t nvtx_sim_count(void);
 nvtx_sim_range nvtx_sim_get(size_t index);
+/* Calls this at each start and end of a range; NULL calls nothing. */
+void nvtx_sim_call(void (*at_each)(void));
 
 #pragma GCC visibility pop

@@ -257,14 +257,14 @@ impl Completion {
         deadline: Option<(Reservation, Instant)>,
         started: Instant,
     ) {
+        if let Some(counted) = account.counted {
+            statistics::count_start(self.log_id);
+            self.show(counted, account.bytes);
+        }
         let mut last = self.last();
         self.list(&mut last);
         if self.has_succeeded() {
             last.outcome = Ok(());
-        }
-        if let Some(counted) = account.counted {
-            statistics::count_start(self.log_id);
-            self.show(counted, account.bytes);
         }
         (last.account, last.findings) = (account, Findings::default());
         last.deadline = deadline.map(|(reservation, at)| reservation.add(at, self.clone()));
@@ -383,6 +383,7 @@ impl Completion {
     /// Reports the outcome of a run, `None` if that was done early, unless that was done at its deadline. Its claim ends unless it
     /// goes on.
     pub(super) fn finish(&self, outcome: Option<Outcome>, duration: Duration, memory: MemoryUse) {
+        self.shown.end();
         let mut last = self.last();
         let Some(outcome) = outcome.filter(|_| self.is_running()) else {
             return self.leave(&mut last, memory);
@@ -409,7 +410,6 @@ impl Completion {
         if let Some(counted) = counted {
             let times = self.clock.times(duration);
             statistics::count_end(self.log_id, counted, (bytes, user_data), times, status);
-            self.shown.end();
         }
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);

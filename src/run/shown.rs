@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The run of a transfer that is in flight, as a range in the timeline of a profiler.
+//! The run of a transfer that is in flight, as a range in the timeline of a profiler. The functions of the profiler are called without the
+//! lock of the completion: they may wait, and may ask kvmem for the run.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +24,14 @@ impl ShownRun {
     #[inline]
     pub fn end(&self) {
         if nvtx::is_on() {
-            self.finish();
+            drop(self.take());
         }
+    }
+
+    /// The range, which ends when it is dropped.
+    #[cold]
+    pub fn take(&self) -> Range {
+        Range(self.0.swap(0, Ordering::Relaxed))
     }
 
     #[cold]
@@ -35,12 +42,14 @@ impl ShownRun {
             self.0.store(nvtx::start(&name, bytes), Ordering::Relaxed);
         }
     }
+}
 
-    #[cold]
-    fn finish(&self) {
-        let range = self.0.swap(0, Ordering::Relaxed);
-        if range != 0 {
-            nvtx::end(range);
+pub(super) struct Range(u64);
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        if self.0 != 0 {
+            nvtx::end(self.0);
         }
     }
 }

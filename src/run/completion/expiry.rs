@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The end of a run at its deadline.
 
-use super::{Completion, Limit};
+use super::{Completion, Last, Limit};
 use crate::base::atomic::Ordering;
 use crate::base::{Error, Milliseconds, error, log};
 use crate::run::deadline::{Deadline, Expires};
@@ -24,6 +24,9 @@ impl Completion {
 impl Expires for Completion {
     /// The end is reported at once, because parts that have begun may never end.
     fn expire(&self, deadline: Deadline) {
+        let is_its = |last: &Last| last.deadline.as_ref() == Some(&deadline);
+        let range = Some(self.last()).filter(|last| is_its(last)).map(|_| self.shown.take());
+        drop(range);
         let mut last = self.last();
         let is_its = last.deadline.take_if(|known| *known == deadline).is_some();
         let Some(limit) = last.account.limit.clone().filter(|_| is_its) else { return };
