@@ -458,16 +458,16 @@ typedef struct kvmem_block_access {
 /// has ended and its last copy, too. A lease that is over does not count.
 ///
 /// This process does not know of, and the call does not return:
-/// - what a peer accesses by NIXL without a session, and what another process accesses without a lease in
-///   memory that it has mapped: epochs detect such reads (kvmem_layout_create_epochs);
+/// - what a peer accesses by NIXL without a session or a lease, and what another process accesses without a
+///   lease in memory that it has mapped: epochs detect such reads (kvmem_layout_create_epochs);
 /// - requests of peers that have not begun, because they wait for slots of the owner;
 /// - replays of a graph that a transfer was captured into;
 /// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
 ///
-/// Leases are locks that importers of the memory have. An importer can lease every block, and prolong leases
-/// of others. A block has the access of a lease with a pid of 0 and no end, beside those that were found, if
-/// locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or there
-/// are more than 1,024 leases of it and 15 other blocks.
+/// Leases of mapped memory are locks that its importers have. An importer can lease every block, and prolong
+/// leases of others. A block has the access of a lease with a pid of 0 and no end, beside those that were
+/// found, if locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or
+/// there are more than 1,024 leases of it and 15 other blocks.
 /// @param blocks block ids; one that occurs twice counts once
 /// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
 /// @param capacity elements of accesses
@@ -481,7 +481,7 @@ kvmem_status kvmem_layout_get_accesses(const kvmem_layout *layout, const uint32_
 /* ---- Leases: a process says which blocks it uses ---- */
 
 /// A lease of blocks: an announcement to the owner of memory that this process uses them. It keeps the layout
-/// alive, and ends at the latest with this process.
+/// alive. It ends at the latest with this process, which the owner of a remote layout may find out later.
 typedef struct kvmem_lease kvmem_lease;
 
 #define KVMEM_LEASE_WRITES 1  ///< The holder may also write the blocks.
@@ -519,8 +519,9 @@ typedef struct kvmem_lease_options {
 /// lease for `max_lease_ns` of its kvmem_serve_options at most, so one without an end must be renewed, too:
 /// kvmem_lease_get_remaining says until when. This process counts a thousandth less of a duration than the
 /// owner. An agent may have 256 leases, of 65,536 blocks in all. A holder whose end the owner cannot prove,
-/// as on another machine, keeps its lease until it is over. Create no lease after the owner has destroyed the
-/// layout, as you begin no transfer then.
+/// as on another machine, keeps its lease until it is over. KVMEM_LEASE_WRITES needs no KVMEM_SERVE_WRITE,
+/// because a peer can write by NIXL itself. Create no lease after the owner has destroyed the layout, as you
+/// begin no transfer then: over TCP a request for memory that is no longer mapped ends the owner's process.
 /// @param blocks block ids, at least 1; one that occurs twice counts once
 /// @param options flags and duration; NULL for a lease to read, until it is destroyed
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
@@ -531,7 +532,7 @@ typedef struct kvmem_lease_options {
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
 ///           kernel forbids locks (F_OFD_SETLK)
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the mapped memory, or has ended
 ///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases, ranges or blocks as it may have, or
 ///           the owner of a remote layout keeps 262,144 blocks for peers; a lease counts as 256 at least
 ///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
@@ -543,14 +544,16 @@ kvmem_status kvmem_lease_create(const kvmem_layout *layout, const uint32_t *bloc
 /// `timeout_ns` of the lease, and otherwise for nothing. If it fails, the lease ends as before, or, of a
 /// remote layout, at the new end if that is earlier; the owner may see a later end.
 /// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
-///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed
+///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed, or of a remote layout after as long as its
+///        owner keeps leases
 /// @return KVMEM_STATUS_STALE: the lease is over or about to be, so the owner may have reused its blocks.
-///           That is so at once after a duration of at most a millisecond
+///           That is so at once after a duration of at most a millisecond. Or the owner of a remote layout
+///           has destroyed it, or its metadata was invalidated
 ///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
 ///         KVMEM_STATUS_BUSY: a process that can open the control block of the memory for writing has locked
 ///           it exclusively; the lease is not prolonged while that process does so
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the mapped memory, or has ended
 kvmem_status kvmem_lease_renew(kvmem_lease *lease, uint64_t duration_ns, kvmem_error **error);
 
 /// Returns the time until a lease ends. Never waits.
@@ -558,7 +561,9 @@ kvmem_status kvmem_lease_renew(kvmem_lease *lease, uint64_t duration_ns, kvmem_e
 ///        be, UINT64_MAX if it ends when it is destroyed
 kvmem_status kvmem_lease_get_remaining(const kvmem_lease *lease, uint64_t *remaining_ns, kvmem_error **error);
 
-/// Ends a lease, and destroys the handle. Never waits.
+/// Ends a lease, and destroys the handle. Never waits. The owner of a remote layout sees the lease until it
+/// has received a message, or until the duration has passed if none can be sent, as after its metadata was
+/// invalidated.
 void kvmem_lease_destroy(kvmem_lease *lease);
 
 #ifdef __cplusplus

@@ -201,7 +201,8 @@ typedef struct kvmem_serve_options {
     /// A session for which the owner's GPU finishes no copy for so long ends, too.
     uint64_t stall_timeout_ns;
     /// Nanoseconds after which a lease of a peer ends at the latest (kvmem_lease_create), unless the peer
-    /// renews it; 0 for 60 s.
+    /// renews it, rounded down to milliseconds, but at least one; 0 for 60 s. KVMEM_TIMEOUT_FOREVER: 49 days,
+    /// which is the most.
     uint64_t max_lease_ns;
 } kvmem_serve_options;
 

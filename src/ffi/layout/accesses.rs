@@ -63,16 +63,16 @@ pub struct kvmem_block_access {
 /// has ended and its last copy, too. A lease that is over does not count.
 ///
 /// This process does not know of, and the call does not return:
-/// - what a peer accesses by NIXL without a session, and what another process accesses without a lease in
-///   memory that it has mapped: epochs detect such reads (kvmem_layout_create_epochs);
+/// - what a peer accesses by NIXL without a session or a lease, and what another process accesses without a
+///   lease in memory that it has mapped: epochs detect such reads (kvmem_layout_create_epochs);
 /// - requests of peers that have not begun, because they wait for slots of the owner;
 /// - replays of a graph that a transfer was captured into;
 /// - calls that have not returned, such as kvmem_layout_checksum or kvmem_request_post in another thread.
 ///
-/// Leases are locks that importers of the memory have. An importer can lease every block, and prolong leases
-/// of others. A block has the access of a lease with a pid of 0 and no end, beside those that were found, if
-/// locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or there
-/// are more than 1,024 leases of it and 15 other blocks.
+/// Leases of mapped memory are locks that its importers have. An importer can lease every block, and prolong
+/// leases of others. A block has the access of a lease with a pid of 0 and no end, beside those that were
+/// found, if locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or
+/// there are more than 1,024 leases of it and 15 other blocks.
 ///
 /// @param blocks block ids; one that occurs twice counts once
 /// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0

@@ -11,7 +11,7 @@ use crate::ffi::layout::kvmem_layout;
 use crate::transfer::{Lease, LeaseTerms};
 
 /// A lease of blocks: an announcement to the owner of memory that this process uses them. It keeps the layout
-/// alive, and ends at the latest with this process.
+/// alive. It ends at the latest with this process, which the owner of a remote layout may find out later.
 pub struct kvmem_lease {
     handle: Handle<Lease>,
 }
@@ -58,8 +58,9 @@ options!(kvmem_lease_options);
 /// lease for `max_lease_ns` of its kvmem_serve_options at most, so one without an end must be renewed, too:
 /// kvmem_lease_get_remaining says until when. This process counts a thousandth less of a duration than the
 /// owner. An agent may have 256 leases, of 65,536 blocks in all. A holder whose end the owner cannot prove,
-/// as on another machine, keeps its lease until it is over. Create no lease after the owner has destroyed the
-/// layout, as you begin no transfer then.
+/// as on another machine, keeps its lease until it is over. KVMEM_LEASE_WRITES needs no KVMEM_SERVE_WRITE,
+/// because a peer can write by NIXL itself. Create no lease after the owner has destroyed the layout, as you
+/// begin no transfer then: over TCP a request for memory that is no longer mapped ends the owner's process.
 ///
 /// @param blocks block ids, at least 1; one that occurs twice counts once
 /// @param options flags and duration; NULL for a lease to read, until it is destroyed
@@ -71,7 +72,7 @@ options!(kvmem_lease_options);
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
 ///           kernel forbids locks (F_OFD_SETLK)
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the mapped memory, or has ended
 ///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases, ranges or blocks as it may have, or
 ///           the owner of a remote layout keeps 262,144 blocks for peers; a lease counts as 256 at least
 ///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
@@ -104,14 +105,16 @@ pub unsafe extern "C" fn kvmem_lease_create(
 /// remote layout, at the new end if that is earlier; the owner may see a later end.
 ///
 /// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
-///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed
+///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed, or of a remote layout after as long as its
+///        owner keeps leases
 /// @return KVMEM_STATUS_STALE: the lease is over or about to be, so the owner may have reused its blocks.
-///           That is so at once after a duration of at most a millisecond
+///           That is so at once after a duration of at most a millisecond. Or the owner of a remote layout
+///           has destroyed it, or its metadata was invalidated
 ///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
 ///         KVMEM_STATUS_BUSY: a process that can open the control block of the memory for writing has locked
 ///           it exclusively; the lease is not prolonged while that process does so
 ///         KVMEM_STATUS_IO: the kernel cannot lock the control block of the memory
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the memory or has ended
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the mapped memory, or has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_renew(
     lease: *mut kvmem_lease,
@@ -136,7 +139,9 @@ pub unsafe extern "C" fn kvmem_lease_get_remaining(
     })
 }
 
-/// Ends a lease, and destroys the handle. Never waits.
+/// Ends a lease, and destroys the handle. Never waits. The owner of a remote layout sees the lease until it
+/// has received a message, or until the duration has passed if none can be sent, as after its metadata was
+/// invalidated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_destroy(lease: *mut kvmem_lease) {
     destroy(lease);

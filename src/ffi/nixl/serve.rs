@@ -29,7 +29,8 @@ pub struct kvmem_serve_options {
     /// A session for which the owner's GPU finishes no copy for so long ends, too.
     pub stall_timeout_ns: u64,
     /// Nanoseconds after which a lease of a peer ends at the latest (kvmem_lease_create), unless the peer
-    /// renews it; 0 for 60 s.
+    /// renews it, rounded down to milliseconds, but at least one; 0 for 60 s. KVMEM_TIMEOUT_FOREVER: 49 days,
+    /// which is the most.
     pub max_lease_ns: u64,
 }
 options!(kvmem_serve_options);
