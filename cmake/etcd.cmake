@@ -17,7 +17,7 @@ set(KVMEM_ETCD_NAME libkvmem_etcd.so.${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_
 set(KVMEM_ETCD_FILE "${KVMEM_STAGE}/${KVMEM_ETCD_NAME}")
 file(GLOB_RECURSE etcd_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/etcd/src/*.rs")
 set(etcd_cargo "${CMAKE_COMMAND}" -E env "PROTOC=${KVMEM_PROTOC}" "${KVMEM_CARGO}")
-set(etcd_options --release --locked --config "${remap}" --target-dir "${KVMEM_CARGO_TARGET_DIR}/etcd" ${cargo_target})
+set(etcd_options --release --locked --config "${rust_flags}" --target-dir "${KVMEM_CARGO_TARGET_DIR}/etcd" ${cargo_target})
 add_custom_command(
     OUTPUT "${KVMEM_ETCD_FILE}"
     COMMAND ${etcd_cargo} build --lib ${etcd_options}

@@ -100,6 +100,7 @@ impl Shape {
     }
 
     /// The unit at a position, of blocks that are contiguous or of one block.
+    #[inline]
     pub fn unit(&self, at: &Position, blocks: BlockRun) -> Move {
         let [source, destination] = &self.sides;
         let (source_region, from) = source.at(at.regions[0], at.bytes[0]);

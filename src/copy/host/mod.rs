@@ -78,6 +78,7 @@ pub unsafe fn copy_rows(rows: &[Matrix], is_streamed: bool) {
 ///
 /// # Safety
 /// As for [`copy_rows`]; the caller calls `settle` of [`streaming`].
+#[inline]
 pub unsafe fn copy_matrix(each: &Matrix, next: Option<&Matrix>, is_streamed: bool) {
     let ahead = next.map_or(0, |next| next.first.source.wrapping_sub(each.first.source) as isize);
     let rows = HostRows {
