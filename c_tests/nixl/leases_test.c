@@ -221,7 +221,7 @@ TEST(a_request_to_an_owner_that_has_stopped_ends_at_its_timeout) {
     OWNED(kvmem_lease) late = NULL;
     EXPECT_OK(lease_one(met.peer.model.layout, MILLISECONDS(300), &lease));
     peer_freeze(&met.peer.process);
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' has not replied to the request for a lease for 100 ms",
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' has not replied within 100 ms to the request for a lease",
                    lease_one(met.peer.model.layout, MILLISECONDS(100), &late));
     GET(uint64_t, before, kvmem_lease_get_remaining, lease);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_lease_renew(lease, SECONDS(10), ERR));

@@ -138,11 +138,12 @@ impl PeerLeases {
         }
         let ids = ids(&request.blocks)?;
         let (peer, units) = (sender.to_string(), ids.len().max(MIN_BLOCKS));
+        let left = self.held.left_for(&peer);
         ensure!(
-            units <= self.held.left_for(&peer),
+            units <= left,
             OutOfMemory,
-            "the lease has {} blocks, and the owner keeps {MAX_BLOCKS_OF_ONE} for a peer and {MAX_BLOCKS} for all, of which leases count as \
-             {MIN_BLOCKS} at least: end leases, or lease fewer blocks",
+            "the lease has {} blocks, and the owner can keep {left} more for agent '{peer}': it keeps {MAX_BLOCKS_OF_ONE} for a peer and {MAX_BLOCKS} \
+             for all, of which a lease counts as {MIN_BLOCKS} at least; end leases, or lease fewer blocks",
             ids.len()
         );
         let plan =

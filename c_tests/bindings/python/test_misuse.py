@@ -187,6 +187,31 @@ def test_timeouts_that_are_none_are_refused(cache, copy, timeout):
         transfer.submit(PAIRS).wait(timeout)
 
 
+@pytest.mark.parametrize("has_begun", [False, True], ids=["no thread", "a handler that raises"])
+def test_a_call_that_waits_is_made_once(monkeypatch, has_begun):
+    """Also if RuntimeError comes from a signal handler while the thread is being started."""
+    calls, begun, start = [], threading.Event(), threading.Thread.start
+
+    def call():
+        calls.append(threading.current_thread())
+        begun.set()
+        return 0
+
+    def failing_start(thread):
+        if has_begun:
+            start(thread)
+            assert begun.wait(60)
+        raise RuntimeError("from start")
+
+    monkeypatch.setattr(threading.Thread, "start", failing_start)
+    if has_begun:
+        with pytest.raises(RuntimeError, match="from start"):
+            _time.waiting(call)()
+    else:
+        assert _time.waiting(call)() == 0
+    assert [each is threading.main_thread() for each in calls] == [not has_begun]
+
+
 BIG = (
     "import kvmem, sys, threading, atexit\n"
     "shape = kvmem.Shape(num_blocks=64, num_layers=8, page_size=16, inner_dim=1024, dtype='uint16', order='BLONHC')\n"

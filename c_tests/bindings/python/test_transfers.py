@@ -208,6 +208,8 @@ def test_a_move_expects_epochs(cache, copy):
     for more in ({}, {"progress": print}):
         with pytest.raises(kvmem.InvalidArgument, match="2 epochs for 3 pairs"):
             kvmem.move(layout, copy, PAIRS, epochs=[0, 0], **more)
+        with pytest.raises(kvmem.InvalidArgument, match="1 epochs? for 0 pairs|no pairs"):
+            kvmem.move(layout, copy, [], epochs=[0], **more)
 
 
 @pytest.mark.parametrize("name", ["timeout", "run_timeout", "stall_timeout"])

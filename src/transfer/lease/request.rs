@@ -192,11 +192,11 @@ impl LeaseTask {
             }
         }
         if is_late {
-            let after =
-                self.timeout.map_or(String::new(), |timeout| format!(" for {}", Milliseconds(timeout)));
+            let within =
+                self.timeout.map_or(String::new(), |timeout| format!(" within {}", Milliseconds(timeout)));
             fail!(
                 TimedOut,
-                "agent '{}' has not replied to the request for a lease{after}; check whether its process runs, or increase timeout_ns of \
+                "agent '{}' has not replied{within} to the request for a lease; check whether its process runs, or increase timeout_ns of \
                  kvmem_lease_options and call_timeout_ns of the agent",
                 peer.name()
             );

@@ -70,9 +70,14 @@ class _Call:
     def __init__(self, arguments: tuple[Any, ...], destroy: Any) -> None:
         self._arguments: tuple[Any, ...] = arguments
         self._destroy, self._status = destroy, 0
-        self._lock, self._done, self._is_late = threading.Lock(), threading.Event(), False
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._has_begun, self._is_late = False, False
 
     def run(self, function: Any, kept: Any) -> None:
+        with self._lock:
+            if self._is_late:
+                return
+            self._has_begun = True
         self._status = function(*self._arguments)
         with self._lock:
             self._done.set()
@@ -81,18 +86,19 @@ class _Call:
             self._discard()
 
     def status_of(self, function: Any, kept: Any) -> int | None:
-        """Calls the function in another thread, and waits for its end. None if there is no thread, or the interpreter ends."""
-        has_begun = False
+        """Calls the function in another thread, and waits for its end. None if there is no thread, or the interpreter ends: then the function
+        has not been called, and will not be."""
+        has_started = False
         try:
             threading.Thread(target=self.run, args=(function, kept), name="kvmem-wait", daemon=True).start()
-            has_begun = True
+            has_started = True
             self._done.wait()
         except BaseException as error:  # also of a handler that has run while the thread was being started
-            if isinstance(error, RuntimeError) and not has_begun:
-                return None
             with self._lock:
                 self._is_late = True
-                has_ended = self._done.is_set()
+                has_begun, has_ended = self._has_begun, self._done.is_set()
+            if isinstance(error, RuntimeError) and not has_started and not has_begun:
+                return None
             if has_ended:
                 self._discard()
             raise

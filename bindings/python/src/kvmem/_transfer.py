@@ -419,7 +419,7 @@ def move(
             return transfer.info.bytes
         listed = pairs if hasattr(pairs, "__len__") else list(_as_iterable(pairs))
         expected = None if epochs is None else list(epochs)
-        if len(listed):
+        if len(listed) or expected:
             transfer.prepare(listed, epochs=expected)
         size = batch or max(len(listed) // 100, 1)
         done = 0

@@ -393,7 +393,11 @@ fn replies_to_requests_for_leases_are_checked() {
     expect(&of(full), Status::OutOfMemory, "agent 'liar' serves the layout: no more");
     let timeout = Duration::from_millis(300);
     let silent = owner.lease(timeout, |_| ()).err().unwrap();
-    expect(&silent, Status::TimedOut, "agent 'liar' has not replied to the request for a lease for 300 ms");
+    expect(
+        &silent,
+        Status::TimedOut,
+        "agent 'liar' has not replied within 300 ms to the request for a lease",
+    );
 }
 
 #[test]
