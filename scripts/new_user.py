@@ -31,10 +31,11 @@ NEEDED = ("libstdc++6", "libnuma1", "dash", "util-linux", "libsmartcols1")
 NIXL = "nixl-cu12"
 DEADLINE = 900
 """Seconds of one server, against hangs."""
-INSIDE = pathlib.Path("/work")
+INSIDE = pathlib.Path("/new-user")
+"""The folder of the user in the root."""
 MODEL = INSIDE / "model"
 ENVIRONMENT = {
-    "PATH": "/work/env/bin:/usr/sbin:/usr/bin:/sbin:/bin:/numpy/usr/bin", "HOME": "/work", "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": "/numpy/usr/lib/x86_64-linux-gnu:/numpy/lib/x86_64-linux-gnu", "USER": "user", "LOGNAME": "user",
+    "PATH": f"{INSIDE}/env/bin:/usr/sbin:/usr/bin:/sbin:/bin:/numpy/usr/bin", "HOME": str(INSIDE), "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": "/numpy/usr/lib/x86_64-linux-gnu:/numpy/lib/x86_64-linux-gnu", "USER": "user", "LOGNAME": "user",
     "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
 }  # fmt: skip
 
@@ -46,7 +47,7 @@ class Root:
         if not (folder / "ready").exists():
             versions.fetch_root(folder, PYTHON, RELEASE, NEEDED)
         self.path, self._wheel, self.lines = folder / "root", wheel, []
-        self.work = self.path / "work"
+        self.work = self.path / INSIDE.name
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir()
         for name in ("etc", "run", "sys", "var/cache"):  # which each system has
@@ -94,7 +95,7 @@ class Root:
         found = self.run(INSIDE / "env/bin/python", "-c", f"import importlib.metadata as m; print(m.version('vllm'), m.version('torch'), m.version('{NIXL}'))").split()
         self.note("vLLM {}, PyTorch {} and NIXL {} beside the wheel: all programs of docs/python.md".format(*found))
         shutil.copytree(versions.ROOT / "examples/python/vllm", self.work / "demo")
-        self.run(INSIDE / "env/bin/python", "-c", f"import sys; sys.path.append('/work/demo'); import engine; engine.make_model('{MODEL}', 'model')")
+        self.run(INSIDE / "env/bin/python", "-c", f"import sys; sys.path.append('{INSIDE}/demo'); import engine; engine.make_model('{MODEL}', 'model')")
 
     @contextlib.contextmanager
     def server(self, command):

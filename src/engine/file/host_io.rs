@@ -94,12 +94,12 @@ mod tests {
         static LAST: LayoutCache<Dropped> = LayoutCache::new();
         LAST.put(&memory, Arc::new(Dropped(Mutex::new(dropped))));
         // The run begins after its handles are gone.
-        let go = occupy(&Pool::files(file.file_systems()));
+        let occupied = occupy(&Pool::files(file.file_systems()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let transfer = by_threads(&memory, &file);
         transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
         drop((transfer, memory, file));
-        drop(go);
+        drop(occupied);
         assert_eq!(seen.recv().unwrap().as_deref(), Some("kvmem-free"));
     }
 
@@ -109,7 +109,7 @@ mod tests {
         const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
         let memory = layout(AllocationConfig::System(SystemConfig::default()));
         let file = layout(AllocationConfig::Disk(DiskConfig::default()));
-        let go = occupy(&Pool::files(file.file_systems()));
+        let occupied = occupy(&Pool::files(file.file_systems()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let transfer = by_threads(&file, &memory);
         let step = || Step { pairs: &pairs, ..Step::default() };
@@ -120,7 +120,7 @@ mod tests {
         transfer.submit(Some(Step { timeout: Some(Duration::from_millis(1)), ..step() })).unwrap();
         assert_eq!(transfer.wait(PATIENCE).unwrap_err().status(), Status::TimedOut);
         transfer.submit(Some(step())).unwrap();
-        drop(go);
+        drop(occupied);
         transfer.wait(PATIENCE).unwrap();
     }
 }

@@ -117,7 +117,7 @@ impl LeaseTask {
         }
     }
 
-    /// Goes on: `Some` once the owner has granted it.
+    /// Takes the next step. Returns `Some` once the owner has granted it.
     fn advance(&mut self, state: &mut AgentState) -> Result<Option<Granted>> {
         if self.end_read(state) {
             return self.read(state);

@@ -14,11 +14,11 @@ fn layout(dimensions: Dimensions) -> Arc<Layout> {
 #[test]
 fn threads_that_start_late_do_not_hold_the_layout() {
     let layout = large();
-    let go = occupy(Pool::get());
+    let occupied = occupy(Pool::get());
     let all = Slots::all(layout.geometry());
     HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
     assert_eq!(Arc::strong_count(&layout), 1);
-    drop(go);
+    drop(occupied);
 }
 
 fn large() -> Arc<Layout> {
@@ -50,7 +50,7 @@ fn checksums_that_have_begun_are_those_of_the_blocks() {
 #[test]
 fn checksums_of_blocks_that_are_written_begin_with_the_first_request() {
     let layout = large();
-    let go = occupy(Pool::get());
+    let occupied = occupy(Pool::get());
     let begun = begin(&layout);
     let queued = || Arc::strong_count(&begun.reading) - 2;
     assert_eq!(queued(), 0);
@@ -58,7 +58,7 @@ fn checksums_of_blocks_that_are_written_begin_with_the_first_request() {
     assert_eq!(queued(), 1);
     begun.progress().begun();
     assert_eq!(queued(), 1);
-    drop(go);
+    drop(occupied);
     begun.checksums().unwrap();
 }
 
@@ -66,14 +66,14 @@ fn checksums_of_blocks_that_are_written_begin_with_the_first_request() {
 #[test]
 fn a_few_blocks_are_read_by_the_thread_that_has_moved_them() {
     let layout = large();
-    let go = occupy(Pool::get());
+    let occupied = occupy(Pool::get());
     let blocks = |blocks: &[u32]| HostBlocks::new(&layout, blocks.to_vec(), &Slots::all(layout.geometry()));
     let begun = blocks(&[5]).begin_on_arrival(&[3], 256 << 10).unwrap().unwrap();
     begun.progress().moved(3 * (256 << 10), 128 << 10);
     assert!(!begun.is_over());
     begun.progress().moved(3 * (256 << 10) + (128 << 10), 128 << 10);
     assert!(begun.is_over());
-    drop(go);
+    drop(occupied);
     assert_eq!(begun.checksums().unwrap(), blocks(&[5]).checksums().unwrap());
     assert!(blocks(&[5, 6]).begin_on_arrival(&[3, 4], 256 << 10).unwrap().is_none());
 }
@@ -114,14 +114,14 @@ fn blocks_are_read_when_they_have_arrived() {
 #[test]
 fn no_more_threads_read_what_has_arrived_than_there_are_processors() {
     let layout = large();
-    let go = occupy(Pool::get());
+    let occupied = occupy(Pool::get());
     let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
     let begun = blocks.begin_on_arrival(&Vec::from_iter(0..64), 256 << 10).unwrap().unwrap();
     let arrivals = begun.progress();
     (0..64).for_each(|slot| arrivals.moved(slot * (256 << 10), 256 << 10));
     let woken = Arc::strong_count(&begun.reading) - 2;
     assert!((1..=Pool::parallelism()).contains(&woken), "{woken} threads");
-    drop(go);
+    drop(occupied);
     begun.checksums().unwrap();
 }
 
@@ -137,11 +137,11 @@ fn blocks_of_a_slot_that_is_read_twice_are_read_at_the_end() {
 #[test]
 fn no_thread_reads_blocks_after_the_end_of_what_has_begun() {
     let layout = large();
-    let go = occupy(Pool::get());
+    let occupied = occupy(Pool::get());
     let begun = begin(&layout);
     let reading = begun.reading.clone();
     drop(begun);
-    drop(go);
+    drop(occupied);
     assert_eq!(*reading.left(), 0);
     let begun = begin(&layout);
     let reading = begun.reading.clone();
@@ -157,10 +157,10 @@ fn a_run_that_is_cancelled_is_not_compared() {
     let [source, destination] = [0, 1].map(|_| layout(Dimensions::small()));
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let transfer = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
-    let go = occupy(&Pool::checks(&FileSystems::default()));
+    let occupied = occupy(&Pool::checks(&FileSystems::default()));
     transfer.submit(Some(Step { pairs: &pairs, verifies: true, ..Step::default() })).unwrap();
     transfer.cancel().unwrap();
-    drop(go);
+    drop(occupied);
     assert_eq!(transfer.wait(None).unwrap_err().status(), Status::Cancelled);
     transfer.submit(None).unwrap();
     transfer.wait(None).unwrap();
