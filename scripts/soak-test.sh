@@ -15,7 +15,7 @@ export KVMEM_NIXL_LIBRARY=$nixl PYTHONPATH=$PWD/$site PYTHONDONTWRITEBYTECODE=1 
 unset KVMEM_LIBRARY
 driver="stand-in"
 if [[ ${SOAK_DRIVER:-} == machine ]]; then
-    driver="GPU of the machine"
+    driver=$(nvidia-smi --query-gpu=name --format=csv,noheader | uniq -c | xargs)
 else
     export LD_LIBRARY_PATH=$PWD/$tree/c_tests/cuda_sim/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi

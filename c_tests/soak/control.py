@@ -13,6 +13,7 @@ METHODS = ("", "memcpy", "CUDA copy", "CUDA batch", "CUDA 2D", "CUDA kernel", "C
 MAX_WORKERS = 16
 WORKER = np.dtype([
     ("beats", np.uint64), ("operation", np.uint32), ("compared", np.uint64), ("refused", np.uint64), ("stops", np.uint64),
+    ("between_gpus", np.uint64),
     ("done", np.uint64, (len(OPERATIONS),)), ("methods", np.uint64, (16,)),
 ])  # fmt: skip
 PAGE = np.dtype([

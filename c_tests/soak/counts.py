@@ -71,9 +71,9 @@ def check(before, folder, seconds):
     gc.collect()
     end = time.monotonic() + seconds
     while True:
-        if driver:
+        for device in range(driver.num_devices):
             # Device memory that an importer had open when it was freed is freed by the next allocation after the importer has closed it.
-            kvmem.Region.device(4096).close()
+            kvmem.Region.device(4096, device=device).close()
         now = take(folder)
         left = now - before
         if left[THREAD_OF_DEADLINES] == 1:

@@ -34,20 +34,24 @@ class Driver:
         except OSError:
             self.library = None
         self.is_stand_in = self.library is not None and hasattr(self.library, "sim_live")
+        count = ctypes.c_int()
+        if self.library is not None:
+            assert self.library.cuInit(0) == self.library.cuDeviceGetCount(ctypes.byref(count)) == 0
+        self.num_devices = count.value
 
     def __bool__(self):
         return self.library is not None
 
-    def copy(self, destination, source, size):
-        """Copies bytes of a GPU or the host, without a call that the library counts."""
+    def copy(self, destination, source, size, device):
+        """Copies bytes between a GPU and the host, without a call that the library counts."""
         arguments = ctypes.c_uint64(destination), ctypes.c_uint64(source), ctypes.c_size_t(size)
         if self.is_stand_in:
             self.library.sim_copy_bytes(*arguments)
             return
         context = ctypes.c_void_p()
-        assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == self.library.cuCtxPushCurrent_v2(context) == 0
+        assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == self.library.cuCtxPushCurrent_v2(context) == 0
         assert self.library.cuMemcpy(*arguments) == 0
-        assert self.library.cuCtxPopCurrent_v2(ctypes.byref(context)) == self.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        assert self.library.cuCtxPopCurrent_v2(ctypes.byref(context)) == self.library.cuDevicePrimaryCtxRelease_v2(device) == 0
 
     def live(self):
         """Objects of this process in the stand-in."""
@@ -69,15 +73,16 @@ driver = Driver()
 class Side:
     """A layout with a label for each block, over memory with guard bytes beside its regions."""
 
-    def __init__(self, tier, order, blocks, folder, name, agent=None):
+    def __init__(self, tier, order, blocks, folder, name, agent=None, device=0):
         self.tier, self.order, self.labels = tier, order, [oracle.UNKNOWN] * blocks
+        self.device = device
         self.region_bytes = oracle.region_bytes(order, blocks)
         self.path = self.file = self.parent = self.layout = None
         self.views = []
         try:
             if tier == "elastic":
                 self.committed = blocks
-                self.layout = kvmem.Layout.allocate(shape_of(order, blocks), "elastic", agent=agent)
+                self.layout = kvmem.Layout.allocate(shape_of(order, blocks), "elastic", agent=agent, device=device)
                 self.layout.resize(blocks)
                 return
             self.starts = [GUARD + (self.region_bytes + GUARD) * index for index in range(oracle.num_regions(order))]
@@ -99,12 +104,16 @@ class Side:
         if tier in ("system", "shareable"):
             return kvmem.Region.system(size, flags=kvmem.SystemFlags.SHAREABLE if tier == "shareable" else kvmem.SystemFlags(0))
         if tier == "pinned":
-            return kvmem.Region.pinned(size, flags=kvmem.PinnedFlags.SHAREABLE)
+            return kvmem.Region.pinned(size, device=self.device, flags=kvmem.PinnedFlags.SHAREABLE)
         if tier == "device":
-            return kvmem.Region.device(size)
+            return kvmem.Region.device(size, device=self.device)
         self.path = os.path.join(folder, f"{name}.blocks")
         flags = kvmem.DiskFlags(0) if tier == "direct" else kvmem.DiskFlags.BUFFERED
         return kvmem.Region.disk(size, path=self.path, flags=flags)
+
+    @property
+    def is_on_gpu(self):
+        return self.tier in ("device", "elastic")
 
     # ---- bytes, without the library ----
 
@@ -113,8 +122,8 @@ class Side:
         if self.path is not None:
             with open(self.path, "rb") as file:
                 assert os.preadv(file.fileno(), [read], address_or_offset) == size
-        elif self.tier in ("device", "elastic"):
-            driver.copy(read.ctypes.data, address_or_offset, size)
+        elif self.is_on_gpu:
+            driver.copy(read.ctypes.data, address_or_offset, size, self.device)
         else:
             ctypes.memmove(read.ctypes.data, address_or_offset, size)
         return read
@@ -123,8 +132,8 @@ class Side:
         if self.path is not None:
             with open(self.path, "r+b") as file:
                 assert os.pwrite(file.fileno(), data, address_or_offset) == data.nbytes
-        elif self.tier in ("device", "elastic"):
-            driver.copy(address_or_offset, data.ctypes.data, data.nbytes)
+        elif self.is_on_gpu:
+            driver.copy(address_or_offset, data.ctypes.data, data.nbytes, self.device)
         else:
             ctypes.memmove(address_or_offset, data.ctypes.data, data.nbytes)
 
@@ -213,4 +222,4 @@ class Side:
             os.unlink(self.path)
 
     def __repr__(self):
-        return f"{self.tier} {self.order} of {len(self.labels)} blocks"
+        return f"{self.tier}{f' {self.device}' if self.is_on_gpu else ''} {self.order} of {len(self.labels)} blocks"

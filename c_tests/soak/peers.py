@@ -20,8 +20,8 @@ def labels(name):
     return [oracle.label_of(name, block) for block in range(BLOCKS)]
 
 
-def make(tier, order, folder, name, agent=None):
-    side = Side(tier, order, BLOCKS, folder, name, agent)
+def make(tier, order, folder, name, agent=None, device=0):
+    side = Side(tier, order, BLOCKS, folder, name, agent, device)
     side.write_all(labels(name))
     return side
 
@@ -50,7 +50,7 @@ class Publisher:
     def publish_share(self, tier, order):
         worker = self.worker
         name = f"{worker.slot}.{worker.incarnation}.{len(self.shares)}.{tier}.{order.replace('/', '-')}"
-        side = make(tier, order, worker.folder, name)
+        side = make(tier, order, worker.folder, name, device=worker.any_device())
         self.sides.append(side)
         share = kvmem.Share(side.layout, flags=kvmem.ShareFlags.READ_ONLY if worker.random.random() < 0.5 else kvmem.ShareFlags(0))
         self.shares.append(share)
@@ -68,7 +68,7 @@ class Publisher:
             self.directory.withdraw(self.agent.name, timeout=30)
             self.served.close()
         name = f"{worker.slot}.{worker.incarnation}.{worker.next_number()}"
-        self.served = make(tier, order, worker.folder, name, self.agent)
+        self.served = make(tier, order, worker.folder, name, self.agent, worker.any_device())
         if serves:
             self.served.layout.serve(stall_timeout=5)
         with_broker = self.broker if tier != "system" and worker.random.random() < 0.5 else None

@@ -293,6 +293,8 @@ class Soak:
         events = ", ".join(f"{name} {count} times" for name, count in self.done.items())
         if self.objects is not None:
             events += "; server of objects " + ", ".join(f"{name} {count} times" for name, count in self.objects.done.items())
+        if between := int(workers["between_gpus"].sum()):
+            events += f"; {between} moves between two GPUs"
         lives = sum(slot.incarnation for slot in self.slots)
         print(f"\nsoak: {total} operations of {len(self.slots)} workers in {lives} lives, {compared:.1f} GB compared, {int(workers['refused'].sum())} failures "
               f"with a reason; {events}; {blocks} blocks in stores at the end; nothing found")  # fmt: skip

@@ -53,6 +53,9 @@ class Worker(Lacking):
         self.number += 1
         return self.number
 
+    def any_device(self):
+        return self.random.randrange(max(memory.driver.num_devices, 1))
+
     def compared(self, size):
         self.own["compared"] += size
 
@@ -120,7 +123,7 @@ class Worker(Lacking):
         folder = self.place("small") if tier == "small" else self.folder
         name = f"side-{self.slot}-{self.incarnation}-{self.next_number()}"
         with self.disk_may_be_full(tier):
-            side = memory.Side(tier, self.random.choice(orders), self.random.randint(2, 14), folder, name)
+            side = memory.Side(tier, self.random.choice(orders), self.random.randint(2, 14), folder, name, device=self.any_device())
             side.write_all([oracle.label_of(name, block) for block in range(side.usable)])
             self.sides.append(side)
 
@@ -133,6 +136,7 @@ class Worker(Lacking):
     def moved(self, source, destination, pairs):
         for block_of_source, block in pairs:
             destination.labels[block] = source.labels[block_of_source]
+        self.own["between_gpus"] += source.is_on_gpu and destination.is_on_gpu and source.device != destination.device
 
     def check(self, *sides):
         for side in sides:
