@@ -273,6 +273,7 @@ missing_packages() {
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     [[ $purpose == all ]] || return 0
     has clang++ || echo clang
+    has abidiff || echo abigail-tools
     [[ -e /usr/include/asio.hpp || -e /usr/local/include/asio.hpp ]] || echo libasio-dev
     has dpkg-shlibdeps || echo dpkg-dev
     has pkg-config || echo pkg-config
