@@ -16,10 +16,11 @@ use once_cell::sync::OnceCell;
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::file_lock::{FileLock, LockBudget};
-use super::lease_locks::{LeaseLocks, OwnLeases};
+use super::lease_locks::LeaseLocks;
 use super::mapping::{Mapping, Pages, give_size};
 use super::memory_file::Inspected;
 use super::open_file::{FileId, reopened};
+use super::own_leases::OwnLeases;
 use crate::base::{Error, LocalFd, Result, Status, ensure, random, retried};
 use crate::nixl::{Descriptor, MemoryType};
 

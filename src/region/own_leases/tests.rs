@@ -2,12 +2,16 @@
 #![allow(clippy::single_range_in_vec_init, reason = "leases have ranges, sometimes one")]
 
 use std::fs::File;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, OFlags};
 
 use super::*;
 use crate::base::Status;
+use crate::region::file_lock::FileLock;
+use crate::region::lease_locks::*;
+use crate::region::lease_places::{ALL, Level, NEVER, holders};
 use crate::region::reopened;
 
 /// The last byte that can be locked.
