@@ -67,6 +67,20 @@ TEST(a_kernel_reads_memory_of_a_peer) {
     }
 }
 
+/* Elastic memory keeps no context. Copies of the first round measure rates, and those of the second need nothing of the device before
+ * they enable its access to the peer. */
+TEST(access_to_a_peer_is_kept_by_the_copy_alone) {
+    for (int i = 0; i < 4; i++) {
+        {
+            OPENED(flight, flight, .from = PLACE_DEVICE, .from_device = i % 2, .to = PLACE_ELASTIC, .to_device = 1 - i % 2);
+            flight_create(&flight, it.transfer.method = 0);
+            flight_run(&flight);
+        }
+        await_context_release(0);
+        await_context_release(1);
+    }
+}
+
 /* Each mapping of an engine has its own access rights. */
 TEST(a_kernel_reads_mappings_of_a_peer_if_access_is_set) {
     const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};

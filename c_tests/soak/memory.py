@@ -11,6 +11,7 @@ import oracle
 
 GUARD = 4096
 MEMORY_TIERS = ("adopted", "system", "shareable", "pinned", "device", "elastic")
+GPU_TIERS = ("pinned", "device", "elastic")
 FILE_TIERS = ("direct", "buffered", "small")
 FILE_ORDERS = ("BLONHC", "L/BONHC", "L/OBNHC")
 """Orders of files: whole tokens are contiguous, as direct I/O needs."""
@@ -50,7 +51,8 @@ class Driver:
             return
         context = ctypes.c_void_p()
         assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == self.library.cuCtxPushCurrent_v2(context) == 0
-        assert self.library.cuMemcpy(*arguments) == 0
+        # A copy from pageable memory may return before its bytes have arrived.
+        assert self.library.cuMemcpy(*arguments) == self.library.cuCtxSynchronize() == 0
         assert self.library.cuCtxPopCurrent_v2(ctypes.byref(context)) == self.library.cuDevicePrimaryCtxRelease_v2(device) == 0
 
     def live(self):

@@ -45,7 +45,7 @@ class Worker(Lacking):
         self.page = control.attach(self.place("page"))[0]
         self.own = self.page["workers"][slot]
         self.folder = self.place(f"worker-{slot}")
-        self.sides, self.number = [], 0
+        self.sides, self.number, self.last_method = [], 0, None
         self.store = self.publisher = self.objects = None
 
     def place(self, name):
@@ -96,6 +96,7 @@ class Worker(Lacking):
             possible = [each.method for each in transfer.methods() if each.choice != kvmem.Choice.IMPOSSIBLE]
             few = [each for each in possible if each not in BY_CALLS] if transfer.info.num_moves > MAX_CALLS else possible
             method = self.random.choice(few or possible[:1])  # the first is the fastest
+            self.last_method = method
         with kvmem.Transfer(source, destination, method=method, **options) as transfer:
             self.submit(transfer, pairs, kvmem.SubmitFlags(flags), run_timeout).wait(run_timeout + 30)
             self.own["methods"][int(transfer.info.method)] += 1
@@ -117,11 +118,12 @@ class Worker(Lacking):
         files = sum(side.path is not None for side in (source, destination))
         return files == 0 or files == 1 and all(side.order in memory.FILE_ORDERS for side in (source, destination))
 
-    def two_sides(self):
-        if len(self.sides) < 2:
+    def two_sides(self, sides=None):
+        sides = self.sides if sides is None else sides
+        if len(sides) < 2:
             return None
         for _ in range(10):
-            source, destination = self.random.sample(self.sides, 2)
+            source, destination = self.random.sample(sides, 2)
             if self.fits(source, destination):
                 return source, destination
         return None
@@ -131,7 +133,7 @@ class Worker(Lacking):
     def create(self):
         if len(self.sides) >= SIDES:
             self.destroy()
-        tiers = [tier for tier in (*memory.MEMORY_TIERS, *memory.FILE_TIERS) if memory.driver or tier not in ("pinned", "device", "elastic")]
+        tiers = [tier for tier in (*memory.MEMORY_TIERS, *memory.FILE_TIERS) if memory.driver or tier not in memory.GPU_TIERS]
         tier = self.random.choice(tiers)
         orders = memory.FILE_ORDERS if tier in memory.FILE_TIERS else memory.ELASTIC_ORDERS if tier == "elastic" else memory.ORDERS
         folder = self.place("small") if tier == "small" else self.folder
@@ -154,7 +156,10 @@ class Worker(Lacking):
 
     def check(self, *sides):
         for side in sides:
-            self.compared(side.check())
+            try:
+                self.compared(side.check())
+            except AssertionError as error:
+                raise AssertionError(f"{error}; {', '.join(map(str, sides))}, the last method is {self.last_method!r}") from error
 
     def move(self):
         if chosen := self.two_sides():
@@ -320,7 +325,7 @@ class Worker(Lacking):
             tier = self.random.choice([tier for tier in peers.AGENT_TIERS if memory.driver or tier != "pinned"])
             self.publisher.publish_layout(tier, self.random.choice(memory.ORDERS), self.random.random() < 0.5)
         elif len(self.publisher.shares) < 4:
-            tier = self.random.choice([tier for tier in peers.SHARED_TIERS if memory.driver or tier not in ("pinned", "device", "elastic")])
+            tier = self.random.choice([tier for tier in peers.SHARED_TIERS if memory.driver or tier not in memory.GPU_TIERS])
             orders = memory.ELASTIC_ORDERS if tier == "elastic" else memory.FILE_ORDERS
             self.publisher.publish_share(tier, self.random.choice(orders))
         self.compared(self.publisher.check())

@@ -29,6 +29,8 @@ pub struct CudaSides {
     pub kernel_reaches: std::result::Result<(), Cow<'static, str>>,
     /// The driver copies between the devices through the host.
     devices_are_apart: bool,
+    /// The contexts between which access was enabled: it ends with either of them, and memory of VMM keeps none.
+    enabled: Option<[Context; 2]>,
 }
 
 impl CudaSides {
@@ -53,6 +55,7 @@ impl CudaSides {
             locks: PageLocks::default(),
             kernel_reaches: Ok(()),
             devices_are_apart: false,
+            enabled: None,
         };
         sides.query([(&**source, from), (&**destination, to)])?;
         Ok(sides)
@@ -85,7 +88,7 @@ impl CudaSides {
     /// Whether kernels of the copying device can access a side that is on another device, or was opened for another device.
     /// The access rights of VMM memory define this. Plain memory of this process, of an engine or of kvmem, is mapped by
     /// enabling peer access.
-    fn reach_of_peer(&self, side: &Layout, place: DevicePair) -> Result<std::result::Result<(), String>> {
+    fn reach_of_peer(&mut self, side: &Layout, place: DevicePair) -> Result<std::result::Result<(), String>> {
         let DevicePair { owner, user } = place;
         let own = Device::get(self.ordinal)?;
         if self.devices_are_apart {
@@ -118,8 +121,9 @@ impl CudaSides {
             }
         }
         if has_plain {
-            let peer = Context::retain(Device::get(owner)?)?;
-            return peer::enable(&Context::retain(own)?, &peer);
+            let [own, peer] =
+                self.enabled.insert([Context::retain(own)?, Context::retain(Device::get(owner)?)?]);
+            return peer::enable(own, peer);
         }
         Ok(Ok(()))
     }
