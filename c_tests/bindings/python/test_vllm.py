@@ -458,9 +458,14 @@ def test_more_blocks_than_the_store_has_are_stored_step_by_step(tmp_path):
     engine.close()
 
 
-def test_a_sliding_window_needs_its_last_blocks_only(tmp_path):
-    engine = Engine(tmp_path, "window", 6)
-    engine.step([0, 0, 3, 4])  # the first two are out of the window, and freed
-    made = engine.load([0, 0, 9, 10], 16)
-    assert [part.blocks for part in made.loads[0].parts] == [[9, 10]]
+@pytest.mark.parametrize(
+    ("kind", "stored", "wanted", "loaded"), [("window", [0, 0, 3, 4], [0, 0, 9, 10], [9, 10]), ("state", [0, 0, 0, 4], [0, 0, 0, 10], [10])]
+)
+def test_of_a_window_or_a_state_only_the_last_blocks_are_needed(tmp_path, kind, stored, wanted, loaded):
+    engine = Engine(tmp_path, kind, 6)
+    engine.step(stored)  # the blocks before them are freed
+    assert engine.matched(num_tokens=16) == 0  # they are not those of a shorter prefix
+    made = engine.load(wanted, 16)
+    assert [part.blocks for part in made.loads[0].parts] == [loaded]
+    assert all((layer[loaded] == layer[stored[-len(loaded) :]]).all() for layer in engine.memory)
     engine.close()

@@ -27,6 +27,7 @@ import kvmem
 from kvmem.vllm import KvmemConnector, KvmemOffloadingSpec, _cache, _config, _groups, _identity, _peers, _process
 from kvmem.vllm._handover import HandoverConnector
 from kvmem.vllm._handover_scheduler import HandoverScheduler
+from kvmem.vllm._scheduler import OffloadScheduler
 from kvmem.vllm._statistics import COUNTERS, HANDOVER_COUNTERS, KvmemStats
 
 gc.freeze()  # vLLM's modules are not looked at after each case
@@ -119,6 +120,48 @@ def test_states_of_other_types_shapes_or_layers_have_another_form():
     others = [{}, {"dtypes": (torch.float16,)}, {"shapes": ((2, 8),)}, {"mamba_type": MambaAttentionBackendEnum.SHORT_CONV}]
     groups = [_groups.groups_of(configuration(HANDOVER, specs=(dataclasses.replace(STATE, **other), FULL))[1]) for other in others]
     assert len({states.form for states, _ in groups}) == len(others) and {full.form for _, full in groups} == {""}
+
+
+def test_a_store_of_states_of_another_form_is_not_used():
+    def identity(*specs):
+        vllm, cache = configuration(STORE, specs=specs)
+        return _identity.identity_of(vllm, cache, _groups.groups_of(cache), "")
+
+    padded = dataclasses.replace(STATE, page_size_padded=FULL.page_size_bytes)
+    first, other = identity(padded, FULL), identity(dataclasses.replace(padded, dtypes=(torch.float16,)), FULL)
+    assert first.keys() == other.keys() and [name for name in first if first[name] != other[name]] == ["states"]
+    assert "states" not in identity(FULL)
+
+
+def test_vllm_hashes_states_that_are_stored_and_gives_a_block_to_the_one_that_is_loaded():
+    """Its own scheduler's tables of blocks, with steps that end at blocks."""
+    init_none_hash(get_hash_fn_by_name("sha256"))
+    cache = KVCacheConfig(64, [], [KVCacheGroupSpec(["0"], FULL), KVCacheGroupSpec(["1"], dataclasses.replace(STATE, mamba_cache_mode="align"))])
+    groups = _groups.stored_groups(_groups.groups_of(cache), 1 << 20)
+
+    def engine():
+        manager, scheduler = KVCacheManager(cache, 1024, scheduler_block_size=32, hash_block_size=32, enable_caching=True), OffloadScheduler(groups, 1)
+        scheduler.bind(manager.block_pool)
+        return manager, scheduler, request_of(list(range(80)), 32)
+
+    manager, scheduler, asked = engine()
+    puts = []
+    for end in (32, 64, 80):
+        manager.new_step_starts()
+        assert manager.allocate_slots(asked, end - asked.num_computed_tokens) is not None
+        asked.num_computed_tokens = end
+        puts += scheduler.step({"r": manager.get_block_ids("r")}).puts
+    stored = {key for put in puts for key in put.keys}
+    assert groups[1].key(asked.block_hashes[1]) in stored and 0 not in {block for put in puts for block in put.blocks}
+
+    manager, scheduler, asked = engine()
+    scheduler.opened(0, stored)
+    assert scheduler.matched("r", asked.block_hashes, 80, 0) == 64
+    assert manager.allocate_slots(asked, 0, num_external_computed_tokens=64, delay_cache_blocks=True) is not None
+    scheduler.allocated("r", asked.block_hashes, manager.get_block_ids("r"), 64)
+    (load,) = scheduler.step({}).loads
+    assert [part.keys for part in load.parts] == [[groups[0].key(each) for each in asked.block_hashes], [groups[1].key(asked.block_hashes[1])]]
+    assert load.parts[1].blocks == [manager.get_block_ids("r")[1][1]] and all(load.parts[1].blocks)
 
 
 def test_the_packing_is_that_of_keys_and_values_and_not_of_states():

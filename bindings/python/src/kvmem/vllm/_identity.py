@@ -17,7 +17,9 @@ from kvmem.vllm._groups import Group, attention_of
 def identity_of(config: Any, cache: Any, groups: Sequence[Group], extra: str) -> dict[str, str]:
     """The properties of an engine by name, from vLLM's configuration."""
     model, parallel = config.model_config, config.parallel_config
+    forms = sorted({group.form for group in groups if group.form})
     return {
+        **({"states": "; ".join(forms)} if forms else {}),
         "model": str(model.model),
         "revision": str(model.revision),
         "configuration": configuration_of(model),
