@@ -41,10 +41,13 @@ lanes+=($!)
     run wheel
     run gpu-bundle GPU_BUNDLE_ARGS=--small
     run engine-bundle
-    run fuzz-calls FUZZ_SECONDS=8
-    run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
     run soak MINUTES=0.1 SEED=601
     run soak-faults FAULTS=byte
+} &
+lanes+=($!)
+{
+    run fuzz-calls FUZZ_SECONDS=8
+    run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
     run hostile-test LOAD_SECONDS=0 LOAD_PROGRAMS=hostile/hostile_epochs
 } &
 lanes+=($!)
