@@ -6,11 +6,16 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use kvmem::base::error::{Result, Status};
 use kvmem::engine::peer::served::protocol::message::{Body, Message};
-use kvmem::layout::{Arrangement, Dimensions, Geometry, Layout, LayoutPart, Placement};
-use kvmem::region::Control;
+use kvmem::layout::{
+    AllocationConfig, Arrangement, Dimensions, Geometry, Layout, LayoutPart, LayoutSource, Placement,
+};
+use kvmem::region::{Control, SystemConfig};
+use kvmem::run::accesses::of_blocks;
+use kvmem::run::{LeaseRequest, PeerLeases};
 use kvmem::share::broker::{FetchRequest, Refusal};
 use kvmem::share::frame::{HEADER, Header, MessageKind};
 use kvmem::share::{Manifest, socket};
@@ -120,7 +125,14 @@ pub fn served_layout() -> Placement {
 /// A message to an owner that serves transfers. All rows of an accepted request are within the owner's layout.
 fn served(bytes: &[u8]) -> bool {
     let Some(message) = valid(Message::read(bytes)) else { return false };
-    let Body::Open(open) = message.body else { return true };
+    let open = match message.body {
+        Body::Open(open) => open,
+        Body::Lease(request) => {
+            OWNER.with(|layout| lease(layout, message.session.0, &request));
+            return true;
+        }
+        Body::Progress { .. } | Body::Close => return true,
+    };
     let placement = served_layout();
     let part = LayoutPart { name: "", placement: &placement, first_region: 0 };
     let Ok(checked) = open.terms.checked_in(std::iter::once(part)) else { return true };
@@ -138,6 +150,56 @@ fn served(bytes: &[u8]) -> bool {
         assert!(last_in_row + row.first.size <= plan.bytes(), "a row is outside of the staging memory");
     }
     true
+}
+
+thread_local! {
+    /// The layout of an owner that keeps leases.
+    static OWNER: Arc<Layout> = {
+        let memory = AllocationConfig::System(SystemConfig::default());
+        let geometry = served_layout().geometry().clone();
+        Layout::build(geometry, LayoutSource::Allocate(memory), None).expect("a layout")
+    };
+}
+
+/// A request for a lease, to an owner that keeps none. One that is accepted has exactly the blocks that it lists, until it is ended, and lasts
+/// no longer than the owner permits; one that is refused has none.
+fn lease(layout: &Layout, key: [u8; 16], request: &LeaseRequest) {
+    const LONGEST: u32 = 60_000;
+    let all = Vec::from_iter(0..layout.geometry().dimensions().num_blocks as u32);
+    let leased = || of_blocks(layout, &all).expect("the accesses of all blocks");
+    let mut leases = PeerLeases::new(LONGEST);
+    match leases.reply(layout, "peer", key, request) {
+        Ok(Some(granted)) => {
+            assert_eq!(granted.number, request.number);
+            assert!(
+                (1..=LONGEST).contains(&granted.milliseconds),
+                "a lease lasts {} ms",
+                granted.milliseconds
+            );
+            let word = |at: &[u8]| u32::from_le_bytes(at.try_into().expect("four bytes"));
+            let runs = request.blocks.chunks(8).map(|run| (word(&run[..4]), word(&run[4..])));
+            let mut listed: Vec<_> = runs.flat_map(|(first, count)| first..first + count).collect();
+            listed.sort_unstable();
+            listed.dedup();
+            let found: Vec<_> = leased().iter().map(|access| (access.block, access.writes)).collect();
+            let expected: Vec<_> = listed.into_iter().map(|block| (block, request.writes)).collect();
+            // A short lease may be over before it is looked for, or between two looks.
+            assert!(found == expected || granted.milliseconds < LONGEST, "{found:?} instead of {expected:?}");
+            leases.end(key, "another");
+            assert!(!leases.is_empty(), "a lease was ended by another peer");
+            leases.end(key, "peer");
+        }
+        Ok(None) => assert!(request.blocks.is_empty() && request.number == 0, "a new lease is not known"),
+        Err(error) => assert!(
+            matches!(
+                error.status(),
+                Status::InvalidArgument | Status::OutOfRange | Status::OutOfMemory | Status::Stale
+            ),
+            "a request for a lease has the status {:?}: {error}",
+            error.status()
+        ),
+    }
+    assert!(leases.is_empty() && leased().is_empty(), "a refused or ended lease has blocks");
 }
 
 /// Returns whether a share is received from a peer that sends these bytes without file descriptors, and disconnects.

@@ -6,6 +6,7 @@ use kvmem::base::error::{Error, Status};
 use kvmem::base::process::ProcessIdentity;
 use kvmem::engine::peer::served::protocol::message::{Body, Message, Open, SessionKey};
 use kvmem::region::Access;
+use kvmem::run::LeaseRequest;
 use kvmem::share::broker::{FetchRequest, Refusal, Token};
 use kvmem::share::frame::{Header, MessageKind, ParcelInfo};
 use kvmem::transfer::{BlockPair, Outline, PairedRange, Plan, Wanted};
@@ -149,8 +150,21 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
             terms,
         })))
     };
+    let lease = |number, milliseconds, writes, runs: &[[u32; 2]]| {
+        let blocks = runs.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let process = ProcessIdentity::unknown();
+        message(Body::Lease(std::sync::Arc::new(LeaseRequest {
+            process,
+            number,
+            milliseconds,
+            writes,
+            blocks,
+        })))
+    };
     let read = open(&plan, false, plan.bytes(), 4096);
     let cut = read[..60].to_vec();
+    let lease_to_read = lease(0, 60_000, false, &[[0, 3], [5, 1]]);
+    let cut_lease = lease_to_read[..lease_to_read.len() - 1].to_vec();
     vec![
         ("read", read),
         ("write", open(&plan, true, plan.bytes(), 4096)),
@@ -161,6 +175,14 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
         ("progress", message(Body::progress(3))),
         ("progress-of-all", message(Body::progress(u64::MAX))),
         ("close", message(Body::Close)),
+        ("lease-to-write", lease(0, u64::MAX, true, &[[8, 1]])),
+        ("lease-reply-once-more", lease(0, 60_000, false, &[])),
+        ("lease-renewal", lease(7, 60_000, false, &[])),
+        ("lie-about-blocks-of-a-lease", lease(0, 60_000, false, &[[8, 2]])),
+        ("lie-about-blocks-past-all", lease(0, 60_000, false, &[[u32::MAX, 2]])),
+        ("lie-about-many-blocks", lease(0, 60_000, false, &[[0, u32::MAX], [0, u32::MAX]])),
+        ("lease-to-read", lease_to_read),
+        ("damaged-cut-in-its-blocks", cut_lease),
         ("damaged-cut", cut),
     ]
 }
