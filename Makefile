@@ -126,6 +126,7 @@ lint: setup configure
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
 	scripts/waits.py
+	scripts/faults.py
 	scripts/words.py
 	scripts/bindings.py --check
 	bench/figures.py --check

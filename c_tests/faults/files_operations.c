@@ -70,3 +70,12 @@ OPERATION_CALL(read_and_verify, move(host.layout, stored, KVMEM_METHOD_PREAD, KV
 
 /* Where io_uring is not permitted, threads. */
 OPERATION_CALL(write_by_any_method, move(host.layout, stored, 0, 0))
+
+OPERATION(ask_for_a_path) {
+    OWNED(kvmem_region) region = NULL;
+    kvmem_status status = kvmem_region_create_disk(
+        REF(OPTIONS(kvmem_disk_options, it.path = TEXT("%s/cache", fault_folder()), it.size = MIB, it.flags = KVMEM_DISK_OPEN_OR_CREATE)),
+        &region, ERR);
+    THEN(status, TRIED(kvmem_blob, kvmem_region_get_path, region));
+    return status;
+}

@@ -103,3 +103,30 @@ OPERATION(fetch_from_a_broker) {
     THEN(status, open_region(fetched, 0));
     return status;
 }
+
+OPERATION(publish_and_grant) {
+    const char *path = TEXT("%s/socket", fault_folder());
+    OWNED(kvmem_broker) broker = NULL;
+    OWNED(kvmem_share) fetched = NULL;
+    kvmem_token token;
+    kvmem_status status = kvmem_broker_create(
+        REF(OPTIONS(kvmem_broker_options, it.path = path, it.client_timeout_ns = LIMIT)), &broker, ERR);
+    THEN(status, kvmem_broker_publish(broker, "kv", share, NULL, &token, ERR));
+    THEN(status, kvmem_broker_grant(broker, "kv", NULL, &token, ERR));
+    THEN(status,
+         kvmem_share_fetch(REF(OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = &token)),
+                           LIMIT, &fetched, ERR));
+    THEN(status, kvmem_broker_unpublish(broker, "kv", ERR));
+    return status;
+}
+
+OPERATION(open_what_came_over_another_channel) {
+    OWNED(kvmem_share) received = NULL;
+    OWNED(kvmem_region) opened = NULL;
+    kvmem_share_info info;
+    kvmem_status status = kvmem_share_get_info(share, &info, ERR);
+    THEN(status, kvmem_share_create_received(info.data, info.size, info.fds, info.num_fds, &received, ERR));
+    THEN(status, kvmem_share_open_region(received, NULL, &opened, ERR));
+    THEN(status, kvmem_region_check_owner(opened, ERR));
+    return status;
+}

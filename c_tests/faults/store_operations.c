@@ -93,3 +93,32 @@ OPERATION(describe) {
     if (status != KVMEM_STATUS_OK) return status;
     return TRIED(kvmem_blob, kvmem_store_describe, TEXT("%s/cluster", fault_folder()));
 }
+
+/* A reader beside the writer: it looks at what the writer has published. */
+OPERATION(read_beside_the_writer) {
+    OWNED(kvmem_store) store = NULL;
+    OWNED(kvmem_store) reader = NULL;
+    store_setup setup;
+    size_t moved = 0;
+    kvmem_status status = open_store(KVMEM_DURABILITY_STRICT, &store);
+    THEN(status, store_put(store, host.layout, 0, ids, NUM(ids), &moved));
+    store_setup_init(&setup, TEXT("%s/cluster", fault_folder()), REF(kv_aligned_config(&kv_kinds[0])));
+    setup.options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
+    THEN(status, kvmem_store_open(&setup.options, SECONDS(10), &reader, ERR));
+    THEN(status, store_get(reader, host.layout, 0, ids, NUM(ids), &moved)); /* the bytes that are there */
+    return status;
+}
+
+OPERATION(verify) {
+    OWNED(kvmem_store) store = NULL;
+    size_t moved = 0;
+    uint64_t damaged = 0, found = 0;
+    unsigned char keys[2 * STORE_KEY];
+    store_keys(keys, 0, 2);
+    kvmem_status status = open_store(KVMEM_DURABILITY_RELAXED, &store);
+    THEN(status, store_put(store, host.layout, 0, ids, NUM(ids), &moved));
+    THEN(status, kvmem_store_pin(store, keys, STORE_KEY, 2, &found, ERR));
+    THEN(status, kvmem_store_verify(store, SECONDS(10), &damaged, ERR));
+    THEN(status, kvmem_store_unpin(store, keys, STORE_KEY, 2, &found, ERR));
+    return status;
+}

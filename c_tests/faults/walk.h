@@ -7,11 +7,19 @@
 #include "harness.h"
 #include "operations.h"
 
+#ifdef WALK_OF_ALLOCATIONS
+#define FAULT_WALK_CASES TEST_CALL(each_allocation_fails, fault_walk())
+#define FAULT_WALK_OF_NONE_CASES FAULT_WALK_CASES
+#else
 #define FAULT_WALK_CASES TEST_CALL(each_system_call_fails, fault_walk())
+#define FAULT_WALK_OF_NONE_CASES TEST_CALL(no_system_call_can_fail, fault_walk_of_none())
+#endif
 
 /* With KVMEM_FAULTS=all in each way, once and from then on, at each call; of a place in a loop, at the first eight and the last
    two. Else each place of the code in one way, which differs from call to call. */
 void fault_walk(void);
+/* Checks that each operation succeeds, and makes no system call that can fail. */
+void fault_walk_of_none(void);
 /* Checks that the walk finds the fault of the operation of this name, and reports it so. */
 void fault_walk_finds(const char *name, const char *fault);
 /* What a child has printed is reported so. */
