@@ -124,10 +124,11 @@ def test_cases():
     cases = {(path.stem.removesuffix("_test"), name) for path in committed("c_tests/*.c")
              for name in re.findall(r"^TEST\w*\((\w+)", path.read_text(), re.MULTILINE)}
     cases |= {("walk", name) for name in re.findall(r"TEST_CALL\((\w+)", (ROOT / "c_tests/gpu/sim/walk.h").read_text())}
-    cases |= {(program, "each_system_call_fails") for program in ("memory", "files", "sharing", "directory", "store")}
+    operations = [path.stem.removesuffix("_operations") for path in committed("c_tests/faults/*_operations.c")]
+    cases |= {(program, "each_system_call_fails") for program in operations}
+    cases |= {(f"allocations_{program}", "each_allocation_fails") for program in operations}
     cases |= {(path.stem.removesuffix("_rows"), "each_call_below_is_held") for path in committed("c_tests/held/*_rows.c")}
     cases |= {(path.stem.removesuffix("_rows"), "each_behaviour_is_survived") for path in committed("c_tests/hostile/*_rows.c")}
-    cases |= {("allocations", name) for stem, name in cases if stem == "allocations_walk"}
     rust = {("", name) for path in committed("src/*.rs") for name in RUST_TEST.findall(path.read_text())}
     return cases | rust
 
