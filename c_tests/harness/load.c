@@ -25,7 +25,9 @@ load_clock load_begin(void) {
     return (load_clock){now()};
 }
 
-bool load_lasts(const load_clock *clock, uint64_t duration) { return now() - clock->began < duration; }
+uint64_t load_elapsed(const load_clock *clock) { return now() - clock->began; }
+
+bool load_lasts(const load_clock *clock, uint64_t duration) { return load_elapsed(clock) < duration; }
 
 void load_report(const char *format, ...) {
     va_list arguments;

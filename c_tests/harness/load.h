@@ -17,6 +17,8 @@ typedef struct load_clock {
 } load_clock;
 load_clock load_begin(void);
 bool load_lasts(const load_clock *clock, uint64_t duration);
+/* Nanoseconds since then. */
+uint64_t load_elapsed(const load_clock *clock);
 
 /* Prints a line that the record of `make load-test` contains. */
 void load_report(const char *format, ...) __attribute__((format(printf, 1, 2)));

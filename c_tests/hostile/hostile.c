@@ -26,6 +26,7 @@ typedef struct state {
     atomic_uint deals;   /* of the victim with the hostile peer of this row */
     atomic_uint met;     /* the row of the hostile peer that the victim has objects for, or NO_ROW */
     atomic_bool is_observed, has_ended;
+    _Atomic uint64_t longest; /* nanoseconds of a round, since it was observed */
 } state;
 
 static state *shared;
@@ -119,8 +120,11 @@ static void *make_rounds(void *round) {
             (void)poll(NULL, 0, 1);
             continue;
         }
+        const load_clock clock = load_begin();
         (*(void (**)(void))round)();
         test_forget_error();
+        const uint64_t taken = load_elapsed(&clock);
+        if (taken > shared->longest) shared->longest = taken; /* one thread makes rounds */
         shared->rounds++;
     }
     return NULL;
@@ -236,10 +240,18 @@ static void extend(resources *most, const resources *now) {
     if (now->bytes > most->bytes) most->bytes = now->bytes;
 }
 
+/* Of the rounds of the healthy peer. */
+typedef struct pace {
+    double per_second, longest_ms;
+} pace;
+
 typedef struct scene {
     peer victim, healthy, hostile;
-    resources usual; /* of the victim with the healthy peer alone */
-    resources most;  /* in this row */
+    resources usual;    /* of the victim with the healthy peer alone */
+    resources most;     /* in this row */
+    pace usual_pace;    /* with the healthy peer alone */
+    pace pace;          /* while the hostile one acts */
+    pace slowest;       /* the fewest rounds per second, and the longest round, of all rows */
 } scene;
 
 static bool has_ended(const peer *peer) {
@@ -260,10 +272,11 @@ static void check_processes(const scene *scene, const char *when) {
     if (has_ended(&scene->hostile)) fault("%s the hostile peer ended: correct the test", when);
 }
 
-/* Observes the victim until a number of rounds, and what else is awaited. */
-static void observe(scene *scene, unsigned rounds, unsigned turns, unsigned deals, uint64_t duration, const char *when) {
+/* Observes the victim until a number of rounds, and what else is awaited. Returns the pace of the rounds. */
+static pace observe(scene *scene, unsigned rounds, unsigned turns, unsigned deals, uint64_t duration, const char *when) {
     const load_clock clock = load_begin();
     const unsigned begun = shared->rounds;
+    shared->longest = 0;
     shared->is_observed = true;
     while (!is_faulty() && (shared->rounds - begun < rounds || shared->turns < turns || shared->deals < deals || load_lasts(&clock, duration))) {
         const resources now = count_resources(&scene->victim);
@@ -274,6 +287,7 @@ static void observe(scene *scene, unsigned rounds, unsigned turns, unsigned deal
                   (unsigned)shared->turns, (unsigned)shared->deals);
         (void)poll(NULL, 0, 3);
     }
+    return (pace){(shared->rounds - begun) * 1e9 / (double)load_elapsed(&clock), (double)shared->longest / 1e6};
 }
 
 static void check_bounded(const scene *scene) {
@@ -309,8 +323,10 @@ static void await_parting(const scene *scene) {
 
 static void report(const scene *scene, const hostile_row *row, unsigned rounds) {
     const resources *most = &scene->most, *usual = &scene->usual;
-    printf("        %s: %u rounds, %u turns, %u deals; in addition %lld files, %lld threads, %lld KiB%s%s\n", row->does, rounds,
-           (unsigned)shared->turns, (unsigned)shared->deals, (long long)(most->files - usual->files),
+    printf("        %s: %u rounds, %u turns, %u deals; %.0f rounds per second, the longest %.1f ms; in addition %lld files, %lld threads, "
+           "%lld KiB%s%s\n",
+           row->does, rounds, (unsigned)shared->turns, (unsigned)shared->deals, scene->pace.per_second, scene->pace.longest_ms,
+           (long long)(most->files - usual->files),
            (long long)(most->threads - usual->threads), (long long)(most->bytes - usual->bytes) / 1024, is_faulty() ? ": " : "", found);
     fflush(stdout);
 }
@@ -326,7 +342,9 @@ static void run_row(scene *scene, const hostile_row *row) {
     frame_send(scene->hostile.socket, OPENED_ALL, &index, sizeof(index));
     frame_await(scene->hostile.socket, OPENED_ALL);
     if (deals) shared->row = index;
-    observe(scene, ROUNDS, lasts ? 1 : turns_of(row), deals ? 2 : 0, lasts ? load_duration() : 0, "while it acts,");
+    scene->pace = observe(scene, ROUNDS, lasts ? 1 : turns_of(row), deals ? 2 : 0, lasts ? load_duration() : 0, "while it acts,");
+    if (scene->pace.per_second < scene->slowest.per_second) scene->slowest.per_second = scene->pace.per_second;
+    if (scene->pace.longest_ms > scene->slowest.longest_ms) scene->slowest.longest_ms = scene->pace.longest_ms;
     if (row->stops && !is_faulty()) {
         peer_freeze(&scene->hostile);
         observe(scene, ROUNDS, 0, deals ? shared->deals + 2 : 0, 0, "while it is stopped,");
@@ -351,7 +369,8 @@ static void open_scene(scene *scene, const scratch *folder) {
     found[0] = '\0';
     observe(scene, ROUNDS, 0, 0, 0, "before,");
     scene->most = (resources){0};
-    observe(scene, 2 * ROUNDS, 0, 0, 0, "before,");
+    scene->usual_pace = observe(scene, 2 * ROUNDS, 0, 0, load_is_asked() ? load_duration() : 0, "before,");
+    scene->slowest = (pace){scene->usual_pace.per_second, 0};
     scene->usual = scene->most;
 }
 
@@ -381,7 +400,10 @@ void hostile_walk(void) {
     }
     close_scene(&scene);
     if (is_faulty()) FAIL("%s", found);
-    load_report("%zu behaviours, %u rounds of the healthy peer", count, (unsigned)shared->rounds);
+    load_report("%zu behaviours, %u rounds of the healthy peer: at least %.0f per second, without a hostile one %.0f; at most %.0f ms for "
+                "a round, without %.0f",
+                count, (unsigned)shared->rounds, scene.slowest.per_second, scene.usual_pace.per_second, scene.slowest.longest_ms,
+                scene.usual_pace.longest_ms);
 }
 
 void hostile_finds(const char *does, const char *expected) {
