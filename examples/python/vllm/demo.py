@@ -34,7 +34,19 @@ SYNCHRONOUS = {"async_scheduling": False}
 """Needed to pull by layer."""
 
 STATES = FLOAT32 | {"block_size": 96, "enable_prefix_caching": False}
-"""Arguments of engines of the model with states. With prefix caching, vLLM's kernels for Mamba on the CPU fail for a prompt that is longer than a block."""
+"""Arguments of engines of the model with states. With prefix caching, vLLM's kernels for Mamba on the CPU fail for a step that ends a prompt and passes the
+end of a block."""
+
+STORED_STATES = STATES | {"enable_prefix_caching": True, "max_num_batched_tokens": 96, "max_num_seqs": 1}
+"""With prefix caching, which a store needs, and with steps that end with a block."""
+
+LATENT = FLOAT32 | {"block_size": 16, "max_num_seqs": 1}
+"""Arguments of engines of the model with latent vectors. The kernel of the CPU has blocks of 16 tokens, and results that depend on the other requests of
+a step, and on whether a token is one of a prompt or follows it. So there is one request at a time, and the last token of a prompt, which decode computes
+after a handover, is that which has followed the others. The latent vectors of a prompt with another last token differ in their last bits, so few tokens are
+compared: LATENT_TOKENS."""
+
+LATENT_TOKENS = 16
 
 OFFLOADING = ("offloading spec", "control: offloading")
 """Cases of vLLM's OffloadingConnector, which counts tokens only."""
@@ -63,7 +75,8 @@ def report(name, result, expected, prompts, block_size=32):
     total = sum(len(prompt) for prompt in prompts)
     size = result.get("block_size", block_size)
     loaded = sum(result["cached"]) if name.startswith(OFFLOADING) else int(counters.get("loaded_blocks", 0)) * size
-    whole = sum((len(prompt) - 1) // size * size for prompt in prompts)  # all full blocks but that of the last token
+    states = 2 * len(prompts) if "mamba" in name else 0  # a block in each of two groups
+    whole = sum((len(prompt) - 1) // size * size for prompt in prompts) + states * size  # all full blocks but that of the last token
     stored, damaged = counters.get("stored_blocks", 0), counters.get("damaged_blocks", 0)
     print(
         f"{name:30} {'same' if same else 'differ':>8} {f'{min(loaded, total)} of {total}':>14} {counters.get('stored_bytes', 0):12,.0f} "
@@ -73,8 +86,8 @@ def report(name, result, expected, prompts, block_size=32):
     if "released" in result:
         # By layer, decode computes the block of the last token itself.
         blocks = sum((len(prompt) - 1) // size if "by layer" in name else -(-len(prompt) // size) for prompt in prompts)
-        if "mamba" in name:  # not the last token, and one block in each of two groups of states
-            blocks = sum(-(-(len(prompt) - 1) // size) + 2 for prompt in prompts)
+        if "mamba" in name:  # not the last token
+            blocks = sum(-(-(len(prompt) - 1) // size) for prompt in prompts) + states
         return handed_over_well(name, result, same, loaded, blocks * size)
     return {
         "without kvmem": not loaded,
@@ -95,6 +108,11 @@ def report(name, result, expected, prompts, block_size=32):
         "chunked prefill, few blocks": same and loaded > 0,
         "float32, without kvmem": not loaded,
         "mamba, without kvmem": not loaded,
+        "mamba, stored": same and not loaded and stored > 0,
+        "mamba, restarted": same and loaded == whole,
+        "mamba, damaged in the store": same and damaged == states,
+        "control: mamba, forged": not same and loaded == whole,
+        "latent, without kvmem": not loaded,
         "float32, stored in units": same and not loaded and stored > 0,
         "float32, another block size": same and loaded == whole,
         "float32, two ranks": same and loaded == 2 * whole,
@@ -136,9 +154,14 @@ def main():
     with tempfile.TemporaryDirectory(prefix="kvmem-vllm-") as scratch, tempfile.TemporaryDirectory(prefix="kvmem-vllm-", dir="/dev/shm") as memory:
         folder = pathlib.Path(scratch)
 
+        extended = {}
+
+        def prompts_of(kind):
+            return extended.get(kind, prompts)
+
         def case(name, extra, **more):
-            kind = name.split()[0].rstrip(",") if name.startswith(("windows", "mamba")) else "model"
-            return {"name": name, "model": str(folder / kind), "kind": kind, "prompts": prompts, "extra": extra, **more}
+            kind = next((kind for kind in ("windows", "mamba", "latent") if kind in name), "model")
+            return {"name": name, "model": str(folder / kind), "kind": kind, "prompts": prompts_of(kind), "extra": extra, **more}
 
         def disk(name, store="store", **more):
             return case(name, {"path": str(folder / store), "capacity_gib": 0.05}, **more)
@@ -174,6 +197,13 @@ def main():
                 disk("windows, after a restart", "groups"),
                 disk("windows, damaged", "spoiled-groups", copy=[str(folder / "groups"), str(folder / "spoiled-groups")],
                      damage="bytes"),
+                disk("mamba, stored", "states", engine=STORED_STATES),
+                disk("mamba, restarted", "states", engine=STORED_STATES),
+                disk("mamba, damaged in the store", "spoiled-states", copy=[str(folder / "states"), str(folder / "spoiled-states")],
+                     damage="bytes", engine=STORED_STATES),
+                disk("control: mamba, forged", "forged-states", copy=[str(folder / "states"), str(folder / "forged-states")],
+                     damage="forge", engine=STORED_STATES),
+                case("latent, without kvmem", None, make=True, extend=True, max_tokens=LATENT_TOKENS, engine=LATENT),
                 disk("preempted", engine={"num_gpu_blocks_override": 24, "max_model_len": 512}),
                 case("float32, without kvmem", None, engine=FLOAT32),
                 units("float32, stored in units", 32),
@@ -186,7 +216,7 @@ def main():
         expected, failures = {}, []
 
         def judge(name, result, reference, block_size=32):
-            if not report(name, result, expected.setdefault(reference, result.get("tokens")), prompts, block_size):
+            if not report(name, result, expected.setdefault(reference, result.get("tokens")), prompts_of(reference), block_size):
                 failures.append(name)
 
         for run in runs:
@@ -194,8 +224,11 @@ def main():
             if not name.startswith(only) and "without kvmem" not in name:  # the others are compared with these
                 continue
             # The sums of two ranks differ from those of one: they are compared with each other.
-            reference = name.split(",")[0] if name.startswith(("windows", "two ranks", "float32", "mamba")) else "model"
-            judge(name, process(python, run, folder), reference, run.get("engine", {}).get("block_size", 32))
+            reference = name.split(",")[0] if name.startswith(("two ranks", "float32")) else run["kind"]
+            result = process(python, run, folder)
+            if "prompts" in result:
+                extended[run["kind"]] = result["prompts"]
+            judge(name, result, reference, run.get("engine", {}).get("block_size", 32))
 
         # A server is killed, and another one finds what it has stored; in the small form it finds what the first engine has stored.
         for name in ("served by HTTP, restarted",) if small else ("served by HTTP", "served by HTTP, restarted"):
@@ -208,7 +241,7 @@ def main():
             run = case(role if model == "model" else f"{model} {role}", directory, role=role, engine=arguments)
             return Engine(python, ENVIRONMENT, folder, run, DEADLINE)
 
-        with contextlib.closing(Handover(engine, prompts, judge)) as handover:
+        with contextlib.closing(Handover(engine, prompts_of, judge)) as handover:
             for name, arguments in handovers(small):
                 if name.startswith(only):
                     handover.case(name, **arguments)
@@ -229,6 +262,11 @@ def main():
 def states(**more):
     """The arguments of `Handover.case` for the model with states."""
     return dict(model="mamba", reference="mamba", prefill=STATES, decode=STATES) | more
+
+
+def latent(**more):
+    """The arguments of `Handover.case` for the model with latent vectors."""
+    return dict(model="latent", reference="latent", prefill=LATENT, decode=LATENT, max_tokens=LATENT_TOKENS) | more
 
 
 def handovers(small):
@@ -255,6 +293,9 @@ def handovers(small):
             ("mamba, other blocks", states(decode=STATES | {"block_size": 192})),
             ("mamba, prefix caching", states(prefill=cached, decode=cached)),
             ("mamba, peer killed", states(kill=True)),
+            ("latent, mapped", latent(extra={"access": "mapped"})),
+            ("latent, by NIXL", latent(extra={"access": "nixl"})),
+            ("control: latent, unchecked", latent(extra={"verify": False}, damage=True)),
             ("by layer", dict(extra={"by_layer": True}, decode=SYNCHRONOUS)),
             ("by layer, by NIXL", dict(extra={"by_layer": True, "access": "nixl"}, decode=SYNCHRONOUS)),
             ("by layer, damaged", dict(extra={"by_layer": True}, decode=SYNCHRONOUS, damage=True)),

@@ -2,8 +2,8 @@
 """engine.py RUN: one engine of the demo. It generates tokens, and prints what it did as JSON.
 
 RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), kind (of the model, see
-make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, copy (folders: from, to), damage (blocks in
-the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), forge_host (see there), serve (the prompts come later: each line of stdin is a call of
+make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, extend (the result has the prompts with the first token
+that follows each, and the tokens after that), max_tokens, copy (folders: from, to), damage (blocks in the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), forge_host (see there), serve (the prompts come later: each line of stdin is a call of
 `serve`)."""
 
 import json
@@ -13,10 +13,13 @@ import shutil
 import sys
 import time
 
+MAX_TOKENS = 48
+
 
 def make_model(folder, kind):
-    """A model with random weights, in a file: a Llama of 4 layers ("model"), or one of 6, of which 4 have no keys and values of all tokens, so
-    that vLLM has several cache groups: a sliding window of 64 tokens ("windows", a Gemma), or the states of Mamba 2 ("mamba", a Granite 4)."""
+    """A model with random weights, in a file: a Llama of 4 layers ("model"), one whose layers have a latent vector per token ("latent", a
+    DeepSeek-V2), or one of 6 layers, of which 4 have no keys and values of all tokens, so that vLLM has several cache groups: a sliding window of
+    64 tokens ("windows", a Gemma), or the states of Mamba 2 ("mamba", a Granite 4)."""
     import torch
     import transformers
 
@@ -31,6 +34,10 @@ def make_model(folder, kind):
 
     configs = {
         "model": lambda: transformers.LlamaConfig(num_hidden_layers=4, tie_word_embeddings=True, **sizes),
+        "latent": lambda: transformers.DeepseekV2Config(
+            num_hidden_layers=4, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, first_k_dense_replace=4,
+            n_routed_experts=2, num_experts_per_tok=1, **(sizes | {"num_key_value_heads": 8}),
+        ),
         "windows": lambda: transformers.Gemma3TextConfig(
             num_hidden_layers=6, sliding_window=64, layer_types=layers("sliding_attention", "full_attention"), query_pre_attn_scalar=32, **sizes
         ),
@@ -44,19 +51,22 @@ def make_model(folder, kind):
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:  # larger than usual, so that the attention decides the tokens
-                parameter.normal_(0, 0.12)
+                parameter.normal_(0, 0.03 if kind == "latent" else 0.12)
     model.save_pretrained(folder)
 
 
 def damage(worker, forge):
-    """Inverts the bytes of every third block of each store of a worker, in its file. With `forge`, inverted blocks are put into the store
-    instead: it cannot find them damaged. The cache is not in use yet."""
+    """Inverts the bytes of every third block of each store of a worker, in its file; of a model with states all of these instead. With `forge`,
+    inverted blocks are put into the store: it cannot find them damaged. The cache is not in use yet."""
     from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-    offload = get_kv_transfer_group()._worker
-    for cache, blocks in zip(offload._caches, offload.stores):
+    connector = get_kv_transfer_group()
+    offload, kinds = connector._worker, [group.kind for group in connector._groups]
+    for kind, cache, blocks in zip(kinds, offload._caches, offload.stores):
         store = blocks._store
-        for entry in list(store)[1::3]:
+        if "state" in kinds and kind != "state":
+            continue
+        for entry in list(store) if kind == "state" else list(store)[1::3]:
             if forge:
                 store.get(cache, [entry.key], [1]).wait()
                 invert(worker, [1])
@@ -103,7 +113,7 @@ def start(options):
     return LLM(**arguments)
 
 
-def generate(engine, prompts, max_tokens=48, params=None):
+def generate(engine, prompts, max_tokens=MAX_TOKENS, params=None):
     """The tokens that follow the prompts. `params` are the kv_transfer_params of each."""
     from vllm import SamplingParams
 
@@ -135,11 +145,14 @@ def run(options):
         serve(engine)
         return {}
     for _ in range(options.get("rounds", 1)):
-        result = generate(engine, options["prompts"])
+        result = generate(engine, options["prompts"], options.get("max_tokens", MAX_TOKENS) + bool(options.get("extend")))
         engine.reset_prefix_cache()
         if options.get("forge_host"):
             engine.collective_rpc(forge_host)
     engine.llm_engine.engine_core.shutdown()
+    if options.get("extend"):
+        result["prompts"] = [prompt + tokens[:1] for prompt, tokens in zip(options["prompts"], result["tokens"])]
+        result["tokens"] = [tokens[1:] for tokens in result["tokens"]]
     return result
 
 
@@ -184,7 +197,7 @@ def abort(engine, prompts, params):
 
     names = [f"aborted-{at}" for at in range(len(prompts))]
     for name, prompt, each in zip(names, prompts, params):
-        sampling = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False, extra_args={"kv_transfer_params": each})
+        sampling = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True, detokenize=False, extra_args={"kv_transfer_params": each})
         engine.llm_engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
     requests = scheduler_of(engine).requests
     end = time.monotonic() + 60

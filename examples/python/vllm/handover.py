@@ -76,8 +76,8 @@ def damaged_of(blocks):
 class Handover:
     """Runs cases, each with a prefill engine that may have been started by a case before, and a decode engine of its own."""
 
-    def __init__(self, start, prompts, report):
-        self._start, self._prompts, self._report = start, prompts, report
+    def __init__(self, start, prompts_of, report):
+        self._start, self._prompts_of, self._prompts, self._report = start, prompts_of, prompts_of("model"), report
         self._prefill, self._kind, self._offered, self._handed_over, self._expired = None, None, 0, 0, 0
 
     def prefill(self, model, engine):
@@ -87,9 +87,10 @@ class Handover:
             self._prefill, self._kind = self._start(model, engine, "kv_producer", {}), (model, engine)
         return self._prefill
 
-    def case(self, name, *, model="model", prefill=None, decode=None, extra=None, damage=False, kill=False, abort=False, reference="model"):
+    def case(self, name, *, model="model", prefill=None, decode=None, extra=None, damage=False, kill=False, abort=False, reference="model", max_tokens=48):
         """Computes the prompts at prefill, and continues at decode. With `abort`, decode gets the requests twice: the first ones are aborted
         while they wait for prefill, which is stopped."""
+        self._prompts = self._prompts_of(model)
         source = self.prefill(model, prefill or {})
         destination = self._start(model, decode or {}, "kv_consumer", extra or {})  # before the lease begins
         offers = self._offers(source)
@@ -108,7 +109,7 @@ class Handover:
             source.kill()
             source.close()
             self._forget()
-        result = destination.call("generate", prompts=self._prompts, params=offers)
+        result = destination.call("generate", prompts=self._prompts, params=offers, max_tokens=max_tokens)
         if damage:  # the next case finds them in the prefix cache of prefill
             source.call("invert", blocks=damaged)
         if abort:
@@ -129,6 +130,7 @@ class Handover:
 
     def reused(self, name, *, epochs, extra):
         """Prefill grants reads of its blocks, frees them before decode reads, and fills them with other prompts."""
+        self._prompts = self._prompts_of("model")
         source = self.prefill("model", {})
         destination = self._start("model", {}, "kv_consumer", extra)
         offers = self._offers(source)
@@ -150,6 +152,7 @@ class Handover:
 
     def unknown(self, name):
         """Decode gets an offer of an engine that does not exist, such as one that was restarted under another name."""
+        self._prompts = self._prompts_of("model")
         source = self.prefill("model", {})
         destination = self._start("model", {}, "kv_consumer", {})
         offers = [offer | {"remote_engine_id": "unknown"} for offer in self._offers(source)]
