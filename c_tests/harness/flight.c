@@ -30,6 +30,14 @@ void flight_hold(flight *flight, uint64_t block, uint64_t layer) {
     gate_await();
 }
 
+void flight_hold_late(flight *flight, const kv_move *move) {
+    gate_close(kv_side_piece(&flight->source, move->pairs[0].source, 0, 0), 4096);
+    const kvmem_submit_options late = OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
+                                              it.user_data = FLIGHT_USER_DATA, it.run_timeout_ns = SECONDS(1));
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, &late, ERR));
+    gate_await();
+}
+
 void flight_expect_end(flight *flight, const kv_move *move, uint64_t user_data, kvmem_status status) {
     const kvmem_layout_config *config = &flight->source.config;
     const uint64_t bytes = move->num_pairs * move->num_layers * config->outer_dim * kv_piece_size(config);

@@ -22,6 +22,9 @@ kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint6
                                 uint64_t user_data);
 /* Submits, and returns when the copy waits at this layer of a block of the source, until gate_open. */
 void flight_hold(flight *flight, uint64_t block, uint64_t layer);
+/* The same at the first piece of the first block of the move, for a run that ends at its deadline, in a second. It uses its memory until
+   gate_open. */
+void flight_hold_late(flight *flight, const kv_move *move);
 /* The next completion is that of such a run. */
 void flight_expect_end(flight *flight, const kv_move *move, uint64_t user_data, kvmem_status status);
 /* The same after a success, and every byte was moved. */

@@ -35,11 +35,7 @@ TEST(each_run_is_a_range_from_its_submission_to_its_end) {
 TEST(a_late_run_is_a_range_until_its_deadline) {
     OPENED(flight, flight, &move, 0);
     const size_t before = nvtx_sim_count();
-    const kvmem_submit_options limited = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                                 it.user_data = FLIGHT_USER_DATA, it.run_timeout_ns = SECONDS(1));
-    gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, &limited, ERR));
-    gate_await();
+    flight_hold_late(&flight, &move);
     flight_expect_end(&flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_TIMED_OUT);
     CHECK_EQ(nvtx_sim_count(), before + 1);
     expect_range(before, "memcpy host_to_host", BYTES, true);
@@ -68,11 +64,7 @@ TEST(a_profiler_may_ask_for_the_run_that_it_shows) {
     nvtx_sim_call(ask);
     RUN(flight.transfer);
     CHECK_EQ(atomic_load(&replies), 2);
-    const kvmem_submit_options limited = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                                 it.run_timeout_ns = SECONDS(1));
-    gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, &limited, ERR));
-    gate_await();
+    flight_hold_late(&flight, &move);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(atomic_load(&replies), 4);
     nvtx_sim_call(NULL);

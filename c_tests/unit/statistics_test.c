@@ -4,8 +4,6 @@
 #include "harness.h"
 #include "prometheus.h"
 
-#include <sched.h>
-
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 #define BYTES (NUM(pairs) * 4 * 2 * 32768)
@@ -69,11 +67,7 @@ TEST(a_run_is_in_flight_and_then_has_succeeded) {
 TEST(a_late_run_is_counted_once_at_its_deadline) {
     OPENED(flight, flight, &move, 0);
     const kvmem_method_statistics before = copies();
-    const kvmem_submit_options limited = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                                 it.user_data = FLIGHT_USER_DATA, it.run_timeout_ns = SECONDS(1));
-    gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, &limited, ERR));
-    gate_await();
+    flight_hold_late(&flight, &move);
     flight_expect_end(&flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_TIMED_OUT);
     const kvmem_method_statistics late = copies();
     CHECK_EQ(process().runs_in_flight, 0);
@@ -86,8 +80,7 @@ TEST(a_late_run_is_counted_once_at_its_deadline) {
     CHECK_HAS(kvmem_blob_data(trace), TEXT("\"user_data\":\"0x%llx\",\"bytes\":%llu,\"status\":\"timed_out\"",
                                            (unsigned long long)FLIGHT_USER_DATA, (unsigned long long)BYTES));
     gate_open();
-    const kvmem_submit_options unlimited = WITH(limited, it.run_timeout_ns = KVMEM_TIMEOUT_FOREVER);
-    while (kvmem_transfer_submit(flight.transfer, &unlimited, ERR) == KVMEM_STATUS_BUSY) sched_yield();
+    CHECK_EQ(submit_when_free(flight.transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_TIMED_OUT), runs(&late, KVMEM_STATUS_TIMED_OUT));
     CHECK_EQ(runs(REF(copies()), KVMEM_STATUS_OK) - runs(&before, KVMEM_STATUS_OK), 1);
