@@ -29,8 +29,11 @@ static const char *behind_labels(const char *text) {
     do {
         text = behind_name(text + 1);
         if (text == NULL || text[0] != '=' || text[1] != '"') return NULL;
-        for (text += 2; *text != '"'; text++)
-            if (*text == '\0' || *text == '\\' || *text == '\n') return NULL;
+        for (text += 2; *text != '"'; text++) {
+            if (*text == '\0' || *text == '\n') return NULL;
+            if (*text == '\\' && strchr("\\\"n", *++text) == NULL) return NULL;
+            if (*text == '\0') return NULL;
+        }
         text++;
     } while (*text == ',');
     return *text == '}' ? text + 1 : NULL;
@@ -112,4 +115,18 @@ void prometheus_check(const char *text) {
     const char *mistake = prometheus_mistake(text);
     if (mistake != NULL) fprintf(stderr, "%s\n", mistake);
     CHECK(mistake == NULL);
+}
+
+uint64_t prometheus_sum(const char *metric, const char *labels, size_t *series) {
+    OWN(kvmem_blob, blob, kvmem_statistics_text);
+    prometheus_check(kvmem_blob_data(blob));
+    uint64_t sum = 0;
+    const char *line = kvmem_blob_data(blob), *start = TEXT("\n%s{", metric);
+    for (*series = 0; (line = strstr(line, start)) != NULL; line++) {
+        const char *end = strstr(line, "} "), *tail = end - strlen(labels);
+        if (tail < line || strncmp(tail, labels, strlen(labels)) != 0) continue;
+        sum += strtoull(end + 2, NULL, 10);
+        ++*series;
+    }
+    return sum;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests on raw descriptors that stay in flight, with the stand-in for NIXL: when they end, and what can be
 // done with their memory until then.
+#include "prometheus.h"
 #include "stand_in.h"
 
 static unsigned char memory[8192];
@@ -58,6 +59,36 @@ TEST(a_request_in_flight_accesses_its_local_descriptors) {
         GET(size_t, after, kvmem_layout_get_accesses, layout, blocks, NUM(blocks), NULL, 0);
         CHECK_EQ(after, 0);
     }
+}
+
+/* Those that end within the call that posts them, and others. Two agents have one name, and not one number. */
+TEST(an_agent_counts_the_runs_of_its_requests) {
+    size_t series;
+    {
+        OPENED(pair, pair);
+        OWNED(kvmem_request) request = request_with(&pair, NULL);
+        EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+        CHECK_EQ(prometheus_sum("kvmem_agent_bytes_total", "", &series), 0);
+        NIXL(nixl_sim_set_pending(0));
+        EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+        EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+        EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+        CHECK_EQ(prometheus_sum("kvmem_agent_bytes_total", "direction=\"pull\"", &series), 2 * 4096);
+        CHECK_EQ(series, 1);
+        CHECK_EQ(prometheus_sum("kvmem_agent_runs_total", "direction=\"pull\",outcome=\"ok\"", &series), 2);
+        static unsigned char other[4096];
+        OWNED(kvmem_region) region = region_adopt(other, sizeof(other));
+        OWN(kvmem_registration, registration, kvmem_region_register, region, pair.near);
+        CHECK_EQ(prometheus_sum("kvmem_agent_registrations", "", &series), 1);
+        CHECK_EQ(series, 2);
+        OWNED(kvmem_agent) same = agent_open("near");
+        prometheus_sum("kvmem_agent_registrations", "", &series);
+        CHECK_EQ(series, 3);
+        OWN(kvmem_blob, text, kvmem_statistics_text);
+        CHECK_HAS(kvmem_blob_data(text), "\nkvmem_agent_bytes_total{agent=\"near\",id=\"");
+    }
+    prometheus_sum("kvmem_agent_registrations", "", &series);
+    CHECK_EQ(series, 0);
 }
 
 /* Posts once the previous run has ended. Only the deadline of the process limits the wait. */

@@ -4,6 +4,7 @@
 #include "harness.h"
 #include "prometheus.h"
 
+
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 #define BYTES (NUM(pairs) * 4 * 2 * 32768)
@@ -70,6 +71,8 @@ TEST(a_late_run_is_counted_once_at_its_deadline) {
     flight_hold_late(&flight, &move);
     flight_expect_end(&flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_TIMED_OUT);
     const kvmem_method_statistics late = copies();
+    size_t series;
+    CHECK_EQ(prometheus_sum("kvmem_layout_runs_total", "side=\"destination\",outcome=\"timed_out\"", &series), 1);
     CHECK_EQ(process().runs_in_flight, 0);
     CHECK_EQ(runs(&late, KVMEM_STATUS_TIMED_OUT) - runs(&before, KVMEM_STATUS_TIMED_OUT), 1);
     const uint64_t failed = failed_calls("timed_out"), elapsed = elapsed_waits();
@@ -199,10 +202,99 @@ TEST(the_text_is_in_the_format_of_prometheus) {
         "kvmem_store_misses_total", "kvmem_store_evicted_total", "kvmem_store_damaged_total", "kvmem_handles",
         "kvmem_excess_bytes_total", "kvmem_peer_staging_waits_total", "kvmem_gpu_waits_total",
         "kvmem_call_errors_total", "kvmem_waits_elapsed_total", "kvmem_mapped_bytes", "kvmem_staging_bytes", "kvmem_locked_bytes_limit",
-        "kvmem_fallbacks_total", "kvmem_file_retries_total",
+        "kvmem_fallbacks_total", "kvmem_file_retries_total", "kvmem_agent_runs_total", "kvmem_agent_bytes_total",
+        "kvmem_agent_registrations", "kvmem_layout_runs_total", "kvmem_layout_bytes_total", "kvmem_queue_taken_total",
+        "kvmem_queue_completions", "kvmem_store_runs_total", "kvmem_store_bytes_total", "kvmem_store_events_total",
+        "kvmem_store_slots", "kvmem_unlisted_objects",
     };
     for (size_t i = 0; i < NUM(metrics); i++) CHECK_HAS(text, TEXT("# TYPE %s ", metrics[i]));
     CHECK_HAS(text, "kvmem_run_duration_seconds_bucket{method=\"memcpy\",max_bytes=\"16777216\",le=\"0.000001024\"} ");
+}
+
+TEST(each_layout_and_queue_has_series_until_it_is_destroyed) {
+    static const char from[] = "side=\"source\"", to[] = "side=\"destination\"";
+    size_t series;
+    prometheus_sum("kvmem_queue_completions", "", &series);
+    CHECK_EQ(series, 0);
+    {
+        OPENED(flight, flight, &move, 0);
+        RUN(flight.transfer);
+        RUN(flight.transfer);
+        CHECK_EQ(prometheus_sum("kvmem_layout_bytes_total", from, &series), 2 * BYTES);
+        CHECK_EQ(series, 1);
+        CHECK_EQ(prometheus_sum("kvmem_layout_runs_total", "side=\"source\",outcome=\"ok\"", &series), 2);
+        CHECK_EQ(prometheus_sum("kvmem_layout_runs_total", "outcome=\"failed\"", &series), 0);
+        CHECK_EQ(prometheus_sum("kvmem_queue_completions", "", &series), 2);
+        kvmem_completion completion;
+        GET(size_t, count, kvmem_queue_wait, flight.queue, 0, &completion, 1);
+        CHECK_EQ(count, 1);
+        CHECK_EQ(prometheus_sum("kvmem_queue_taken_total", "", &series), 1);
+        CHECK_EQ(prometheus_sum("kvmem_queue_completions", "", &series), 1);
+        /* The runs of a transfer that is destroyed remain, and those of the next one are added. */
+        kvmem_transfer_destroy(flight.transfer);
+        flight.transfer = flight_transfer(&flight, &move, 0, FLIGHT_USER_DATA);
+        RUN(flight.transfer);
+        CHECK_EQ(prometheus_sum("kvmem_layout_bytes_total", to, &series), 3 * BYTES);
+        CHECK_EQ(series, 1);
+    }
+    CHECK_EQ(prometheus_sum("kvmem_layout_bytes_total", "", &series), 0);
+    CHECK_EQ(series, 0);
+    prometheus_sum("kvmem_queue_taken_total", "", &series);
+    CHECK_EQ(series, 0);
+}
+
+/* The destination keeps what its transfers with a source have in common, and not the series of the source. */
+TEST(a_layout_that_is_destroyed_has_no_series_while_the_other_one_lives) {
+    static const char from[] = "side=\"source\"", to[] = "side=\"destination\"";
+    size_t series;
+    kv_side source, destination;
+    kv_side_open(&source, REF(kv_large_config(&kv_kinds[0])), NULL, 7);
+    kv_side_open(&destination, REF(kv_large_config(&kv_kinds[1])), NULL, 8);
+    kvmem_transfer *transfer = MADE(kvmem_transfer, kv_prepare, source.layout, destination.layout, KV_JOB(&move));
+    RUN(transfer);
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&source);
+    prometheus_sum("kvmem_layout_bytes_total", from, &series);
+    CHECK_EQ(series, 0);
+    CHECK_EQ(prometheus_sum("kvmem_layout_bytes_total", to, &series), BYTES);
+    kv_side_close(&destination);
+}
+
+/* Of too many objects, the first have series. */
+TEST(the_number_of_series_is_limited) {
+    enum { LISTED = 1000, OTHERS = 3 };
+    static kvmem_queue *queues[LISTED + OTHERS];
+    size_t series;
+    struct rlimit files;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_max < NUM(queues) + 100) SKIP("the process may not have more than 1000 open files");
+    files.rlim_cur = files.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    for (size_t i = 0; i < NUM(queues); i++) EXPECT_OK(kvmem_queue_create(&queues[i], ERR));
+    prometheus_sum("kvmem_queue_taken_total", "", &series);
+    CHECK_EQ(series, LISTED);
+    CHECK_EQ(prometheus_sum("kvmem_unlisted_objects", "type=\"queue\"", &series), OTHERS);
+    for (size_t i = 0; i < OTHERS; i++) kvmem_queue_destroy(queues[i]);
+    CHECK_EQ(prometheus_sum("kvmem_unlisted_objects", "type=\"queue\"", &series), 0);
+    prometheus_sum("kvmem_queue_taken_total", "", &series);
+    CHECK_EQ(series, LISTED);
+    for (size_t i = OTHERS; i < NUM(queues); i++) kvmem_queue_destroy(queues[i]);
+}
+
+static void have_own_series(void) {
+    size_t series;
+    prometheus_sum("kvmem_layout_runs_total", "", &series);
+    CHECK_EQ(series, 0);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    prometheus_sum("kvmem_queue_taken_total", "", &series);
+    CHECK_EQ(series, 1);
+}
+
+/* It may not use the objects of its parent. */
+TEST(a_forked_child_has_no_series_of_its_parent) {
+    OPENED(flight, flight, &move, 0);
+    RUN(flight.transfer);
+    in_a_forked_child(have_own_series);
 }
 
 /* The check above finds each kind of mistake. */
@@ -213,6 +305,8 @@ TEST(texts_in_other_formats_are_found) {
         "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_b 1\n",
         "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a one\n",
         "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a{b=c} 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a{b=\"c\\d\"} 1\n",
+        "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a{b=\"c\"d\"} 1\n",
         "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a 1",
         "# HELP kvmem_a A.\n# TYPE kvmem_a gauge\nkvmem_a 1\nkvmem_a 1\n",
         "# HELP kvmem_a A.\n# TYPE kvmem_a histogram\nkvmem_a_bucket{le=\"1\"} 2\nkvmem_a_bucket{le=\"+Inf\"} 1\n"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stores: blocks in all orders survive a restart; what is missing, damaged, full or misused is reported.
 #include "harness.h"
+#include "prometheus.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -68,6 +69,42 @@ TEST(a_get_takes_the_first_keys_up_to_one_that_is_missing) {
     const kvmem_store_info info = info_of(store);
     CHECK_EQ(info.num_hits, 2);
     CHECK_EQ(info.num_misses, 7);
+    size_t series;
+    CHECK_EQ(prometheus_sum("kvmem_store_events_total", "event=\"miss\"", &series), 7);
+    CHECK_EQ(prometheus_sum("kvmem_store_events_total", "event=\"hit\"", &series), 2);
+    CHECK_EQ(prometheus_sum("kvmem_store_slots", "state=\"stored\"", &series), info.num_stored);
+    CHECK_EQ(prometheus_sum("kvmem_store_slots", "state=\"free\"", &series), info.num_slots - info.num_stored);
+}
+
+/* A path may have any character. Two stores can have one path. */
+TEST(statistics_report_each_store_with_its_path) {
+    SCRATCH_FILE(path, "a \"store\\\n");
+    KV_SIDES(source, destination, kv_aligned_config(&kv_kinds[0]), kv_aligned_config(&kv_kinds[1]));
+    size_t series;
+    {
+        OWNED(kvmem_store) store = open_store(path, KVMEM_DURABILITY_STRICT);
+        put(store, &source, 0, 3);
+        store_setup setup;
+        store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
+        setup.options.flags |= KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
+        OWN(kvmem_store, reader, kvmem_store_open, &setup.options, PATIENCE);
+        size_t found = 0;
+        EXPECT_OK(store_get(store, destination.layout, 0, ids, 2, &found));
+        EXPECT_OK(store_get(reader, destination.layout, 0, ids, 1, &found));
+        CHECK_EQ(found, 1);
+        const uint64_t block = info_of(store).slot_size;
+        CHECK_EQ(prometheus_sum("kvmem_store_bytes_total", "operation=\"put\"", &series), 3 * block);
+        CHECK_EQ(series, 1);
+        CHECK_EQ(prometheus_sum("kvmem_store_bytes_total", "operation=\"get\"", &series), 3 * block);
+        CHECK_EQ(series, 2);
+        CHECK_EQ(prometheus_sum("kvmem_store_runs_total", "operation=\"get\",outcome=\"ok\"", &series), 2);
+        prometheus_sum("kvmem_store_slots", "state=\"stored\"", &series);
+        CHECK_EQ(series, 2);
+        OWN(kvmem_blob, text, kvmem_statistics_text);
+        CHECK_HAS(kvmem_blob_data(text), "/a \\\"store\\\\\\n\",id=\"");
+    }
+    prometheus_sum("kvmem_store_slots", "", &series);
+    CHECK_EQ(series, 0);
 }
 
 TEST(a_key_that_is_stored_keeps_its_bytes) {

@@ -24,6 +24,7 @@ pub(crate) mod open_library;
 pub(crate) mod paths;
 pub mod process;
 pub(crate) mod random;
+pub(crate) mod reported;
 pub(crate) mod retried;
 pub(crate) mod shared_objects;
 pub(crate) mod sorting;

@@ -29,6 +29,7 @@ mod remote_elastic;
 mod separate;
 mod served;
 mod storage;
+mod tally;
 mod unit;
 mod whole_blocks;
 mod whole_objects;
@@ -58,6 +59,7 @@ use nixl_lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
 
+use crate::base::reported::OpenTally;
 use crate::base::{Error, LogId, Result, ensure, error, fail, log};
 use crate::nixl::{Agent, Descriptor, MemoryType, RequestSide, Span};
 use crate::region::Region;
@@ -77,6 +79,8 @@ pub struct Layout {
     served: OnceCell<Served>,
     /// Where the epochs of its blocks are, if it has some.
     epochs: OnceCell<Epochs>,
+    /// From its first transfer on.
+    tally: OnceCell<OpenTally>,
     caches: Caches,
 }
 
@@ -105,6 +109,7 @@ impl Layout {
             lists: Lists::default(),
             served: OnceCell::new(),
             epochs: OnceCell::new(),
+            tally: OnceCell::new(),
             caches: Caches::default(),
         }
     }

@@ -20,6 +20,7 @@ use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::task::AgentTask;
+use crate::base::reported::{OpenTally, ReportedKind, Tally, add_label};
 use crate::base::{Error, LogId, Mutex, Result, Taken, Taker, ensure, error, handoff, log, thread};
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
@@ -65,12 +66,21 @@ pub struct Agent {
     bell: Mutex<Option<Arc<Bell>>>,
     /// Results of trial transfers between a GPU and a file.
     pub trials: GdsTrials,
+    tally: OpenTally,
 }
 
 struct AgentThread {
     handle: JoinHandle<()>,
     /// Its giver is dropped when the thread ends.
     ended: Taker<()>,
+}
+
+/// Two agents can have one name, so there is a number, too.
+fn reported(name: &str, log_id: LogId) -> Result<OpenTally> {
+    let mut labels = String::new();
+    add_label(&mut labels, "agent", &name);
+    add_label(&mut labels, "id", &log_id.number());
+    OpenTally::reported(ReportedKind::Agent, labels, 2)
 }
 
 impl Agent {
@@ -85,6 +95,7 @@ impl Agent {
         let (commands, receiver) = CommandQueue::new();
         let ((created, result), (end, ended)) = (handoff(), handoff::<()>());
         let log_id = LogId::next();
+        let tally = reported(name, log_id)?;
         let executor = Arc::new(Executor::new());
         let executing = executor.clone();
         let owned = (name.to_string(), config.clone());
@@ -111,13 +122,14 @@ impl Agent {
         log!(Info, "agent {log_id} '{name}' created");
         let thread_id = handle.thread().id();
         let thread = Some(AgentThread { handle, ended });
-        Ok(Self::around((name, log_id, config), (commands, executor), (thread_id, thread)))
+        Ok(Self::around((name, log_id, config), (commands, executor), (thread_id, thread), tally))
     }
 
     fn around(
         (name, log_id, config): (&str, LogId, &AgentConfig),
         (commands, executor): (Arc<CommandQueue<Command>>, Arc<Executor>),
         (thread_id, thread): (ThreadId, Option<AgentThread>),
+        tally: OpenTally,
     ) -> Arc<Self> {
         Arc::new(Self {
             log_id,
@@ -130,12 +142,18 @@ impl Agent {
             call_timeout: config.call_timeout,
             bell: Mutex::new(None),
             trials: GdsTrials::default(),
+            tally,
         })
     }
 
     /// Its name, by which peers know it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What runs have moved by it, in statistics.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.tally
     }
 
     /// Its number, which no other agent of this process has had.
@@ -343,7 +361,9 @@ impl Agent {
         let config = AgentConfig { call_timeout: None, ..AgentConfig::default() };
         let thread = (std::thread::current().id(), None);
         let driven = (commands, Arc::new(Executor::new()));
-        (Self::around(("unattended", LogId::next(), &config), driven, thread), receiver)
+        let (name, log_id) = ("unattended", LogId::next());
+        let tally = reported(name, log_id).unwrap();
+        (Self::around((name, log_id, &config), driven, thread, tally), receiver)
     }
 }
 

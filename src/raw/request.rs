@@ -14,7 +14,7 @@ use crate::nixl::{
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
 use crate::run::statistics::{CountedAs, Direction};
-use crate::run::{Account, Completion, Limit, Reports, RunHolds, Ticket, Unreleased, UsedBytes};
+use crate::run::{Account, Completion, Limit, Reports, RunHolds, Tallies, Ticket, Unreleased, UsedBytes};
 
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
@@ -140,7 +140,8 @@ impl Request {
         options: CallOptions,
         of_runs: RunOptions,
     ) -> Self {
-        let RunOptions { reports, user_data, limit } = of_runs;
+        let RunOptions { mut reports, user_data, limit } = of_runs;
+        reports.tallies = Some(Arc::new(Tallies::of_requests(&resource.agent)));
         let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
         let (bytes, descriptors) = (total(local), local.entries().len() as u64);
         let is_to_peer = matches!(resource.side, RequestSide::Peer(_));

@@ -280,7 +280,7 @@ impl Completion {
     /// after the end is visible, except the queue.
     #[inline]
     pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>, counted: CountedAs) {
-        statistics::count_whole(self.log_id, counted, bytes);
+        statistics::count_whole(self.log_id, counted, bytes, self.reports.tallies.as_deref());
         self.shown.end();
         if let Some(duration) = duration {
             log_lines::ended(self.log_id, bytes, &Ok(()), duration);
@@ -408,8 +408,8 @@ impl Completion {
         }
         log_lines::ended(self.log_id, bytes, &outcome, duration);
         if let Some(counted) = counted {
-            let times = self.clock.times(duration);
-            statistics::count_end(self.log_id, counted, (bytes, user_data), times, status);
+            let (times, tallies) = (self.clock.times(duration), self.reports.tallies.as_deref());
+            statistics::count_end(self.log_id, counted, (bytes, user_data), times, status, tallies);
         }
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);

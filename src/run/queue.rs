@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
 use crate::base::atomic::{AtomicBool, Ordering};
+use crate::base::reported::{MAX_VALUES, Report, Reported, ReportedKind, add_label, report};
 use crate::base::{Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, log, retried};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,18 +108,31 @@ impl State {
     }
 }
 
+impl Reported for Queue {
+    fn report(&self) -> Option<Report> {
+        let mut report = Report { kind: ReportedKind::Queue, labels: String::new(), values: [0; MAX_VALUES] };
+        add_label(&mut report.labels, "queue", &self.log_id.number());
+        let state = self.lock();
+        (report.values[0], report.values[1]) = (state.taken, state.entries.len() as u64);
+        state.event.is_some().then_some(report)
+    }
+}
+
 impl Queue {
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("create an event fd", errno))?;
         let log_id = LogId::next();
         log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
-        Ok(Arc::new(Self {
+        let queue = Arc::new(Self {
             log_id,
             state: Mutex::new(State::new(Some(event))),
             has_some: AtomicBool::new(false),
             arrival: Condvar::new(),
-        }))
+        });
+        let object: Arc<dyn Reported> = queue.clone();
+        report(Arc::downgrade(&object))?;
+        Ok(queue)
     }
 
     /// The event fd, which is readable while there are completions; -1 if the queue is closed.

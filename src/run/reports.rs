@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::queue::{EntryKind, Place, Queue, QueueEntry};
+use super::tallies::Tallies;
 use crate::base::Status;
 
 /// Where the runs of a transfer are reported, and what is.
@@ -16,6 +17,8 @@ pub struct Reports {
     pub layers: Option<NonZeroU64>,
     /// A completion when the memory of a run is released after its end.
     pub release: bool,
+    /// Whose counters a run adds to.
+    pub tallies: Option<Arc<Tallies>>,
 }
 
 /// Those of the last run.
@@ -68,7 +71,8 @@ mod tests {
 
     fn transfer(layers: u64) -> (Arc<Queue>, Arc<Completion>) {
         let queue = Queue::create().unwrap();
-        let reports = Reports { queue: Some(queue.clone()), layers: NonZeroU64::new(layers), release: true };
+        let layers = NonZeroU64::new(layers);
+        let reports = Reports { queue: Some(queue.clone()), layers, release: true, tallies: None };
         (queue, Arc::new(Completion::reporting(LAYERS, reports)))
     }
 

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::method::TransferMethod;
 use super::phases::RunTimes;
+use super::tallies::Tallies;
 use super::trace::{EndedRun, Place, Ring};
+use crate::base::reported::{LOCKED, ShardIndex};
 use crate::base::{LogId, PerProcess, Result, Status};
 
 /// Requests on raw descriptors, and the methods of transfers.
@@ -36,6 +38,8 @@ pub const METHOD_LABELS: [&str; METHODS] = [
 pub const DIRECTIONS: usize = 8;
 pub const DIRECTION_LABELS: [&str; DIRECTIONS] =
     ["host_to_host", "host_to_gpu", "gpu_to_host", "gpu_to_gpu", "read", "write", "pull", "push"];
+/// Those from here on are of bytes that an agent can move.
+pub const FIRST_AGENT_DIRECTION: usize = Direction::Read as usize;
 /// Success, and each status of a failure.
 pub const STATUSES: usize = 24;
 /// Classes of runs by their bytes: up to each of these sizes, and larger ones.
@@ -119,8 +123,6 @@ pub struct Latencies {
 }
 
 const MAX_LOOKS: usize = 16;
-/// Shards that are locked: few, and more than threads that end runs at the same time usually are.
-const LOCKED: usize = 8;
 
 /// In lists, because threads that end runs may have small stacks.
 struct Runs {
@@ -135,6 +137,7 @@ struct Runs {
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
+    index: usize,
     is_locked: AtomicBool,
     place: Place,
     /// Runs that other threads saw in flight. Incremented without the lock.
@@ -176,25 +179,24 @@ pub(super) fn count_end(
     (bytes, user_data): (u64, u64),
     times: RunTimes,
     status: Option<Status>,
+    tallies: Option<&Tallies>,
 ) {
     let (method, direction) = (index_of(counted.method) as u8, counted.direction as u8);
-    all().ended(&EndedRun {
-        transfer: transfer.number(),
-        user_data,
-        bytes,
-        method,
-        direction,
-        status,
-        times,
-    });
+    let run = EndedRun { transfer: transfer.number(), user_data, bytes, method, direction, status, times };
+    all().ended(&run, tallies);
 }
 
 /// Counts a run that has succeeded before another thread could see it in flight. Its duration is not measured: reading the clock
 /// would cost more than counting.
 #[inline]
-pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64) {
-    let (method, direction) = (index_of(counted.method), counted.direction as usize);
-    all().with_shard(transfer.number(), |locked| all().succeeded(locked, [method, direction], bytes, None));
+pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64, tallies: Option<&Tallies>) {
+    let at = [index_of(counted.method), counted.direction as usize];
+    all().with_shard(transfer.number(), |locked| {
+        all().succeeded(locked, at, bytes, None);
+        if let Some(tallies) = tallies {
+            tallies.add(index_in(locked), agent_row(at), bytes, None);
+        }
+    });
 }
 
 /// The last runs in the order of their ends, and how many others were not kept. Fails if there is no memory for them.
@@ -230,11 +232,9 @@ pub fn by_method(method: Option<TransferMethod>) -> MethodRuns {
 
 impl Runs {
     fn new() -> Self {
-        Self {
-            shards: (0..=LOCKED).map(|_| Box::default()).collect(),
-            failures: (0..METHODS).map(|_| Default::default()).collect(),
-            ring: Ring::new(LOCKED),
-        }
+        let mut shards: Vec<Box<Shard>> = (0..=LOCKED).map(|_| Box::default()).collect();
+        (0..).zip(&mut shards).for_each(|(index, shard)| shard.index = index);
+        Self { shards, failures: (0..METHODS).map(|_| Default::default()).collect(), ring: Ring::new(LOCKED) }
     }
 
     /// The index of the first shard that runs of a transfer use.
@@ -265,13 +265,16 @@ impl Runs {
     }
 
     #[inline]
-    fn ended(&self, run: &EndedRun) {
+    fn ended(&self, run: &EndedRun, tallies: Option<&Tallies>) {
         let at = [usize::from(run.method), usize::from(run.direction)];
         self.with_shard(run.transfer, |locked| {
             self.ring.add(locked.map(|shard| &shard.place), run);
             match run.status {
                 None => self.succeeded(locked, at, run.bytes, Some(run.times.duration)),
                 Some(status) => self.failed(at, status),
+            }
+            if let Some(tallies) = tallies {
+                tallies.add(index_in(locked), agent_row(at), run.bytes, run.status);
             }
         });
     }
@@ -285,10 +288,8 @@ impl Runs {
         bytes: u64,
         duration: Option<u64>,
     ) {
-        let add = |counter: &AtomicU64, amount| match locked {
-            Some(_) => add_locked(counter, amount),
-            None => drop(counter.fetch_add(amount, Ordering::Release)),
-        };
+        let index = index_in(locked);
+        let add = |counter: &AtomicU64, amount| index.add(counter, amount);
         let shard = locked.unwrap_or(&self.shards[LOCKED]);
         if let Some(nanoseconds) = duration.filter(|_| method != index_of(None)) {
             let durations = &shard.latencies[method][class_of(bytes)];
@@ -341,10 +342,17 @@ fn bucket_of(nanoseconds: u64) -> usize {
     (bits.saturating_sub(FIRST_BUCKET) as usize).min(BUCKETS - 1)
 }
 
-/// Adds to a counter that no other thread changes meanwhile.
+/// The row that counts a run of a method and direction for an agent: the directions of what NIXL moves are the last ones. `None` for
+/// a run whose bytes no agent moves.
 #[inline]
-fn add_locked(counter: &AtomicU64, amount: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Release);
+fn agent_row([method, direction]: [usize; 2]) -> Option<usize> {
+    let is_by_agent = method == index_of(None) || method >= index_of(Some(TransferMethod::Nixl));
+    direction.checked_sub(FIRST_AGENT_DIRECTION).filter(|_| is_by_agent)
+}
+
+#[inline]
+fn index_in(locked: Option<&Shard>) -> ShardIndex {
+    ShardIndex::new(locked.map(|shard| shard.index))
 }
 
 fn load(counter: &AtomicU64) -> u64 {

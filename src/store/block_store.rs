@@ -2,6 +2,8 @@
 //! A store: the index in memory and its journal. Who stores a block writes its bytes between [`Store::reserve`] and [`Store::commit`].
 
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::blocks::{Counts, Entry, Located, Written};
 use super::commits::Commits;
@@ -13,7 +15,7 @@ use super::listing::ListedRecords;
 use super::namespace::Opened;
 use super::namespace_list::NamespaceList;
 use super::record::Record;
-use super::statistics::{HITS, MISSES};
+use super::statistics::{HITS, MISSES, ReportedStore};
 use super::store_header::{Header, Identity};
 use super::turns::InTurns;
 use crate::base::{Count, Mutex, Result, lists, log};
@@ -53,7 +55,7 @@ pub struct Store<F> {
     /// Locked before the index, and during calls of the file system.
     pub(super) journal: Mutex<Pending>,
     /// Never locked during a call of the file system.
-    pub(super) index: InTurns<Index>,
+    pub(super) index: Arc<InTurns<Index>>,
 }
 
 /// What the journal of a store is, and what it will have.
@@ -145,7 +147,14 @@ impl<F: Files> Store<F> {
         let Recovery { header, journal, index, namespaces } = recovery;
         let (long, records, opened) = (2 * header.slots + LONG, Vec::new(), Vec::new());
         let journal = Mutex::new(Pending { journal, records, namespaces, opened, is_behind: false, long });
-        Self { files, header, policy, commits: Commits::default(), journal, index: InTurns::new(index) }
+        Self {
+            files,
+            header,
+            policy,
+            commits: Commits::default(),
+            journal,
+            index: Arc::new(InTurns::new(index)),
+        }
     }
 
     pub fn policy(&self) -> Policy {
@@ -292,6 +301,11 @@ impl<F: Files> Store<F> {
         let end = self.slots() as usize;
         let first = usize::try_from(first).unwrap_or(end);
         (first..end).step_by(LISTED).map(move |from| from..end.min(from + LISTED))
+    }
+
+    /// What statistics report of it, by its path, until this is dropped. It holds no file.
+    pub fn reported(&self, path: &Path) -> Result<Arc<ReportedStore>> {
+        ReportedStore::new(path, self.index.clone())
     }
 
     pub fn counts(&self) -> Counts {

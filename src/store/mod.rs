@@ -46,4 +46,5 @@ pub use files::{Files, StoreFile, StoreFolder};
 pub use key::{Key, Keys};
 pub use namespace::{Namespace, NamespaceConfig};
 pub use seal::Seal;
+pub use statistics::{FIRST_COUNT, ReportedStore};
 pub use store_header::{Header, Identity};

@@ -18,7 +18,7 @@ use crate::nixl::MemoryType;
 use crate::plan::Outline;
 use crate::region::Contexts;
 use crate::run::statistics::{Direction, SideKind};
-use crate::run::{Record, TransferMethod};
+use crate::run::{Record, Reports, Tallies, TransferMethod};
 
 /// The maximum number of sources that a destination keeps something for.
 const MAX_SOURCES: usize = 128;
@@ -37,6 +37,7 @@ pub(super) struct LayoutPair {
     pub contexts: Contexts,
     /// The throughput of the first method that was asked for.
     record: OnceCell<(TransferMethod, Arc<Record>)>,
+    tallies: Arc<Tallies>,
 }
 
 /// Those of each destination.
@@ -102,8 +103,14 @@ impl LayoutPair {
         let outline = Outline::with_parts(source, destination, &request.parts, request.wanted, by_layer)?;
         let has_peer = [source, destination].iter().any(|side| side.memory().is_remote());
         let direction = Direction::between(kind_of(source), kind_of(destination));
-        let outline = Arc::new(outline);
-        Ok(Arc::new(Self { method, has_peer, direction, outline, contexts, record: OnceCell::new() }))
+        let (outline, record) = (Arc::new(outline), OnceCell::new());
+        let tallies = Arc::new(Tallies::of_transfers(source, destination)?);
+        Ok(Arc::new(Self { method, has_peer, direction, outline, contexts, record, tallies }))
+    }
+
+    /// What a transfer between the layouts reports: what was asked for, and to statistics.
+    pub fn reports(&self, asked: Reports) -> Reports {
+        Reports { tallies: Some(self.tallies.clone()), ..asked }
     }
 
     /// Fails for a stream on which no run between the layouts, which are those of this pair, can be submitted. Returns its capture, if it

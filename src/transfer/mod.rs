@@ -76,7 +76,8 @@ impl Transfer {
         let preferences = &request.preferences;
         select::ensure_possible(pair.method, [source, destination], preferences)?;
         let route = Route { pair, preferences: request.preferences };
-        let completion = Completion::reporting(route.pair.outline.layers(), request.reports);
+        let reports = route.pair.reports(request.reports);
+        let completion = Completion::reporting(route.pair.outline.layers(), reports);
         let (id, from, to) = (completion.log_id(), source.log_id(), destination.log_id());
         log!(Debug, "transfer {id} created: layout {from} to layout {to}");
         Ok(Self {

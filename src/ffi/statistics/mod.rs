@@ -2,6 +2,7 @@
 //! Counters of the process.
 
 pub mod counters;
+mod objects;
 mod reports;
 mod series;
 mod text;
@@ -53,14 +54,18 @@ pub unsafe extern "C" fn kvmem_statistics_get_method(
     })
 }
 
-/// Returns the same as text in the format of Prometheus, version 0.0.4, for an HTTP endpoint of the caller.
-/// docs/statistics.md lists the metrics. A method that has no runs has no lines.
+/// Returns the same as text in the format of Prometheus, version 0.0.4, for an HTTP endpoint of the caller,
+/// and what has happened to each agent, layout, queue and store. docs/statistics.md lists the metrics. A
+/// method that has no runs has no lines. Waits for nothing but a queue or the index of a store that another
+/// thread uses at this moment.
+///
+/// @return KVMEM_STATUS_OUT_OF_MEMORY
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_statistics_text(
     text: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call_new(error, (text, "text"), |_| Ok(blob::value(text::all().into_bytes())))
+    call_new(error, (text, "text"), |_| Ok(blob::value(text::all()?.into_bytes())))
 }
 
 /// Returns the last 10,000 runs that have ended, with their phases, as JSON in the trace format of Chrome,

@@ -18,7 +18,7 @@ const RECENT: u64 = 10_000_000_000;
 
 pub(super) fn of_kind(kind: u8) -> Option<Result<Vec<u8>>> {
     match kind {
-        b't' => Some(Ok(text::all().into_bytes())),
+        b't' => Some(text::all().map(String::into_bytes)),
         b'j' => Some(trace::all().map(String::into_bytes)),
         b's' => Some(last_runs().map(|(runs, _)| slowest(&runs, now()).into_bytes())),
         _ => None,

@@ -3,10 +3,18 @@
 
 use std::fmt::{Display, Write};
 
+use crate::base::{Result, ensure};
+
+/// Types of metrics.
+pub(super) const COUNTER: &str = "counter";
+pub(super) const GAUGE: &str = "gauge";
+
 /// Text of metrics, each with its lines together.
 #[derive(Default)]
 pub(super) struct Series {
     text: String,
+    /// There was no memory for all lines.
+    is_cut: bool,
     metric: &'static str,
 }
 
@@ -33,12 +41,30 @@ impl Series {
         self.line(format_args!("{metric}{suffix}{{{labels}}} {value}"));
     }
 
-    pub fn text(self) -> String {
-        self.text
+    /// The same for labels of an object, and what follows them.
+    #[inline(never)]
+    pub fn labelled(&mut self, labels: &str, more: &str, value: u64) {
+        let metric = self.metric;
+        self.line(format_args!("{metric}{{{labels}{more}}} {value}"));
+    }
+
+    pub fn text(self) -> Result<String> {
+        ensure!(!self.is_cut, OutOfMemory, "no memory for a text of more than {} bytes", self.text.len());
+        Ok(self.text)
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A String takes any text.
-        let _ = writeln!(self.text, "{line}");
+        if writeln!(self, "{line}").is_err() {
+            self.is_cut = true;
+        }
+    }
+}
+
+/// The text grows with the objects of the caller.
+impl Write for Series {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.text.try_reserve(text.len()).map_err(|_| std::fmt::Error)?;
+        self.text.push_str(text);
+        Ok(())
     }
 }

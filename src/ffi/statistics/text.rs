@@ -2,7 +2,9 @@
 //! The counters as text for Prometheus.
 
 use super::counters::{current, kvmem_method_statistics, of_method, staging};
-use super::series::Series;
+use super::objects;
+use super::series::{COUNTER, GAUGE, Series};
+use crate::base::Result;
 use crate::copy::gpu::device::resource::WAITS;
 use crate::ffi::common::guard::FAILED;
 use crate::ffi::common::kind::{ALIVE, NAMES};
@@ -11,20 +13,18 @@ use crate::ffi::transfer::method::METHODS;
 use crate::run::counters as run_counters;
 use crate::run::statistics::{BUCKETS, CLASSES, DIRECTION_LABELS, FIRST_BUCKET, METHOD_LABELS, SIZES};
 
-const COUNTER: &str = "counter";
-const GAUGE: &str = "gauge";
-
 /// In the order of the resources that runs wait for.
 const GPU_RESOURCES: [&str; 4] = ["stream", "descriptor_slot", "staging_to_host", "staging_to_device"];
 
 /// All metrics.
-pub(super) fn all() -> String {
+pub(super) fn all() -> Result<String> {
     let mut series = Series::default();
     let values = std::iter::once(None).chain(METHODS.iter().map(|(_, method)| Some(*method)));
     let methods: Vec<_> = METHOD_LABELS.into_iter().zip(values.map(of_method)).collect();
     add_runs(&mut series, &methods);
     add_latencies(&mut series, &methods);
     add_rest(&mut series);
+    objects::add(&mut series)?;
     series.text()
 }
 

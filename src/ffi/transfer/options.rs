@@ -144,7 +144,7 @@ fn reports(options: &kvmem_transfer_options, queue: Option<Arc<Queue>>) -> Resul
         InvalidArgument,
         "layers_per_completion is set, and layers are not moved one by one; set KVMEM_TRANSFER_BY_LAYER"
     );
-    Ok(Reports { queue, layers, release })
+    Ok(Reports { queue, layers, release, tallies: None })
 }
 
 /// # Safety

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Registration;
+use crate::base::reported::HeldByTally;
 use crate::base::{Condvar, Counted, Error, Gauge, LogId, Mutex, MutexGuard, Result, Status};
 use crate::nixl::{self, Agent};
 
@@ -38,7 +39,7 @@ struct AgentRegistration {
     registration: Weak<Registration>,
     /// A thread registers or deregisters the memory.
     is_changing: bool,
-    _counted: Counted,
+    _counted: (Counted, HeldByTally),
 }
 
 /// Number of the entries of all regions.
@@ -82,7 +83,7 @@ impl Registrations {
             call_timeout: agent.call_timeout(),
             registration: Weak::new(),
             is_changing: true,
-            _counted: REGISTERED.count(1),
+            _counted: (REGISTERED.count(1), agent.tally().hold()),
         });
         Changing { all: self, agent: agent.log_id(), is_ending: false }
     }

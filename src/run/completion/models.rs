@@ -12,7 +12,7 @@ const LAYERS: u64 = 2;
 
 fn transfer(layers: Option<NonZeroU64>) -> (Arc<Queue>, Arc<Completion>) {
     let queue = Queue::create().unwrap();
-    let reports = Reports { queue: Some(queue.clone()), layers, release: true };
+    let reports = Reports { queue: Some(queue.clone()), layers, release: true, tallies: None };
     (queue, Arc::new(Completion::reporting(LAYERS, reports)))
 }
 

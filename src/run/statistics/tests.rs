@@ -39,6 +39,19 @@ fn a_direction_names_the_side_that_is_no_memory_of_this_process() {
     }
 }
 
+#[test]
+fn an_agent_counts_requests_and_what_nixl_moves() {
+    let row = |method: Option<TransferMethod>, direction| agent_row([index_of(method), direction as usize]);
+    use TransferMethod::{Memcpy, Nixl, NixlServed, NixlStaged, Pread, Uring};
+    for method in [None, Some(Nixl), Some(NixlStaged), Some(NixlServed)] {
+        let directions = [Direction::Read, Direction::Write, Direction::Pull, Direction::Push];
+        assert_eq!(directions.map(|direction| row(method, direction)), [0, 1, 2, 3].map(Some));
+        assert_eq!(row(method, Direction::HostToGpu), None);
+    }
+    let others = [Memcpy, Uring, Pread].map(|method| row(Some(method), Direction::Read));
+    assert_eq!(others, [None; 3]);
+}
+
 fn account(direction: Direction, bytes: u64) -> Account {
     let counted = Some(CountedAs { method: Some(TransferMethod::Cuda2d), direction });
     Account { bytes, counted, ..Account::default() }
@@ -62,7 +75,7 @@ fn runs_in_flight_are_never_more_than_there_are_while_threads_end_runs() {
                 for run in 0..RUNS {
                     let transfer = LogId::next();
                     counters.start(transfer);
-                    counters.ended(&pull(transfer, 1, (run % 8 == 0).then_some(Status::Stale)));
+                    counters.ended(&pull(transfer, 1, (run % 8 == 0).then_some(Status::Stale)), None);
                     counters.with_shard(transfer.number(), |locked| {
                         counters.succeeded(locked, [0, Direction::Pull as usize], 1, None);
                     });
@@ -86,7 +99,7 @@ fn a_run_is_counted_while_all_shards_are_locked() {
     assert_eq!(locked.len(), LOCKED);
     counters.start(transfer);
     assert_eq!(counters.in_flight(), 1);
-    counters.ended(&pull(transfer, 7, None));
+    counters.ended(&pull(transfer, 7, None), None);
     let shard = &counters.shards[LOCKED];
     let successes = &shard.succeeded[0][Direction::Pull as usize];
     assert_eq!((counters.in_flight(), load(&successes.runs), load(&successes.bytes)), (0, 1, 7));

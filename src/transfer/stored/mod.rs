@@ -17,7 +17,9 @@ use std::time::Instant;
 
 use crate::base::{Mutex, Result, WorkInTurn, by_deadline, lists};
 use crate::layout::Layout;
-use crate::store::{Counts, Durability, Entry, Key, Keys, Namespace, NewBlock, Store, StoreFolder};
+use crate::store::{
+    Counts, Durability, Entry, Key, Keys, Namespace, NewBlock, ReportedStore, Store, StoreFolder,
+};
 use checkpoints::Checkpoints;
 
 pub use crate::store::{Access, Policy, describe};
@@ -40,6 +42,7 @@ pub struct OpenStore {
     /// Of calls that write the index.
     writes: Arc<WorkInTurn>,
     _checkpoints: Option<Arc<Checkpoints>>,
+    _reported: Arc<ReportedStore>,
 }
 
 impl OpenStore {

@@ -30,7 +30,7 @@ impl OpenStore {
         let (config, store) = (NamespaceConfig { name: name.to_string(), slots, secret }, self.clone());
         by_deadline(&self.writes, deadline, "open a namespace of a store", move || {
             let namespace = store.store.open_namespace(&config)?;
-            let OpenStore { store, layout, slots, writes, _checkpoints, .. } = &*store;
+            let OpenStore { store, layout, slots, writes, _checkpoints, _reported, .. } = &*store;
             Ok(Arc::new(OpenStore {
                 store: store.clone(),
                 layout: layout.clone(),
@@ -39,6 +39,7 @@ impl OpenStore {
                 checked: Mutex::default(),
                 writes: writes.clone(),
                 _checkpoints: _checkpoints.clone(),
+                _reported: _reported.clone(),
             }))
         })
     }

@@ -99,6 +99,8 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     let has_blocks = is_reader || store.counts().stored > 0;
     let layout = layout(config, geometry, store.id(), has_blocks).map_err(named)?;
     let slots = in_one_piece(&layout)?;
+    let reported = store.reported(&config.path)?;
+    [&layout, &slots].into_iter().for_each(|blocks| blocks.count_for(reported.runs()));
     let is_relaxed = is_reader || config.policy.durability == Durability::Relaxed;
     let store = Arc::new(store);
     let open = Arc::downgrade(&store);
@@ -114,6 +116,7 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         checked: Mutex::default(),
         writes: Arc::default(),
         _checkpoints: checkpoints.transpose().map_err(named)?.map(Arc::new),
+        _reported: reported,
     }))
 }
 

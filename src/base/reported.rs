@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects that statistics report one by one, and what runs have moved for them.
+//!
+//! The counters of an object are in as many shards as those of all runs. The end of a run adds to the shard that it has locked, so that an
+//! addition costs no atomic operation, and readers take no lock.
+
+use std::fmt::{Display, Write};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::{Mutex, PerProcess, Result, lists};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportedKind {
+    Agent,
+    Layout,
+    Queue,
+    Store,
+}
+
+pub const KINDS: usize = 4;
+
+/// Objects of a kind that are reported, so that the memory for a report and its time are bounded.
+pub const MAX_REPORTED: usize = 1000;
+
+/// The values of a row: runs by outcome, and bytes.
+pub const ROW: usize = 4;
+/// The index of the bytes of the runs that have succeeded.
+pub const BYTES: usize = 3;
+/// The index of what exists for an object, behind the rows.
+pub const HELD: usize = 4 * ROW;
+pub const MAX_VALUES: usize = HELD + 1;
+
+/// What is reported of an object.
+pub struct Report {
+    pub kind: ReportedKind,
+    /// Of all its series, as Prometheus writes them.
+    pub labels: String,
+    pub values: [u64; MAX_VALUES],
+}
+
+/// What is reported of all objects.
+#[derive(Default)]
+pub struct Listing {
+    /// In the order in which the objects were added.
+    pub reports: Vec<Report>,
+    /// Objects of each kind that are not among them, because there are too many.
+    pub left_out: [u64; KINDS],
+}
+
+/// Dropping it must not wait: the thread that reads statistics may be its last holder.
+pub trait Reported: Send + Sync {
+    /// `None` if it is no longer in use.
+    fn report(&self) -> Option<Report>;
+}
+
+type Objects = Mutex<Vec<Weak<dyn Reported>>>;
+
+/// A forked child begins without any: it may not use those of its parent.
+fn objects() -> &'static Objects {
+    static OBJECTS: PerProcess<Objects> = PerProcess::new();
+    OBJECTS.get(Mutex::default)
+}
+
+/// Reports an object until it is dropped. Fails if there is no memory for it.
+pub fn report(object: Weak<dyn Reported>) -> Result<()> {
+    let mut objects = objects().lock();
+    // Only if the list is full, and then it is at least twice as long afterwards: most additions do not look at all of it.
+    if objects.len() == objects.capacity() {
+        objects.retain(|object| object.strong_count() > 0);
+        let left = objects.len();
+        lists::reserve(&mut objects, left + 1)?;
+    }
+    objects.push(object);
+    Ok(())
+}
+
+pub fn listing() -> Result<Listing> {
+    // No object is used, nor dropped, under this lock.
+    let objects: Vec<_> = lists::collect(objects().lock().iter().cloned())?;
+    let (mut listing, mut counts) = (Listing::default(), [0; KINDS]);
+    for object in objects {
+        let Some(report) = object.upgrade().and_then(|object| object.report()) else { continue };
+        let count = &mut counts[report.kind as usize];
+        *count += 1;
+        if *count > MAX_REPORTED {
+            listing.left_out[report.kind as usize] += 1;
+        } else {
+            lists::push(&mut listing.reports, report)?;
+        }
+    }
+    Ok(listing)
+}
+
+/// Adds a label. The first one has no comma before it.
+#[inline(never)]
+pub fn add_label(labels: &mut String, name: &str, value: &dyn Display) {
+    let comma = if labels.is_empty() { "" } else { "," };
+    // A String takes any text.
+    let _ = write!(labels, "{comma}{name}=\"");
+    let start = labels.len();
+    let _ = write!(labels, "{value}");
+    if labels[start..].contains(['\n', '"', '\\']) {
+        for character in labels.split_off(start).chars() {
+            match character {
+                '\n' => labels.push_str("\\n"),
+                '"' | '\\' => labels.extend(['\\', character]),
+                _ => labels.push(character),
+            }
+        }
+    }
+    labels.push('"');
+}
+
+/// Shards that threads lock. Few, and more than threads that end runs at the same time usually are.
+pub const LOCKED: usize = 8;
+
+/// Which counters a thread changes that ends a run: those of the shard that it has locked, or those that are never locked.
+#[derive(Clone, Copy)]
+pub struct ShardIndex {
+    index: usize,
+    is_locked: bool,
+}
+
+impl ShardIndex {
+    pub fn new(locked: Option<usize>) -> Self {
+        Self { index: locked.unwrap_or(LOCKED), is_locked: locked.is_some() }
+    }
+
+    /// Adds to a counter of the shard.
+    #[inline]
+    pub fn add(self, counter: &AtomicU64, amount: u64) {
+        match self.is_locked {
+            true => counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Release),
+            false => drop(counter.fetch_add(amount, Ordering::Release)),
+        }
+    }
+}
+
+/// What runs have moved for an object, in some rows, such as one for each direction.
+pub struct Tally {
+    kind: ReportedKind,
+    labels: String,
+    is_over: AtomicBool,
+    held: AtomicU64,
+    /// Those of the shards, one after the other.
+    lines: Vec<Line>,
+}
+
+/// Two rows, in one cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([[AtomicU64; ROW]; 2]);
+
+impl Tally {
+    /// That of a part of an object, which reports it itself.
+    pub fn new(kind: ReportedKind, labels: String, lines: usize) -> Result<Arc<Self>> {
+        let lines = lists::collect((0..lines * (LOCKED + 1)).map(|_| Line::default()))?;
+        Ok(Arc::new(Self { kind, labels, is_over: AtomicBool::new(false), held: AtomicU64::new(0), lines }))
+    }
+
+    /// Adds a run with an outcome of the row, and its bytes if it has succeeded.
+    #[inline]
+    pub fn add(&self, shard: ShardIndex, row: usize, outcome: usize, bytes: u64) {
+        let each = self.lines.len() / (LOCKED + 1);
+        let line = self.lines.get(shard.index * each + row / 2).filter(|_| row < 2 * each);
+        let Some(Line(rows)) = line else { return };
+        let counters = &rows[row % 2];
+        if outcome == 0 {
+            shard.add(&counters[BYTES], bytes);
+        }
+        shard.add(&counters[outcome], 1);
+    }
+
+    /// Counts something that exists for the object, as long as the result does.
+    pub fn hold(self: &Arc<Self>) -> HeldByTally {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        HeldByTally(self.clone())
+    }
+
+    pub fn values(&self) -> [u64; MAX_VALUES] {
+        let mut values = [0; MAX_VALUES];
+        let each = (self.lines.len() / (LOCKED + 1)).max(1);
+        for (index, Line(rows)) in self.lines.iter().enumerate() {
+            let sums = values[index % each * 2 * ROW..].iter_mut();
+            sums.zip(rows.as_flattened()).for_each(|(sum, value)| *sum += value.load(Ordering::Acquire));
+        }
+        values[HELD] = self.held.load(Ordering::Relaxed);
+        values
+    }
+}
+
+impl Reported for Tally {
+    fn report(&self) -> Option<Report> {
+        let report = || Report { kind: self.kind, labels: self.labels.clone(), values: self.values() };
+        (!self.is_over.load(Ordering::Relaxed)).then(report)
+    }
+}
+
+pub struct HeldByTally(Arc<Tally>);
+
+impl Drop for HeldByTally {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The tally of an object, which is reported until this is dropped: a run, or what is kept for the next one, may have it for longer.
+pub struct OpenTally(pub Arc<Tally>);
+
+impl OpenTally {
+    pub fn reported(kind: ReportedKind, labels: String, lines: usize) -> Result<Self> {
+        let open = Self(Tally::new(kind, labels, lines)?);
+        let object: Arc<dyn Reported> = open.clone();
+        report(Arc::downgrade(&object))?;
+        Ok(open)
+    }
+}
+
+impl Deref for OpenTally {
+    type Target = Arc<Tally>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for OpenTally {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reported(labels: &str) -> OpenTally {
+        OpenTally::reported(ReportedKind::Queue, labels.into(), 2).unwrap()
+    }
+
+    fn is_listed(labels: &str) -> bool {
+        listing().unwrap().reports.iter().any(|report| report.labels == labels)
+    }
+
+    #[test]
+    fn runs_are_counted_in_their_row_by_threads_with_and_without_a_shard() {
+        let tally = reported("counts");
+        let add = |shard: ShardIndex, row| {
+            (0..1000).for_each(|run| tally.add(shard, row, run % 3, 5));
+            tally.add(shard, 4, 0, 1);
+        };
+        std::thread::scope(|scope| {
+            for (index, row) in (0..LOCKED).zip([0, 1, 2, 3].into_iter().cycle()) {
+                scope.spawn(move || add(ShardIndex::new(Some(index)), row));
+                scope.spawn(move || add(ShardIndex::new(None), row));
+            }
+        });
+        let held = tally.hold();
+        let row = [4 * 334, 4 * 333, 4 * 333, 4 * 334 * 5];
+        assert_eq!(tally.values()[..HELD], [row; 4].concat());
+        assert_eq!(tally.values()[HELD], 1);
+        drop(held);
+        assert_eq!(tally.values()[HELD], 0);
+    }
+
+    #[test]
+    fn an_object_is_listed_until_it_is_dropped_even_if_others_hold_its_tally() {
+        let (one, other) = (reported("one"), reported("other"));
+        assert!(is_listed("one") && is_listed("other"));
+        let kept = one.clone();
+        drop(one);
+        assert!(!is_listed("one") && is_listed("other"));
+        drop((kept, other));
+        assert!(!is_listed("other"));
+    }
+
+    #[test]
+    fn the_memory_of_objects_that_are_over_is_used_again_and_others_than_the_first_are_left_out() {
+        for _ in 0..20 * MAX_REPORTED {
+            drop(reported("short"));
+        }
+        assert!(objects().lock().capacity() < 10 * MAX_REPORTED);
+        let many: Vec<_> = (0..MAX_REPORTED + 7)
+            .map(|_| OpenTally::reported(ReportedKind::Store, "many".into(), 1).unwrap())
+            .collect();
+        let listing = listing().unwrap();
+        assert!(listing.left_out[ReportedKind::Store as usize] >= 7);
+        let is_store = |report: &&Report| report.kind == ReportedKind::Store;
+        assert_eq!(listing.reports.iter().filter(is_store).count(), MAX_REPORTED);
+        drop(many);
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut labels = String::new();
+        add_label(&mut labels, "path", &"a\\b\"c\nd");
+        add_label(&mut labels, "id", &7);
+        assert_eq!(labels, "path=\"a\\\\b\\\"c\\nd\",id=\"7\"");
+    }
+}
