@@ -4,7 +4,6 @@
 #include "harness.h"
 #include "prometheus.h"
 
-
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 #define BYTES (NUM(pairs) * 4 * 2 * 32768)

@@ -21,12 +21,6 @@ pub struct Blockers {
 impl Blockers {
     /// The work of one device.
     pub fn device(ordinal: i32) -> Self {
-        Self::default().and_device(ordinal)
-    }
-
-    /// The same, and the work of one more device.
-    pub fn and_device(mut self, ordinal: i32) -> Self {
-        self.devices.insert(ordinal);
-        self
+        Self { devices: [ordinal].into(), ..Self::default() }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::file_systems::Blockers;
 use crate::layout::Layout;
 use crate::nixl::RemoteHold;
 use crate::region::ExtentHold;
@@ -32,9 +33,57 @@ impl RunHolds {
         memory.into_iter().map(|((ordinal, _), bytes)| (ordinal, bytes)).collect()
     }
 
-    /// Drops all of it. Returns whether it was the last holder of a layout.
-    pub(super) fn release(self) -> bool {
+    /// Drops all of it, except layouts of which it was the last holder: freeing their memory may take long, and the thread that ends
+    /// a run may have to end others. Looking at the number of holders before would not do: another thread can drop the handle after that.
+    pub(super) fn release(self) -> Vec<Layout> {
         drop((self.extents, self.peer));
-        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
+        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).collect()
+    }
+}
+
+/// What freeing layouts may wait for.
+pub(super) fn blockers(layouts: &[Layout]) -> Blockers {
+    let file_systems = layouts.iter().map(Layout::file_systems).find(|file_systems| !file_systems.is_empty());
+    Blockers {
+        devices: layouts.iter().flat_map(Layout::devices).copied().collect(),
+        file_systems: file_systems.cloned().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::layout::cache::LayoutCache;
+    use crate::layout::{Arrangement, Dimensions};
+    use crate::run::{Account, Completion, Ticket};
+
+    static KEPT: LayoutCache<FreedWith> = LayoutCache::new();
+
+    /// Reports the name of the thread that frees its layout.
+    struct FreedWith(Sender<Option<String>>);
+
+    impl Drop for FreedWith {
+        fn drop(&mut self) {
+            let _ = self.0.send(std::thread::current().name().map(str::to_string));
+        }
+    }
+
+    /// As the handle that another thread destroys just before the run ends.
+    #[test]
+    fn another_thread_frees_a_layout_of_which_a_run_is_the_last_holder_and_the_end_is_reported_after_that() {
+        let layout = || Layout::in_host(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS);
+        let (last, kept) = (layout(), layout());
+        let (sender, freed) = channel();
+        KEPT.put(&last, Arc::new(FreedWith(sender)));
+        let completion = Arc::new(Completion::new(1, None));
+        assert!(completion.claim());
+        let held = RunHolds { layouts: Some([kept.clone(), last]), ..RunHolds::default() };
+        let run = Ticket::new(completion.clone(), Account::default(), held).unwrap().start();
+        run.end(Ok(()));
+        completion.wait(None).unwrap();
+        assert_eq!(freed.try_recv().unwrap().as_deref(), Some("kvmem-free"));
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 }

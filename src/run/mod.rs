@@ -57,7 +57,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::completion::MemoryUse;
-use crate::base::file_systems::{Blockers, FileSystems};
+use crate::base::disposal::dispose_of_then;
+use crate::base::file_systems::FileSystems;
 use crate::base::{Error, Mutex, Pool, Result, Shared, Status, leak};
 use crate::layout::Layout;
 use crate::nixl::{Agent, MemoryType, Released};
@@ -170,14 +171,6 @@ impl Run {
     /// The source and the destination.
     pub fn layouts(&self) -> Option<&[Arc<Layout>; 2]> {
         self.held.as_ref().and_then(|held| held.layouts.as_ref())
-    }
-
-    /// Whether ending it frees a layout, which may take long. A handle that is destroyed concurrently may
-    /// still count.
-    pub fn is_last_holder(&self) -> bool {
-        let Some([source, destination]) = self.layouts() else { return false };
-        let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
-        [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
     }
 
     /// Reports that `moved` layers have moved, unless the owner of their memory has decommitted it meanwhile.
@@ -319,13 +312,6 @@ impl Run {
         of_layouts.cloned().unwrap_or_default()
     }
 
-    /// What freeing its layouts may wait for.
-    pub fn blockers(&self) -> Blockers {
-        let layouts = self.layouts().map_or(&[][..], |layouts| layouts);
-        let devices = layouts.iter().flat_map(|layout| layout.devices()).copied().collect();
-        Blockers { devices, file_systems: self.file_systems() }
-    }
-
     /// Fails if the owner of the source has raised the epoch of a block meanwhile: then the bytes, which may have been found damaged,
     /// are of another use. The engine has compared those of a peer.
     fn of_expected_epochs(&mut self, outcome: Outcome) -> Outcome {
@@ -339,10 +325,10 @@ impl Run {
         outcome
     }
 
-    /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.
-    fn release(&mut self) -> bool {
+    /// Drops the objects that the run holds, except layouts of which it was the last holder.
+    fn release(&mut self) -> Vec<Layout> {
         drop((self.steps.take(), self.verification.take()));
-        self.held.take().is_some_and(RunHolds::release)
+        self.held.take().map(RunHolds::release).unwrap_or_default()
     }
 
     /// Ends the run while hardware may still move its bytes and the end of that can't be detected. Intentionally leaks the
@@ -365,15 +351,21 @@ impl Run {
         // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let outcome = self.of_expected_epochs(outcome);
-        let was_last = self.release();
+        let last = self.release();
         let outcome = (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome);
-        // Without anything to deregister the agent is dropped here, before the report.
-        match self.agent.take().filter(|_| was_last) {
+        let agent = self.agent.take();
+        if last.is_empty() {
+            // Without anything to deregister the agent is dropped here, before the report.
+            drop(agent);
+            return self.completion.finish(outcome, self.started.elapsed(), memory);
+        }
+        let report = Report { outcome, completion: self.completion.clone(), started: self.started };
+        match agent {
             Some(agent) => {
-                let report = Report { outcome, completion: self.completion.clone(), started: self.started };
+                drop(last);
                 agent.defer(Released::Object(Box::new(report)));
             }
-            None => self.completion.finish(outcome, self.started.elapsed(), memory),
+            None => dispose_of_then(&holds::blockers(&last), last, move || drop(report)),
         }
     }
 }

@@ -84,7 +84,7 @@ fn a_file_system_that_does_not_respond_takes_no_threads_of_others() {
 #[test]
 fn frees_that_block_on_a_device_take_no_threads_of_others() {
     let (free, begun, go) = gated();
-    for busy in [Blockers::device(250), Blockers::device(250).and_device(251)] {
+    for busy in [Blockers::device(250), Blockers { devices: [250, 251].into(), ..Blockers::default() }] {
         Pool::releases(&busy).run(&free, 4 * MAX_THREADS);
         (0..MAX_THREADS).for_each(|_| begun.recv_timeout(PATIENCE).unwrap());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::file_requests::{FileRequest, FileRequests};
 use super::planned::RequestSource;
-use crate::base::{Error, Mutex, MutexGuard, Result, disposal};
+use crate::base::{Error, Mutex, MutexGuard, Result};
 use crate::run::completion::Outcome;
 use crate::run::{FileProgress, Run, Stop, cancelled};
 
@@ -37,11 +37,6 @@ pub trait SlotOutcomes: Send + Sync {
 impl Ending {
     pub fn report(self, outcome: Outcome) {
         match self {
-            // Unlocking pages or deregistering memory may take long, and io_uring has one thread for all transfers, so another
-            // thread frees objects.
-            Self::OfRun(run) if run.is_last_holder() => {
-                disposal::dispose_of_then(&run.blockers(), (), move || run.end(outcome));
-            }
             Self::OfRun(run) => run.end(outcome),
             Self::OfSlot { to, slot } => to.add(slot, outcome),
         }

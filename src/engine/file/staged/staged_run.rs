@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::PreparedPieces;
 use super::chunks::{Cutter, FileChunk};
 use super::staging_ring::StagingRing;
+use crate::base::file_systems::Blockers;
 use crate::base::{Error, Result, disposal, leak};
 use crate::cuda::ending::is_fatal;
 use crate::engine::file::planned::{Counts, Pieces};
@@ -82,11 +83,9 @@ impl StagedRun {
         let outcome = failure.map_or(Ok(()), Err);
         let device = ring.device.context().device().ordinal();
         drop((prepared, chunks));
-        match (Arc::into_inner(ring), run.is_last_holder()) {
-            (None, false) => run.end(outcome),
-            (ring, _) => {
-                disposal::dispose_of_then(&run.blockers().and_device(device), ring, move || run.end(outcome));
-            }
+        match Arc::into_inner(ring) {
+            None => run.end(outcome),
+            ring => disposal::dispose_of_then(&Blockers::device(device), ring, move || run.end(outcome)),
         }
     }
 

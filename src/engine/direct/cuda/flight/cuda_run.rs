@@ -186,12 +186,9 @@ impl CudaRun {
             || Blockers::device(ordinal),
             resources.and_then(|resources| resources.release(is_sound)).into_iter().collect(),
         );
-        match (Arc::into_inner(tasks), Arc::into_inner(device), run.is_last_holder()) {
-            (None, None, false) => run.end(outcome),
-            (tasks, device, _) => {
-                let blockers = run.blockers().and_device(ordinal);
-                disposal::dispose_of_then(&blockers, (tasks, device), move || run.end(outcome));
-            }
+        match (Arc::into_inner(tasks), Arc::into_inner(device)) {
+            (None, None) => run.end(outcome),
+            last => disposal::dispose_of_then(&Blockers::device(ordinal), last, move || run.end(outcome)),
         }
     }
 }
