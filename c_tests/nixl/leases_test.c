@@ -103,6 +103,12 @@ static bool is_leased(const fixture *fixture) {
     return accesses_of(fixture->side.layout, found) != 0;
 }
 
+static uint64_t series_value(const char *series) {
+    OWN(kvmem_blob, text, kvmem_statistics_text);
+    const char *line = TEXT("\n%s ", series);
+    return strtoull(strstr(kvmem_blob_data(text), line) + strlen(line), NULL, 10);
+}
+
 /* The only access, by the holder, which counts less time than the owner. */
 static void expect_lease(const fixture *fixture, uint32_t block, bool writes, uint64_t max_remaining) {
     kvmem_block_access found[4];
@@ -123,15 +129,19 @@ static void expect_lease(const fixture *fixture, uint32_t block, bool writes, ui
 TEST(the_owner_sees_who_has_leased_a_block_and_until_when) {
     OPENED(fixture, fixture, 60 * MINUTE);
     CHECK(!is_leased(&fixture));
+    CHECK_EQ(series_value("kvmem_peer_leases"), 0);
     for (uint64_t flags = 0; flags <= KVMEM_LEASE_WRITES; flags++) {
         CHECK_EQ(tell(&fixture, LEASE, (order){.block = 3, .flags = flags, .duration_ns = 10 * MINUTE}), KVMEM_STATUS_OK);
         expect_lease(&fixture, 3, flags != 0, 10 * MINUTE);
+        CHECK_EQ(series_value("kvmem_peer_leases"), 1);
+        CHECK_EQ(series_value("kvmem_peer_leased_blocks"), 1);
         CHECK_EQ(tell(&fixture, RENEW, (order){.duration_ns = 4 * MINUTE}), KVMEM_STATUS_OK);
         expect_lease(&fixture, 3, flags != 0, 4 * MINUTE);
         CHECK_EQ(tell(&fixture, RENEW, (order){.duration_ns = 50 * MINUTE}), KVMEM_STATUS_OK);
         expect_lease(&fixture, 3, flags != 0, 50 * MINUTE);
         CHECK_EQ(tell(&fixture, END, (order){0}), KVMEM_STATUS_OK);
         AWAIT(!is_leased(&fixture));
+        AWAIT(series_value("kvmem_peer_leases") == 0 && series_value("kvmem_peer_leased_blocks") == 0);
     }
     CHECK_EQ(tell(&fixture, LEASE, (order){.block = BLOCKS}), KVMEM_STATUS_OUT_OF_RANGE);
 }
@@ -196,6 +206,10 @@ TEST(an_owner_that_has_destroyed_the_layout_renews_no_lease) {
     AWAIT(accesses_of(other, found) == 0);
     /* The holder reads the control block, which the owner keeps for it. */
     CHECK_EQ(tell(&fixture, RENEW, (order){.duration_ns = MINUTE}), KVMEM_STATUS_STALE);
+    /* It asks no more: the control block is freed with the last lease. */
+    CHECK_EQ(tell(&fixture, END, (order){0}), KVMEM_STATUS_OK);
+    AWAIT(series_value("kvmem_peer_leases") == 0 && series_value("kvmem_staging_bytes{of=\"peer\"}") == 0);
+    CHECK_EQ(tell(&fixture, LEASE, (order){.block = 1}), KVMEM_STATUS_STALE);
 }
 
 /* ---- this process is the peer ---- */

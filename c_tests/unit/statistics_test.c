@@ -204,7 +204,7 @@ TEST(the_text_is_in_the_format_of_prometheus) {
         "kvmem_fallbacks_total", "kvmem_file_retries_total", "kvmem_agent_runs_total", "kvmem_agent_bytes_total",
         "kvmem_agent_registrations", "kvmem_layout_runs_total", "kvmem_layout_bytes_total", "kvmem_queue_taken_total",
         "kvmem_queue_completions", "kvmem_store_runs_total", "kvmem_store_bytes_total", "kvmem_store_events_total",
-        "kvmem_store_slots", "kvmem_unlisted_objects",
+        "kvmem_store_slots", "kvmem_unlisted_objects", "kvmem_peer_leases", "kvmem_peer_leased_blocks",
     };
     for (size_t i = 0; i < NUM(metrics); i++) CHECK_HAS(text, TEXT("# TYPE %s ", metrics[i]));
     CHECK_HAS(text, "kvmem_run_duration_seconds_bucket{method=\"memcpy\",max_bytes=\"16777216\",le=\"0.000001024\"} ");

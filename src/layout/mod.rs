@@ -51,7 +51,7 @@ pub use order::Order;
 pub use part::{LayoutPart, MAX_PARTS, ensure_parts, names};
 pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
-pub use served::Served;
+pub use served::{Served, ServiceEnd};
 pub use unit::Unit;
 
 use caches::Caches;

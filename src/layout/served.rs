@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer needs to know of an owner that serves transfers of a layout.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, ensure};
@@ -28,7 +31,33 @@ pub struct Served {
     /// The longest lease of a peer in milliseconds; 0 if the owner keeps none.
     #[serde(default, rename = "lease_ms", skip_serializing_if = "is_zero")]
     pub longest_lease: u32,
+    #[serde(skip)]
+    pub end: ServiceEnd,
 }
+
+/// Whether a requester has found that the owner serves the layout no more, which it never does again by this service. All copies of what
+/// one import knows share it.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceEnd(Arc<AtomicBool>);
+
+impl ServiceEnd {
+    pub fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a service is does not depend on it.
+impl PartialEq for ServiceEnd {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ServiceEnd {}
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u32) -> bool {
@@ -102,6 +131,7 @@ mod tests {
             slot_size: SLOT,
             writes: false,
             longest_lease: 60_000,
+            end: ServiceEnd::default(),
         }
     }
 

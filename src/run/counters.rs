@@ -27,3 +27,7 @@ pub fn count_fallback(method: TransferMethod, status: Status) {
         count.add(1);
     }
 }
+
+/// Leases that layouts of this process keep for peers that reach them by NIXL, and their blocks.
+pub static PEER_LEASES: Gauge = Gauge::new();
+pub static PEER_LEASED_BLOCKS: Gauge = Gauge::new();

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::accesses::PeerAccess;
 use super::block_bytes;
+use super::counters::{PEER_LEASED_BLOCKS, PEER_LEASES};
 use super::used_bytes::UsedBytes;
-use crate::base::{Lease, Leases, ProcessIdentity, Result, ensure, lists};
+use crate::base::{Counted, Lease, Leases, ProcessIdentity, Result, ensure, lists};
 use crate::layout::Layout;
 use crate::region::{Contexts, LEASE_IS_OVER, LeaseEnd};
 
@@ -93,6 +94,7 @@ struct Held {
     key: [u8; 16],
     granted: Granted,
     access: Arc<PeerAccess>,
+    _counted: [Counted; 2],
 }
 
 impl Held {
@@ -151,8 +153,9 @@ impl PeerLeases {
         let places = [Some(layout.places().clone()), request.writes.then(|| layout.places().clone())];
         let used = UsedBytes::Blocks { plan, places, contexts: Contexts::default() };
         let access = PeerAccess::until(Some(end()), peer.clone(), request.process.clone(), used);
+        let _counted = [PEER_LEASES.count(1), PEER_LEASED_BLOCKS.count(ids.len() as u64)];
         // There is space for it.
-        let _ = self.held.add(peer, units, Held { key, granted, access });
+        let _ = self.held.add(peer, units, Held { key, granted, access, _counted });
         Ok(Some(granted))
     }
 

@@ -120,6 +120,18 @@ fn add_rest(series: &mut Series) {
             "Reads and writes of files that were continued or repeated.",
             now.num_file_retries,
         ),
+        (
+            "kvmem_peer_leases",
+            GAUGE,
+            "Leases that layouts keep for peers that reach them by NIXL.",
+            run_counters::PEER_LEASES.value(),
+        ),
+        (
+            "kvmem_peer_leased_blocks",
+            GAUGE,
+            "Blocks of these leases; one that several have counts for each.",
+            run_counters::PEER_LEASED_BLOCKS.value(),
+        ),
         ("kvmem_registrations", GAUGE, "Registrations of regions with agents.", now.num_registrations),
         ("kvmem_store_hits_total", COUNTER, "Keys that gets of stores have found.", now.num_store_hits),
         (

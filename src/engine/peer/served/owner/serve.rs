@@ -17,7 +17,7 @@ use crate::engine::peer::served::protocol::session_control::{self, ChunkChecksum
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
 use crate::engine::preferences::STALL_TIMEOUT;
 use crate::layout::cache::LayoutCache;
-use crate::layout::{Layout, Locality, Served};
+use crate::layout::{Layout, Locality, Served, ServiceEnd};
 use crate::nixl::{AgentState, AgentTask, Command, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
 use crate::region::{Registration, RegistrationHold, random};
 use crate::run::{LeaseRequest, PeerLeases};
@@ -85,6 +85,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         slot_size,
         writes: options.writes,
         longest_lease: milliseconds(options.longest_lease.unwrap_or(LONGEST_LEASE)),
+        end: ServiceEnd::default(),
     };
     let service = Arc::new(Service {
         served: served.clone(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::served_owner::ServedOwner;
-use crate::base::{Result, fail, log};
+use crate::base::{Error, Result, Status, fail, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, Entry, SessionState};
 use crate::engine::peer::served::protocol::words;
@@ -123,7 +123,12 @@ impl OpenSession {
             Some(region) => words::read(self.mailbox.address(), region),
             None => fail!(Panic, "a session has no copy of the control block"),
         };
-        let explained = |error| owner.explain(error);
+        let explained = |error: Error| {
+            if error.status() == Status::Stale {
+                owner.served.end.note();
+            }
+            owner.explain(error)
+        };
         let lease = session_control::lease_of(&bytes, &owner.served.id).map_err(explained)?;
         let entry = SessionState::find(&bytes, self.key, owner.served.slots).map_err(explained)?;
         if let Entry::State(SessionState::Open { .. }) = entry {

@@ -13,7 +13,7 @@ use crate::engine::peer::served::protocol::session_control::{
     self, ChunkChecksums, ENTRY, GrantedSlots, MAX_SLOTS, SessionState, seed,
 };
 use crate::engine::peer::served::protocol::words;
-use crate::layout::{Dimensions, Layout, Served};
+use crate::layout::{Dimensions, Layout, Served, ServiceEnd};
 use crate::nixl::{Agent, Descriptor, MemoryType, ServiceId};
 use crate::region::{Region, Registration, RegistrationHold, SystemConfig, random};
 use crate::run::{Granted, LeaseRequest};
@@ -64,6 +64,7 @@ impl Owner {
             slot_size: SLOT,
             writes: true,
             longest_lease: 60_000,
+            end: ServiceEnd::default(),
         };
         layout.set_served(served).unwrap();
         agent
