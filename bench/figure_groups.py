@@ -160,9 +160,8 @@ def first_token(measured, case, way, nixl="ratio"):
         q(record, "fraction", reference="PyTorch", **where))))
 
 
-def beside_decode(measured, kind, way="chosen"):
+def beside_decode(measured, kind, way="chosen", record=PAGED[0]):
     where = {"row": lambda row: row["name"] == "22-beside-decode" and row["case"].endswith(kind), "way": way}
-    record = PAGED[0]
     return (measured, "5%", *(q(record, "slower", reference="decode alone", statistic=statistic, **where) for statistic in ("p50", "p99")),
             q(record, "ratio", reference="PyTorch", statistic="p99", **where), q(record, "ratio", reference="NIXL", statistic="p99", **where))
 
@@ -421,12 +420,15 @@ GROUPS = [
          first_token("from host memory, whole", "restored", "whole"), first_token("from host memory, by layer", "restored", "by layer"),
      ]),
     ("21. Decode beside transfers", "How much longer a step of decode takes than alone. PyTorch's copies and NIXL's client move less in the same time.",
-     [PAGED[0]], ["p50", "p99", "p99 with PyTorch's copies, against kvmem", "with NIXL's client"], [
+     [*PAGED], ["p50", "p99", "p99 with PyTorch's copies, against kvmem", "with NIXL's client"], [
          beside_decode("256 MiB to the host in each step", "to host"), beside_decode("256 MiB from the host in each step", "from host"),
          beside_decode("384 MiB to the host in each step: the link is full", "to host, link full"),
          beside_decode("384 MiB from the host in each step: the link is full", "from host, link full"),
          beside_decode("a pull of 256 MiB within the GPU every 8 steps", "from peer"), beside_decode("the same with 12 CTAs", "from peer", "12 CTAs"),
          beside_decode("a pull of 256 MiB within the GPU every second step", "every second step"), beside_decode("the same with 12 CTAs", "every second step", "12 CTAs"),
+         *(beside_decode(measured, kind, way, PAGED[1]) for measured, kind, way in (
+             ("a pull of 256 MiB from another GPU every 8 steps", "from peer", "chosen"), ("the same with 12 CTAs", "from peer", "12 CTAs"),
+             ("a pull of 256 MiB from another GPU every second step", "every second step", "chosen"), ("the same with 12 CTAs", "every second step", "12 CTAs"))),
      ]),
     ("22. Puts and gets of a store", "Each block with its checksum, against io_uring without a library on the same file, which computes none.", [MOVED],
      [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
