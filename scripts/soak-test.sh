@@ -3,7 +3,7 @@
 # soak-test.sh TREE NIXL_LIBRARY PYTHON SITE MINUTES [SEED]: the soak of c_tests/soak with the package in SITE. A run that finds nothing adds a row
 # to c_tests/soak/records.md, or to $KVMEM_RECORD. With MINUTES=faults, each seeded fault must be found.
 #
-# FAULTS               the seeded faults                                          (default: byte leak lost hang)
+# FAULTS               the seeded faults                                          (default: byte leak lost hang late)
 # SOAK_DRIVER=machine  the driver of the machine's GPU instead of the stand-in
 # SOAK_DIRECTORY=etcd  agents are found in etcd instead of in a folder
 set -euo pipefail
@@ -21,8 +21,8 @@ else
 fi
 
 if [[ $minutes == faults ]]; then
-    declare -A words=([byte]="elements differ" [leak]="left after everything was closed" [lost]="is lost" [hang]="is in '")
-    for fault in ${FAULTS:-byte leak lost hang}; do
+    declare -A words=([byte]="elements differ" [leak]="left after everything was closed" [lost]="is lost" [hang]="is in '*thread " [late]="thread kvmem-*was not complete after")
+    for fault in ${FAULTS:-byte leak lost hang late}; do
         if output=$("$python" c_tests/soak/soak.py --minutes 5 --seed "$seed" --calm --workers 1 --agents 0 --cycle 3 --settle 5 --patience 10 \
             --fault "$fault") || [[ $output != *FOUND*${words[$fault]}* ]]; then
             echo "the fault '$fault' was not found:"

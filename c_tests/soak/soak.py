@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import control
+import waits
 from object_server import ObjectServer
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -28,6 +29,9 @@ CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 1 << 14, 1 << 18
 PR_SET_PDEATHSIG = 1
 OPERATION_SECONDS = 300
 """Deadline of an operation of a worker, without the time that it is stopped. It has up to two runs, each with 100 s."""
+
+TAIL_LINES = 300
+"""Lines of what a worker has said at last: a late run is followed by the stacks of all threads."""
 
 
 class Found(Exception):
@@ -93,22 +97,16 @@ class Slot:
             raise Found(f"worker {self.index} is in '{operation}' for {now - self.beat_at:.0f} s:\n{self.stacks()}")
 
     def tail(self):
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
     def stacks(self):
         """What its threads wait for."""
+        found = waits.of_process(self.process.pid)
         self.process.send_signal(signal.SIGUSR1)
-        lines = []
-        for thread in sorted(pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()):
-            try:
-                name, where = ((thread / each).read_text().strip() for each in ("comm", "wchan"))
-            except OSError:
-                continue
-            lines.append(f"  thread {name}: {where}")
         deadline = time.monotonic() + 5
         while "most recent call first" not in self.tail() and time.monotonic() < deadline:
             time.sleep(0.05)
-        return "\n".join([*lines, self.tail()])
+        return f"{found}\n{self.tail()}"
 
 
 def start_etcd(folder):
@@ -322,7 +320,7 @@ def main():
     parser.add_argument("--settle", type=float, default=60, help="seconds that idle threads and deferred releases have until they have ended")
     parser.add_argument("--etcd", action="store_true", help="agents are found in etcd, of which a server is started, instead of in a folder")
     parser.add_argument("--calm", action="store_true", help="kills, stops and fills nothing: to repeat what a worker has found")
-    parser.add_argument("--fault", choices=("leak", "byte", "lost", "hang"), help="seeds a fault into the first worker, which must be found")
+    parser.add_argument("--fault", choices=("leak", "byte", "lost", "hang", "late"), help="seeds a fault into the first worker, which must be found")
     arguments = parser.parse_args()
     print(f"soak: seed {arguments.seed}, {arguments.minutes:g} minutes", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))

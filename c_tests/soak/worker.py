@@ -3,7 +3,7 @@
 says that the soak ends, and compares every byte. After SECONDS it closes everything, and within SETTLE seconds it must have no more than before. A failure that nothing
 explains ends it with status 1.
 
-FAULT seeds a fault that must be found: leak, byte, lost or hang."""
+FAULT seeds a fault that must be found: leak, byte, lost, hang or late."""
 
 import contextlib
 import ctypes
@@ -24,6 +24,7 @@ import oracle
 import peers
 import scarcity
 import stores
+import waits
 from lacking import RUN_SECONDS, Lacking
 
 SIDES = 6
@@ -419,6 +420,10 @@ class Worker(Lacking):
             self.reopen()
         elif fault == "hang":
             signal.pause()
+        elif fault == "late":
+            source, destination = (memory.Side(tier, "BLONHC", 1, self.folder, "late") for tier in ("adopted", "direct"))
+            while True:
+                kvmem.move(source.layout, destination.layout, [(0, 0)], run_timeout=1e-9)
 
 
 def main():
@@ -442,10 +447,15 @@ def main():
     while not worker.page["finish"]:
         worker.begin("publish")
         worker.open()
-        if worker.fault:
-            worker.seed_fault()
-        else:
-            worker.work(time.monotonic() + worker.random.uniform(0.5, 1) * seconds)
+        try:
+            if worker.fault:
+                worker.seed_fault()
+            else:
+                worker.work(time.monotonic() + worker.random.uniform(0.5, 1) * seconds)
+        except kvmem.TimedOut:
+            # What the run has begun is still where it was.
+            print(waits.of_process(os.getpid()), flush=True)
+            raise
         worker.begin("inventory")
         before = worker.inventory(before)
 
