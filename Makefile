@@ -272,7 +272,7 @@ faults-test: setup build
 
 # What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
 hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test models miri
-	scripts/supply_chain.py check $(ADVISORIES)
+	scripts/crates-test.sh $(ADVISORIES)
 	scripts/reproduced.sh $(TREE)
 	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 

@@ -3,11 +3,11 @@
 """Checks where the code in the libraries comes from, and lists it.
 
     supply_chain.py list FILE                # the crates in the libraries, in CycloneDX's format
-    supply_chain.py check [ADVISORIES]       # fails for a crate that is not allowed
+    supply_chain.py check                    # fails for a crate that is not allowed
 
 `check` fails for a crate of another source than crates.io, for one without a checksum, for a licence that scripts/licences.py does
-not allow, and for two versions of a crate in one library, unless TWICE has the reason. ADVISORIES is a checkout of
-https://github.com/RustSec/advisory-db: with it, `check` also fails for a crate with a known vulnerability.
+not allow, and for two versions of a crate in one library, unless TWICE has the reason: what is linked, in each run of the tests. What is
+used at build time, and advisories, are those of scripts/crates-test.sh.
 """
 import json
 import pathlib
@@ -20,8 +20,6 @@ import licences
 CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
 # Crates that are linked twice, and which of their users needs the older version.
 TWICE = {}
-# Advisories that do not apply, with the reason.
-IGNORED = {}
 
 
 def locked(folder):
@@ -49,54 +47,14 @@ def check_twice(crates):
         seen[crate["name"]] = crate["version"]
 
 
-def numbers(version):
-    """Returns what orders versions: the three numbers, and whether it is a release."""
-    release, _, before = version.split("+")[0].partition("-")
-    return [*(int(part) for part in (release.split(".") + ["0", "0"])[:3]), not before]
-
-
-def is_within(version, requirement):
-    """Whether a version meets all comparisons of a requirement, such as `>= 1.2, < 2`."""
-    return all(is_met(numbers(version), *re.fullmatch(r"(>=|<=|>|<|=|\^|~)?\s*([0-9][^\s]*)", part.strip()).groups())
-               for part in requirement.split(","))
-
-
-def is_met(version, comparison, other):
-    given, bound = [int(part) for part in re.split(r"[-+]", other)[0].split(".")], numbers(other)
-    if comparison in ("^", "~", None):
-        fixed = 1 if comparison == "~" and len(given) == 1 else 2 if comparison == "~" else next(
-            (index + 1 for index, part in enumerate(given) if part), len(given))
-        return version >= bound and version[:fixed] == bound[:fixed]
-    return {">=": version >= bound, "<=": version <= bound, ">": version > bound, "<": version < bound,
-            "=": version == bound}[comparison]
-
-
-def read_advisory(path):
-    return tomllib.loads(re.search(r"```toml\n(.*?)```", path.read_text(), re.DOTALL).group(1))
-
-
-def check_advisories(crates, database):
-    files = list(pathlib.Path(database).glob("crates/*/RUSTSEC-*.md"))
-    if not files:
-        yield f"{database} has no advisories: it is no checkout of advisory-db"
-    advisories = [read_advisory(file) for file in files]
-    for crate in crates:
-        for advisory in advisories:
-            about, versions = advisory["advisory"], advisory.get("versions", {})
-            safe = [*versions.get("patched", []), *versions.get("unaffected", [])]
-            if (about["package"] == crate["name"] and "withdrawn" not in about and about["id"] not in IGNORED
-                    and not any(is_within(crate["version"], each) for each in safe)):
-                yield f"{crate['name']} {crate['version']} has {about['id']}: {about.get('informational', 'a vulnerability')}"
-
-
-def check(folders, database):
+def check(folders):
     """Returns what is wrong with the crates of the libraries in these folders."""
     faults = []
     for folder in folders:
         crates = licences.linked_crates(folder)
         for crate in crates:
             licences.check_licence(crate)
-        faults += [*check_sources(folder), *check_twice(crates), *(check_advisories(crates, database) if database else [])]
+        faults += [*check_sources(folder), *check_twice(crates)]
     return faults
 
 
@@ -129,7 +87,7 @@ def main(command, *arguments):
     if command == "list":
         pathlib.Path(arguments[0]).write_text(json.dumps(bill(), indent=1) + "\n")
         return
-    faults = check(licences.LIBRARIES.values(), *(arguments or [None]))
+    faults = check(licences.LIBRARIES.values())
     if faults:
         sys.exit("\n".join(faults))
 
