@@ -5,21 +5,17 @@
 //! panic, and later calls on a handle fail after a call panicked. So the poison flag of std's locks is ignored, in this file
 //! only.
 //!
-//! With `--cfg kvmem_race` the locks are those of parking_lot. ThreadSanitizer sees the locks of a crate that is compiled
-//! with it, but not those of std, which is distributed compiled. The usual build keeps those of std: the table in which parking_lot
-//! lists waiting threads can be locked while another thread forks, and then stays locked in the child.
+//! The locks are std's, which survive a fork: the table in which parking_lot lists waiting threads can be locked while another
+//! thread forks, and then stays locked in the child.
 //!
 //! With `--cfg kvmem_model` the locks, and the atomic numbers of files that use those of this one, are those of
 //! [`super::modelled`].
 
-#[cfg(not(any(kvmem_race, kvmem_model)))]
+#[cfg(not(kvmem_model))]
 use std::sync as base;
-#[cfg(not(any(kvmem_race, kvmem_model)))]
+#[cfg(not(kvmem_model))]
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-
-#[cfg(kvmem_race)]
-use parking_lot as base;
 
 use self::atomic::{AtomicUsize, Ordering};
 #[cfg(kvmem_model)]
@@ -54,7 +50,7 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(not(any(kvmem_race, kvmem_model)))]
+#[cfg(not(kvmem_model))]
 impl<T> Mutex<T> {
     /// Waits until it can lock the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -76,7 +72,7 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(not(any(kvmem_race, kvmem_model)))]
+#[cfg(not(kvmem_model))]
 impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -96,7 +92,7 @@ impl Condvar {
     }
 }
 
-#[cfg(any(kvmem_race, kvmem_model))]
+#[cfg(kvmem_model)]
 impl<T> Mutex<T> {
     /// Waits until it can lock the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -114,7 +110,7 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(any(kvmem_race, kvmem_model))]
+#[cfg(kvmem_model)]
 impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
