@@ -10,7 +10,7 @@ readonly record=${KVMEM_RECORD:-c_tests/faults/records.md}
 KVMEM_NIXL_LIBRARY=$(find "$PWD/$tree/c_tests/nixl_sim" -name 'libnixl_capi.so*' | head -n 1)
 export KVMEM_NIXL_LIBRARY KVMEM_FAULTS=all KVMEM_TEST_DEADLINE=3000
 
-for program in memory files sharing directory store nixl allocations_{files,sharing,directory,store,nixl,plain,lists}; do
+for program in memory files sharing directory store nixl allocations_{memory,files,sharing,directory,store,nixl,plain,lists}; do
     echo "-- faults_$program"
     output=$("$tree/c_tests/faults/faults_$program" | tee /dev/stderr)
     total=$(sed -n 's/^\([0-9]*\) operations, \([0-9]*\) [a-z]*, .*/\1 | \2/p' <<<"$output")

@@ -2,6 +2,8 @@
 // Shares over sockets and from brokers, in one process: each thread of the broker belongs to the operation, too.
 #include "walk.h"
 
+#include <sys/un.h>
+
 FAULT_WALK_CASES
 
 const bool operations_have_peer = true;
@@ -129,4 +131,15 @@ OPERATION(open_what_came_over_another_channel) {
     THEN(status, kvmem_share_open_region(received, NULL, &opened, ERR));
     THEN(status, kvmem_region_check_owner(opened, ERR));
     return status;
+}
+
+/* The socket of a broker that was killed is at the path. In a folder of its own: what cannot be removed from there stays. */
+OPERATION(replace_a_stale_socket) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *folder = TEXT("%s/cluster", fault_folder());
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", folder);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST) return KVMEM_STATUS_OK; /* not a call of the library */
+    CLEANUP(test_close) const int left = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (left < 0 || bind(left, (struct sockaddr *)&address, sizeof(address)) != 0) return KVMEM_STATUS_OK;
+    return TRIED(kvmem_broker, kvmem_broker_create, REF(OPTIONS(kvmem_broker_options, it.path = address.sun_path)));
 }

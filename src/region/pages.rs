@@ -57,7 +57,7 @@ pub fn residency(address: usize, size: usize) -> Result<Residency> {
     let file = std::fs::File::open(STATISTICS).map_err(unreadable)?;
     let mut inside = false;
     let mut found = Residency::default();
-    for line in BufReader::with_capacity(1 << 16, file).split(b'\n') {
+    for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(unreadable)?;
         let line = String::from_utf8_lossy(&line);
         if let Some((start, end)) = mapping_bounds(&line) {

@@ -39,7 +39,7 @@ pub struct SharedPages {
 /// The mappings that each of some ranges of addresses overlaps, in order. The list is read once for all.
 pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
     let unreadable = |error| explain_proc(Error::io(format!("find out from {LIST} what is mapped"), &error));
-    let list = BufReader::with_capacity(1 << 16, std::fs::File::open(LIST).map_err(unreadable)?);
+    let list = BufReader::new(std::fs::File::open(LIST).map_err(unreadable)?);
     let last = ranges.iter().map(|range| range.end).max().unwrap_or(0);
     let mut found = vec![Vec::new(); ranges.len()];
     for line in list.split(b'\n') {

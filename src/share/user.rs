@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 
-use crate::base::{Result, ensure};
+use crate::base::{Error, Result, ensure};
 
 /// The numbers of users in this namespace.
 const MAP: &str = "/proc/thread-self/uid_map";
@@ -13,7 +13,7 @@ const DEFAULT_OVERFLOW: u32 = 65534;
 /// Fails for a number that stands for several users here: then a user cannot be trusted by it.
 pub fn ensure_unambiguous(user: u32) -> Result<()> {
     ensure!(
-        user != overflow_user() || maps_all_users(),
+        user != overflow_user()? || maps_all_users()?,
         PermissionDenied,
         "in this user namespace the number {user} also stands for all users that have no number here ({MAP}), so the \
          user is not known; run the process as another user, or outside of the namespace"
@@ -21,18 +21,25 @@ pub fn ensure_unambiguous(user: u32) -> Result<()> {
     Ok(())
 }
 
-fn overflow_user() -> u32 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW)
+fn overflow_user() -> Result<u32> {
+    let text = text("/proc/sys/kernel/overflowuid")?;
+    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW))
 }
 
-fn maps_all_users() -> bool {
-    match std::fs::read_to_string(MAP) {
-        Ok(map) => is_complete(&map),
+fn maps_all_users() -> Result<bool> {
+    Ok(match text(MAP)? {
+        Some(map) => is_complete(&map),
         // A kernel without user namespaces. Without /proc nothing is known.
-        Err(error) => {
-            error.kind() == ErrorKind::NotFound && std::path::Path::new("/proc/thread-self").exists()
-        }
+        None => std::path::Path::new("/proc/thread-self").exists(),
+    })
+}
+
+/// The text of a file, if it exists.
+fn text(path: &str) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(format!("read {path}, to tell users apart"), &error)),
     }
 }
 

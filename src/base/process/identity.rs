@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result, Status, error};
+use crate::base::error::{Cause, Error, Result, Status, error};
 use crate::base::retried;
 
 /// Identifies a process until the machine restarts: a pid alone is reused.
@@ -40,7 +40,7 @@ impl ProcessIdentity {
             pid: std::process::id(),
             start_time,
             pid_namespace: pid_namespace()?,
-            time_namespace: time_namespace(),
+            time_namespace: time_namespace()?,
         })
     }
 
@@ -69,7 +69,7 @@ impl ProcessIdentity {
     /// Whether the pid is proven to be another process's now. False if the process is hidden, or if the start times
     /// are of different time namespaces.
     fn is_pid_reused(&self) -> bool {
-        if self.time_namespace != time_namespace() || !is_proc_our_own() {
+        if time_namespace().ok() != Some(self.time_namespace) || !is_proc_our_own() {
             return false;
         }
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
@@ -109,9 +109,13 @@ fn pid_namespace() -> Result<u64> {
     namespace("pid")
 }
 
-/// Start times of different time namespaces cannot be compared. Kernels before 5.6 have no time namespaces.
-fn time_namespace() -> u64 {
-    namespace("time").unwrap_or(0)
+/// Start times of different time namespaces cannot be compared. Kernels before 5.6 have no time namespaces: 0. Any other failure is an
+/// error, because an identity without its namespace is that of another process.
+fn time_namespace() -> Result<u64> {
+    match namespace("time") {
+        Err(error) if matches!(error.cause(), Some(Cause::Errno(libc::ENOENT))) => Ok(0),
+        found => found,
+    }
 }
 
 /// Of this thread: a main thread that has ended has no namespaces.

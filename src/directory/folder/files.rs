@@ -339,8 +339,8 @@ impl Folder {
     /// Whether the name still leads to this file, with these bytes. Fails as [`Self::find`] does.
     pub fn is_own(&self, name: &str, own: &OwnFile) -> Result<bool> {
         let Opened::File(file) = self.open_entry(&file_name(name))? else { return Ok(false) };
-        let inode = retried::fstat(&file).map(identity);
-        Ok(inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes))
+        let stat = retried::fstat(&file).map_err(|errno| Error::errno("examine its file", errno))?;
+        Ok(identity(stat) == own.inode && read(&file)? == own.bytes)
     }
 
     /// Removes the file of an entry of this process. Fails if the name leads to another file.

@@ -15,10 +15,11 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::base::error::errno_name;
 use crate::base::folder_lock::FolderLock;
 use crate::base::paths::{absolute, missing_directory};
 use crate::base::process::{LocalFd, pid_has_ended};
-use crate::base::{Error, Result, Status, ensure, fail, log, random, retried};
+use crate::base::{Error, Result, Status, ensure, error, fail, log, random, retried};
 use crate::share::message::peer_pid;
 use crate::share::user::ensure_unambiguous;
 
@@ -121,11 +122,14 @@ impl Drop for Name {
                     log!(Warn, "remove {}: {errno}", self.path.display());
                 }
             }
-            _ => log!(
+            Ok(_) | Err(Errno::NOENT) => log!(
                 Warn,
                 "{} is no longer the socket of this broker, and is not removed",
                 self.path.display()
             ),
+            Err(errno) => {
+                log!(Warn, "{} cannot be examined, and is not removed: {errno}", self.path.display())
+            }
         }
     }
 }
@@ -271,18 +275,23 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<()> {
         fail!(AlreadyExists, "{process} listens there; end what listens, or use another path");
     }
     // Another process may have created a live socket since the check, so the file is moved aside and checked again.
-    let mut taken = Name { path: path.to_path_buf(), device: stat.st_dev, inode: stat.st_ino };
-    taken.path = aside(path)?;
-    match rename(path, &taken.path) {
+    let taken = aside(path)?;
+    match rename(path, &taken) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(Error::errno("move a stale socket aside", errno)),
     }
-    let is_the_stale_one = retried::lstat(&taken.path).is_ok_and(|found| taken.is(&found));
-    if !is_the_stale_one {
-        let _ = rename(&taken.path, path);
-        fail!(AlreadyExists, "another process has just begun to listen there");
+    let removed = match retried::lstat(&taken) {
+        Ok(found) if (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino) => {
+            retried::unlink(&taken).map_err(|errno| Error::errno("remove a stale socket", errno))
+        }
+        Ok(_) => Err(error!(AlreadyExists, "another process has just begun to listen there")),
+        Err(errno) => Err(Error::errno("examine a stale socket", errno)),
+    };
+    if removed.is_err() {
+        let _ = rename(&taken, path);
     }
+    removed?;
     log!(Info, "replaced a socket without a listener: {}", path.display());
     Ok(())
 }
@@ -301,7 +310,13 @@ fn look(address: &SocketAddrUnix) -> Result<Found> {
         Err(Errno::CONNREFUSED) => return Ok(Found::Stale),
         Ok(()) => (peer_pid(socket.as_fd()), is_bound_by_broker(&socket)),
         // Its queue is full, or it takes no clients of this kind or of this user.
-        Err(_) => (None, false),
+        Err(errno @ (Errno::AGAIN | Errno::ACCESS | Errno::PERM | Errno::PROTOTYPE)) => {
+            let name = errno_name(errno.raw_os_error());
+            return Ok(Found::Listener(format!("another process, which accepts no connection ({name}),")));
+        }
+        // It was removed meanwhile.
+        Err(Errno::NOENT) => return Ok(Found::Stale),
+        Err(errno) => return Err(Error::errno("connect to the socket at the path", errno)),
     };
     Ok(match listener {
         Some(pid) if pid == std::process::id() => Found::Listener("this process itself".to_string()),
