@@ -157,7 +157,17 @@ impl<F: Files> Store<F> {
             return error;
         }
         let namespace = NewBlock::namespace_of(blocks);
-        let usage = self.index.lock().usage(namespace);
+        let index = self.index.lock();
+        let (usage, usable) = (index.usage(namespace), index.usable());
+        drop(index);
+        let count = Count(blocks.len() as u64, "block");
+        if usable < blocks.len() as u64 {
+            return error!(
+                OutOfMemory,
+                "{count} need more slots than are left ({usage}): a retired slot, whose bytes were damaged, is not used again; create a store \
+                 in another folder"
+            );
+        }
         if self.policy.evicts {
             return error!(
                 Busy,
@@ -167,8 +177,7 @@ impl<F: Files> Store<F> {
         }
         error!(
             OutOfMemory,
-            "there are not enough free slots to put {} ({usage}); {}, or let the store evict them with KVMEM_EVICTION_STORE",
-            Count(blocks.len() as u64, "block"),
+            "there are not enough free slots to put {count} ({usage}); {}, or let the store evict them with KVMEM_EVICTION_STORE",
             match (self.missing(blocks).own, namespace) {
                 (0, _) => {
                     "the others are retired, or used by blocks of other namespaces or of none: remove such blocks by their handles"

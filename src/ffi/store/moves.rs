@@ -72,7 +72,8 @@ options!(kvmem_store_blocks);
 /// @param num_moved receives the number of blocks that are moved
 /// @return KVMEM_STATUS_BUSY: all slots are being written or read, or are pinned
 ///         KVMEM_STATUS_OUT_OF_RANGE: there are more keys than slots, or the layout has no such block
-///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots
+///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots; or too
+///         many are retired
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
 ///         KVMEM_STATUS_TIMED_OUT: blocks were not evicted within `run_timeout_ns`
 ///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading

@@ -320,6 +320,30 @@ fn records_of_others_are_no_space_for_a_namespace_whose_blocks_are_all_pinned() 
     }
 }
 
+/// Quotas keep their slots when slots are retired: what a quota permits may not be there.
+#[test]
+fn slots_that_were_retired_are_not_waited_for() {
+    for evicts in [true, false] {
+        let (files, policy) = (RecordedFiles::empty(), Policy { evicts, ..policy(Durability::Relaxed) });
+        let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy).unwrap();
+        let plain = store.open_namespace(&config("plain", SLOTS, None)).unwrap();
+        let tenants = Tenants { store, files, spaces: [Arc::default(), plain.clone(), plain.clone()] };
+        for number in 6..6 + SLOTS - 1 {
+            assert!(tenants.put(number, None, 1).unwrap());
+            let run = tenants.store.hold_run(&[tenants.key(number)]).unwrap();
+            tenants.store.release_damaged(run, &[0]).unwrap();
+        }
+        let blocks = [20, 21].map(|number| plain.block(NewBlock { key: key(number), parent: None }));
+        let error = tenants.store.reserve(&blocks).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+        assert!(
+            error.message().contains("a retired slot, whose bytes were damaged, is not used again"),
+            "{error}"
+        );
+        assert_eq!(tenants.store.reserve(&blocks[..1]).unwrap().len(), 1, "one is left");
+    }
+}
+
 #[test]
 fn a_put_without_space_names_what_takes_it() {
     let (files, policy) = (RecordedFiles::empty(), Policy { evicts: false, ..policy(Durability::Relaxed) });
