@@ -518,10 +518,11 @@ typedef struct kvmem_lease_options {
 /// **A remote layout**: it waits until the owner has replied, at most for `timeout_ns`. The owner keeps the
 /// lease for `max_lease_ns` of its kvmem_serve_options at most, so one without an end must be renewed, too:
 /// kvmem_lease_get_remaining says until when. This process counts a thousandth less of a duration than the
-/// owner. An agent may have 256 leases, of 65,536 blocks in all. A holder whose end the owner cannot prove,
-/// as on another machine, keeps its lease until it is over. KVMEM_LEASE_WRITES needs no KVMEM_SERVE_WRITE,
-/// because a peer can write by NIXL itself. Create no lease after the owner has destroyed the layout, as you
-/// begin no transfer then: over TCP a request for memory that is no longer mapped ends the owner's process.
+/// owner. Of each layout, an agent may have 256 leases, of 65,536 blocks in all. A holder whose end the owner
+/// cannot prove, as on another machine, keeps its lease until it is over. KVMEM_LEASE_WRITES needs no
+/// KVMEM_SERVE_WRITE, because a peer can write by NIXL itself. Create no lease after the owner has destroyed
+/// the layout, as you begin no transfer then: over TCP a request for memory that is no longer mapped ends the
+/// owner's process.
 /// @param blocks block ids, at least 1; one that occurs twice counts once
 /// @param options flags and duration; NULL for a lease to read, until it is destroyed
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block

@@ -55,9 +55,9 @@ pub unsafe extern "C" fn kvmem_statistics_get_method(
 }
 
 /// Returns the same as text in the format of Prometheus, version 0.0.4, for an HTTP endpoint of the caller,
-/// and what has happened to each agent, layout, queue and store. docs/statistics.md lists the metrics. A
-/// method that has no runs has no lines. Waits for nothing but a queue or the index of a store that another
-/// thread uses at this moment.
+/// and more: failed calls, leases that layouts keep for peers, and what has happened to each agent, layout,
+/// queue and store. docs/statistics.md lists the metrics. A method that has no runs has no lines. Waits for
+/// nothing but a queue or the index of a store that another thread uses at this moment.
 ///
 /// @return KVMEM_STATUS_OUT_OF_MEMORY
 #[unsafe(no_mangle)]
