@@ -120,6 +120,16 @@ impl Pools {
         }
     }
 
+    /// The number of slots that a namespace can have if all that is evicted for it is. Others keep what they use of their quotas, and if
+    /// slots were retired, there can be fewer than the quotas have.
+    pub fn obtainable(&self, namespace: u32, usable: u64) -> u64 {
+        if self.granted <= usable {
+            return self.limit(namespace, usable);
+        }
+        let others = self.named.iter().filter(|(number, _)| **number != namespace);
+        usable.saturating_sub(others.map(|(_, pool)| pool.used.min(pool.quota)).sum())
+    }
+
     /// What must be freed for so many new blocks.
     pub fn missing(&self, namespace: u32, new: usize, free: usize, usable: u64) -> Missing {
         if new == 0 {

@@ -24,6 +24,10 @@ impl Index {
         self.pools.limit(namespace, self.usable())
     }
 
+    fn obtainable(&self, namespace: u32) -> u64 {
+        self.pools.obtainable(namespace, self.usable())
+    }
+
     /// How many of these blocks need a slot. Those that are stored, and parents, count as used.
     pub fn new_blocks(&mut self, blocks: &[NewBlock]) -> usize {
         let mut new = 0;
@@ -118,6 +122,14 @@ impl<F: Files> Store<F> {
                 _ => "give fewer keys, or set a higher quota",
             }
         );
+        ensure!(
+            count <= index.obtainable(namespace),
+            OutOfMemory,
+            "{} need more slots than are left ({}): a retired slot, whose bytes were damaged, is not used again, and other namespaces keep \
+             what they use of their quotas; remove their blocks, lower their quotas, or create a store in another folder",
+            Count(count, "block"),
+            index.usage(namespace)
+        );
         Ok(())
     }
 
@@ -157,17 +169,7 @@ impl<F: Files> Store<F> {
             return error;
         }
         let namespace = NewBlock::namespace_of(blocks);
-        let index = self.index.lock();
-        let (usage, usable) = (index.usage(namespace), index.usable());
-        drop(index);
-        let count = Count(blocks.len() as u64, "block");
-        if usable < blocks.len() as u64 {
-            return error!(
-                OutOfMemory,
-                "{count} need more slots than are left ({usage}): a retired slot, whose bytes were damaged, is not used again; create a store \
-                 in another folder"
-            );
-        }
+        let usage = self.index.lock().usage(namespace);
         if self.policy.evicts {
             return error!(
                 Busy,
@@ -177,7 +179,8 @@ impl<F: Files> Store<F> {
         }
         error!(
             OutOfMemory,
-            "there are not enough free slots to put {count} ({usage}); {}, or let the store evict them with KVMEM_EVICTION_STORE",
+            "there are not enough free slots to put {} ({usage}); {}, or let the store evict them with KVMEM_EVICTION_STORE",
+            Count(blocks.len() as u64, "block"),
             match (self.missing(blocks).own, namespace) {
                 (0, _) => {
                     "the others are retired, or used by blocks of other namespaces or of none: remove such blocks by their handles"

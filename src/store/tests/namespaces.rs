@@ -320,19 +320,25 @@ fn records_of_others_are_no_space_for_a_namespace_whose_blocks_are_all_pinned() 
     }
 }
 
-/// Quotas keep their slots when slots are retired: what a quota permits may not be there.
+/// Quotas keep their slots when slots are retired: what a quota permits may not be there, and what others use of theirs is not evicted.
 #[test]
 fn slots_that_were_retired_are_not_waited_for() {
-    for evicts in [true, false] {
+    for (evicts, of_other) in [(true, 0), (false, 0), (true, 4), (false, 4)] {
         let (files, policy) = (RecordedFiles::empty(), Policy { evicts, ..policy(Durability::Relaxed) });
         let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy).unwrap();
-        let plain = store.open_namespace(&config("plain", SLOTS, None)).unwrap();
-        let tenants = Tenants { store, files, spaces: [Arc::default(), plain.clone(), plain.clone()] };
-        for number in 6..6 + SLOTS - 1 {
-            assert!(tenants.put(number, None, 1).unwrap());
-            let run = tenants.store.hold_run(&[tenants.key(number)]).unwrap();
+        let plain = store.open_namespace(&config("plain", SLOTS - of_other, None)).unwrap();
+        let other = match of_other {
+            0 => plain.clone(),
+            _ => store.open_namespace(&config("other", of_other, None)).unwrap(),
+        };
+        let tenants = Tenants { store, files, spaces: [Arc::default(), plain.clone(), other] };
+        let (retired, kept) = (6..6 + SLOTS - of_other - 1, 12..12 + of_other);
+        for number in retired {
+            assert!(tenants.put_in(&plain, number, None, 1).unwrap());
+            let run = tenants.store.hold_run(&[plain.key(key(number))]).unwrap();
             tenants.store.release_damaged(run, &[0]).unwrap();
         }
+        kept.clone().for_each(|number| assert!(tenants.put(number, None, 1).unwrap()));
         let blocks = [20, 21].map(|number| plain.block(NewBlock { key: key(number), parent: None }));
         let error = tenants.store.reserve(&blocks).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory, "{error}");
@@ -341,6 +347,7 @@ fn slots_that_were_retired_are_not_waited_for() {
             "{error}"
         );
         assert_eq!(tenants.store.reserve(&blocks[..1]).unwrap().len(), 1, "one is left");
+        kept.for_each(|number| assert!(tenants.has(number)));
     }
 }
 
