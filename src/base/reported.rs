@@ -51,8 +51,10 @@ pub struct Listing {
 
 /// Dropping it must not wait: the thread that reads statistics may be its last holder.
 pub trait Reported: Send + Sync {
-    /// `None` if it is no longer in use.
-    fn report(&self) -> Option<Report>;
+    /// `None` if it is no longer in use. Asked of all objects, so it is quick.
+    fn kind(&self) -> Option<ReportedKind>;
+
+    fn report(&self) -> Report;
 }
 
 type Objects = Mutex<Vec<Weak<dyn Reported>>>;
@@ -81,13 +83,14 @@ pub fn listing() -> Result<Listing> {
     let objects: Vec<_> = lists::collect(objects().lock().iter().cloned())?;
     let (mut listing, mut counts) = (Listing::default(), [0; KINDS]);
     for object in objects {
-        let Some(report) = object.upgrade().and_then(|object| object.report()) else { continue };
-        let count = &mut counts[report.kind as usize];
+        let Some(object) = object.upgrade() else { continue };
+        let Some(kind) = object.kind() else { continue };
+        let count = &mut counts[kind as usize];
         *count += 1;
         if *count > MAX_REPORTED {
-            listing.left_out[report.kind as usize] += 1;
+            listing.left_out[kind as usize] += 1;
         } else {
-            lists::push(&mut listing.reports, report)?;
+            lists::push(&mut listing.reports, object.report())?;
         }
     }
     Ok(listing)
@@ -144,9 +147,11 @@ pub struct Tally {
     labels: String,
     is_over: AtomicBool,
     held: AtomicU64,
-    /// Those of the shards, one after the other.
-    lines: Vec<Line>,
+    /// Of each shard. Within the object, so that the end of a run follows one pointer.
+    shards: [[Line; LINES]; LOCKED + 1],
 }
+
+const LINES: usize = HELD / ROW / 2;
 
 /// Two rows, in one cache line.
 #[derive(Default)]
@@ -155,17 +160,15 @@ struct Line([[AtomicU64; ROW]; 2]);
 
 impl Tally {
     /// That of a part of an object, which reports it itself.
-    pub fn new(kind: ReportedKind, labels: String, lines: usize) -> Result<Arc<Self>> {
-        let lines = lists::collect((0..lines * (LOCKED + 1)).map(|_| Line::default()))?;
-        Ok(Arc::new(Self { kind, labels, is_over: AtomicBool::new(false), held: AtomicU64::new(0), lines }))
+    pub fn new(kind: ReportedKind, labels: String) -> Arc<Self> {
+        let (is_over, held) = (AtomicBool::new(false), AtomicU64::new(0));
+        Arc::new(Self { kind, labels, is_over, held, shards: Default::default() })
     }
 
     /// Adds a run with an outcome of the row, and its bytes if it has succeeded.
     #[inline]
     pub fn add(&self, shard: ShardIndex, row: usize, outcome: usize, bytes: u64) {
-        let each = self.lines.len() / (LOCKED + 1);
-        let line = self.lines.get(shard.index * each + row / 2).filter(|_| row < 2 * each);
-        let Some(Line(rows)) = line else { return };
+        let Some(Line(rows)) = self.shards[shard.index].get(row / 2) else { return };
         let counters = &rows[row % 2];
         if outcome == 0 {
             shard.add(&counters[BYTES], bytes);
@@ -181,10 +184,9 @@ impl Tally {
 
     pub fn values(&self) -> [u64; MAX_VALUES] {
         let mut values = [0; MAX_VALUES];
-        let each = (self.lines.len() / (LOCKED + 1)).max(1);
-        for (index, Line(rows)) in self.lines.iter().enumerate() {
-            let sums = values[index % each * 2 * ROW..].iter_mut();
-            sums.zip(rows.as_flattened()).for_each(|(sum, value)| *sum += value.load(Ordering::Acquire));
+        for lines in &self.shards {
+            let counters = lines.iter().flat_map(|Line(rows)| rows.as_flattened());
+            values.iter_mut().zip(counters).for_each(|(sum, value)| *sum += value.load(Ordering::Acquire));
         }
         values[HELD] = self.held.load(Ordering::Relaxed);
         values
@@ -192,9 +194,12 @@ impl Tally {
 }
 
 impl Reported for Tally {
-    fn report(&self) -> Option<Report> {
-        let report = || Report { kind: self.kind, labels: self.labels.clone(), values: self.values() };
-        (!self.is_over.load(Ordering::Relaxed)).then(report)
+    fn kind(&self) -> Option<ReportedKind> {
+        (!self.is_over.load(Ordering::Relaxed)).then_some(self.kind)
+    }
+
+    fn report(&self) -> Report {
+        Report { kind: self.kind, labels: self.labels.clone(), values: self.values() }
     }
 }
 
@@ -210,8 +215,8 @@ impl Drop for HeldByTally {
 pub struct OpenTally(pub Arc<Tally>);
 
 impl OpenTally {
-    pub fn reported(kind: ReportedKind, labels: String, lines: usize) -> Result<Self> {
-        let open = Self(Tally::new(kind, labels, lines)?);
+    pub fn reported(kind: ReportedKind, labels: String) -> Result<Self> {
+        let open = Self(Tally::new(kind, labels));
         let object: Arc<dyn Reported> = open.clone();
         report(Arc::downgrade(&object))?;
         Ok(open)
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
 
     fn reported(labels: &str) -> OpenTally {
-        OpenTally::reported(ReportedKind::Queue, labels.into(), 2).unwrap()
+        OpenTally::reported(ReportedKind::Queue, labels.into()).unwrap()
     }
 
     fn is_listed(labels: &str) -> bool {
@@ -283,7 +288,7 @@ mod tests {
         }
         assert!(objects().lock().capacity() < 10 * MAX_REPORTED);
         let many: Vec<_> = (0..MAX_REPORTED + 7)
-            .map(|_| OpenTally::reported(ReportedKind::Store, "many".into(), 1).unwrap())
+            .map(|_| OpenTally::reported(ReportedKind::Store, "many".into()).unwrap())
             .collect();
         let listing = listing().unwrap();
         assert!(listing.left_out[ReportedKind::Store as usize] >= 7);

@@ -14,7 +14,7 @@ impl Layout {
             let mut labels = String::new();
             add_label(&mut labels, "layout", &self.log_id.number());
             self.agent().iter().for_each(|agent| add_label(&mut labels, "agent", &agent.name()));
-            OpenTally::reported(ReportedKind::Layout, labels, 1)
+            OpenTally::reported(ReportedKind::Layout, labels)
         })?;
         Ok(tally)
     }

@@ -80,7 +80,7 @@ fn reported(name: &str, log_id: LogId) -> Result<OpenTally> {
     let mut labels = String::new();
     add_label(&mut labels, "agent", &name);
     add_label(&mut labels, "id", &log_id.number());
-    OpenTally::reported(ReportedKind::Agent, labels, 2)
+    OpenTally::reported(ReportedKind::Agent, labels)
 }
 
 impl Agent {

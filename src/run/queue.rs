@@ -109,12 +109,16 @@ impl State {
 }
 
 impl Reported for Queue {
-    fn report(&self) -> Option<Report> {
+    fn kind(&self) -> Option<ReportedKind> {
+        self.lock().event.is_some().then_some(ReportedKind::Queue)
+    }
+
+    fn report(&self) -> Report {
         let mut report = Report { kind: ReportedKind::Queue, labels: String::new(), values: [0; MAX_VALUES] };
         add_label(&mut report.labels, "queue", &self.log_id.number());
         let state = self.lock();
         (report.values[0], report.values[1]) = (state.taken, state.entries.len() as u64);
-        state.event.is_some().then_some(report)
+        report
     }
 }
 

@@ -60,13 +60,13 @@ mod tests {
     use super::*;
     use crate::base::reported::{HELD, ROW, ReportedKind};
 
-    fn tally(lines: usize) -> Arc<Tally> {
-        Tally::new(ReportedKind::Layout, String::new(), lines).unwrap()
+    fn tally() -> Arc<Tally> {
+        Tally::new(ReportedKind::Layout, String::new())
     }
 
     #[test]
     fn layouts_count_each_run_of_theirs_and_an_agent_those_that_it_moves() {
-        let ([source, destination], agent) = ([tally(1), tally(1)], tally(2));
+        let ([source, destination], agent) = ([tally(), tally()], tally());
         let layouts = Some([source.clone(), destination.clone()]);
         let tallies = Tallies { layouts, agent: Some(agent.clone()) };
         let shard = ShardIndex::new(Some(3));

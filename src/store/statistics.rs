@@ -36,7 +36,7 @@ impl ReportedStore {
         let mut labels = String::new();
         add_label(&mut labels, "store", &path.display());
         add_label(&mut labels, "id", &LogId::next().number());
-        let runs = Tally::new(ReportedKind::Store, String::new(), 1)?;
+        let runs = Tally::new(ReportedKind::Store, String::new());
         let store = Arc::new(Self { labels, index, runs });
         let object: Arc<dyn Reported> = store.clone();
         report(Arc::downgrade(&object))?;
@@ -50,13 +50,17 @@ impl ReportedStore {
 }
 
 impl Reported for ReportedStore {
-    fn report(&self) -> Option<Report> {
+    fn kind(&self) -> Option<ReportedKind> {
+        Some(ReportedKind::Store)
+    }
+
+    fn report(&self) -> Report {
         let counts = self.index.lock().counts();
         let free = counts.slots.saturating_sub(counts.stored + counts.retired);
         let mut values = self.runs.values();
         let of_index =
             [counts.hits, counts.misses, counts.evicted, counts.damaged, counts.stored, counts.retired, free];
         values[FIRST_COUNT..FIRST_COUNT + of_index.len()].copy_from_slice(&of_index);
-        Some(Report { kind: ReportedKind::Store, labels: self.labels.clone(), values })
+        Report { kind: ReportedKind::Store, labels: self.labels.clone(), values }
     }
 }
