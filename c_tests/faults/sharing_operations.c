@@ -91,33 +91,37 @@ OPERATION(send_and_receive) {
     return status;
 }
 
+static kvmem_status fetched(const char *path, const kvmem_token *token, kvmem_share **made) {
+    return kvmem_share_fetch(REF(OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = token)), LIMIT, made, ERR);
+}
+
+/* A broker at the path that has published the share. */
+static kvmem_status publish(const char *path, kvmem_broker **broker, kvmem_token *token) {
+    kvmem_status status =
+        kvmem_broker_create(REF(OPTIONS(kvmem_broker_options, it.path = path, it.client_timeout_ns = LIMIT)), broker, ERR);
+    THEN(status, kvmem_broker_publish(*broker, "kv", share, NULL, token, ERR));
+    return status;
+}
+
 OPERATION(fetch_from_a_broker) {
     const char *path = TEXT("%s/socket", fault_folder());
     OWNED(kvmem_broker) broker = NULL;
-    OWNED(kvmem_share) fetched = NULL;
+    OWNED(kvmem_share) copy = NULL;
     kvmem_token token;
-    kvmem_status status = kvmem_broker_create(
-        REF(OPTIONS(kvmem_broker_options, it.path = path, it.client_timeout_ns = LIMIT)), &broker, ERR);
-    THEN(status, kvmem_broker_publish(broker, "kv", share, NULL, &token, ERR));
-    THEN(status,
-         kvmem_share_fetch(REF(OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = &token)),
-                           LIMIT, &fetched, ERR));
-    THEN(status, open_region(fetched, 0));
+    kvmem_status status = publish(path, &broker, &token);
+    THEN(status, fetched(path, &token, &copy));
+    THEN(status, open_region(copy, 0));
     return status;
 }
 
 OPERATION(publish_and_grant) {
     const char *path = TEXT("%s/socket", fault_folder());
     OWNED(kvmem_broker) broker = NULL;
-    OWNED(kvmem_share) fetched = NULL;
+    OWNED(kvmem_share) copy = NULL;
     kvmem_token token;
-    kvmem_status status = kvmem_broker_create(
-        REF(OPTIONS(kvmem_broker_options, it.path = path, it.client_timeout_ns = LIMIT)), &broker, ERR);
-    THEN(status, kvmem_broker_publish(broker, "kv", share, NULL, &token, ERR));
+    kvmem_status status = publish(path, &broker, &token);
     THEN(status, kvmem_broker_grant(broker, "kv", NULL, &token, ERR));
-    THEN(status,
-         kvmem_share_fetch(REF(OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = &token)),
-                           LIMIT, &fetched, ERR));
+    THEN(status, fetched(path, &token, &copy));
     THEN(status, kvmem_broker_unpublish(broker, "kv", ERR));
     return status;
 }
