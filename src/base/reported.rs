@@ -21,7 +21,7 @@ pub enum ReportedKind {
 
 pub const KINDS: usize = 4;
 
-/// Objects of a kind that are reported, so that the memory for a report and its time are bounded.
+/// Objects of a kind that are reported, so that the text and the locks that it takes are bounded. Of the others only their kind is asked.
 pub const MAX_REPORTED: usize = 1000;
 
 /// The values of a row: runs by outcome, and bytes.

@@ -39,7 +39,7 @@ fn text(path: &str) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io(format!("read {path}, to tell users apart"), &error)),
+        Err(error) => Err(Error::io(format!("read {path}, to distinguish users"), &error)),
     }
 }
 
