@@ -16,7 +16,7 @@ static CUresult find(CUevent handle, event **found) {
 /* Its record stays alive while tasks refer to it. */
 static void destroy(event *ended) {
     record_release(ended->record);
-    list_retire(&sim.events, &ended->node);
+    list_retire(&ended->node);
 }
 
 uint64_t events_destroy_of(const context *ended) {

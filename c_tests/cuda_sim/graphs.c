@@ -36,7 +36,7 @@ static void destroy(graph *ended) {
     for (size_t i = 0; i < ended->count; i++) work_free(&ended->works[i]);
     free(ended->works);
     record_release(ended->last_launch);
-    list_remove(&sim.graphs, &ended->node);
+    list_remove(&ended->node);
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {

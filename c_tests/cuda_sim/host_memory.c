@@ -41,12 +41,10 @@ CUresult cuMemFreeHost(void *address) {
 
 /* Two registrations may share a page, but no byte. */
 static CUresult check_free(CUdeviceptr start, size_t size) {
-    EACH(span, known, sim.spans) {
-        if (span_overlaps(known, start, size))
-            return known->kind == SPAN_REGISTRATION ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                                                    : CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    const span *known = span_within(start, size);
+    RETURN_IF(known == NULL, CUDA_SUCCESS);
+    return known->kind == SPAN_REGISTRATION ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Populates the pages, as locking does. Returns false if some are not mapped or not writable. */

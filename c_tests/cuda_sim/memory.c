@@ -71,7 +71,7 @@ void memory_destroy_if_unused(memory *unused) {
     if (unused->is_accounted) sim.devices[unused->owner].used -= cost(unused->size);
     munmap(unused->bytes, unused->size);
     close(unused->fd);
-    list_remove(&sim.memories, &unused->node);
+    list_remove(&unused->node);
 }
 
 memory *memory_find(CUmemGenericAllocationHandle handle) {

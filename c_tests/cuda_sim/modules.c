@@ -20,7 +20,7 @@ static module *find(CUmodule handle) {
 
 static void unload(module *ended) {
     free(ended->text);
-    list_retire(&sim.modules, &ended->node);
+    list_retire(&ended->node);
 }
 
 uint64_t modules_destroy_of(const context *ended) {
@@ -74,7 +74,7 @@ CUresult cuLinkDestroy(CUlinkState state) {
     DRIVER_CALL(cuLinkDestroy);
     linker *ended = find_linker(state);
     free(ended->text);
-    list_retire(&sim.linkers, &ended->node);
+    list_retire(&ended->node);
     return RELEASED(CUDA_SUCCESS);
 }
 

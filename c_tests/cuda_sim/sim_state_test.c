@@ -69,6 +69,34 @@ TEST(cycles_leave_no_files_or_mappings) {
     CHECK_EQ(count_mappings(), mappings);
 }
 
+static void expect_range(CUdeviceptr address, CUdeviceptr start, size_t size) {
+    CUdeviceptr found = 0;
+    size_t found_size = 0;
+    CU(cuMemGetAddressRange_v2(&found, &found_size, address));
+    CHECK_EQ(found, start);
+    CHECK_EQ(found_size, size);
+}
+
+/* A program may unmap registered memory, and other memory then gets its addresses. */
+TEST(of_two_ranges_that_overlap_the_newer_one_is_found) {
+    NOTHING_LEFT;
+    OPEN_DEVICE(0);
+    OWN_HANDLE(handle, 0, GRANULE);
+    const CUdeviceptr address = reserve(2 * GRANULE);
+    CHECK_EQ(mprotect(POINTER(address), 2 * GRANULE, PROT_READ | PROT_WRITE), 0);
+    CU(cuMemHostRegister_v2(POINTER(address), 2 * GRANULE, 0));
+    CU(cuMemMap(address, GRANULE, 0, handle, 0));
+    CU(cuMemSetAccess(address, GRANULE, REF(access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)), 1));
+    expect_range(address, address, GRANULE);
+    expect_range(address + GRANULE, address, 2 * GRANULE);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(POINTER(address)));
+    CU(cuMemUnmap(address, GRANULE));
+    expect_range(address, address, 2 * GRANULE);
+    CU(cuMemHostUnregister(POINTER(address)));
+    check_unknown(address);
+    CU(cuMemAddressFree(address, 2 * GRANULE));
+}
+
 TEST(unset_attributes_make_calls_fail) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemAllocationProp rdma = prop;

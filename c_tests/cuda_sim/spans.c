@@ -4,8 +4,33 @@
 
 #include "memory.h"
 
+#include <search.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* A tree of the ranges in which no two overlap, by their addresses: a program may register memory in a million
+   pieces, and the kernels look for each row. */
+static void *index_of_spans;
+/* Ranges that are not in it. They overlap another one, whose memory the program has unmapped meanwhile. */
+static size_t num_unindexed;
+
+/* Ranges that overlap are equal. */
+static int compare(const void *one, const void *other) {
+    const span *a = one, *b = other;
+    return a->start + a->size <= b->start ? -1 : b->start + b->size <= a->start;
+}
+
+static void index_add(const span *added) {
+    const span *const *const found = tsearch(added, &index_of_spans, compare);
+    if (found == NULL) sim_crash("no memory for the stand-in itself");
+    num_unindexed += *found != added;
+}
+
+static void index_remove(const span *ended) {
+    const span *const *const found = tfind(ended, &index_of_spans, compare);
+    if (found != NULL && *found == ended) tdelete(ended, &index_of_spans, compare);
+    else num_unindexed--;
+}
 
 span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *backing, context *owner) {
     span *added = list_add(&sim.spans, sizeof(*added));
@@ -15,6 +40,7 @@ span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *backing, 
     added->memory = backing;
     added->context = owner;
     added->buffer = next_number();
+    index_add(added);
     if (backing != NULL) backing->spans++;
     return added;
 }
@@ -33,19 +59,27 @@ static void unmap(const span *ended) {
 void span_remove(span *ended) {
     memory *backing = ended->memory;
     unmap(ended);
-    list_remove(&sim.spans, &ended->node);
+    index_remove(ended);
+    list_remove(&ended->node);
     if (backing != NULL) {
         backing->spans--;
         memory_destroy_if_unused(backing);
     }
 }
 
-span *span_at(CUdeviceptr address) {
+span *span_within(CUdeviceptr start, size_t size) {
+    if (num_unindexed == 0) {
+        const span wanted = {.start = start, .size = size};
+        span *const *const found = tfind(&wanted, &index_of_spans, compare);
+        return found == NULL ? NULL : *found;
+    }
     EACH(span, known, sim.spans) {
-        if (address >= known->start && address - known->start < known->size) return known;
+        if (span_overlaps(known, start, size)) return known;
     }
     return NULL;
 }
+
+span *span_at(CUdeviceptr address) { return span_within(address, 1); }
 
 span *span_starting(span_kind kind, CUdeviceptr start) {
     EACH(span, known, sim.spans) {

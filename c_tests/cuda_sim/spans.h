@@ -11,6 +11,8 @@ void span_remove(span *span);
 
 /* Returns the range that contains the address, or NULL. */
 span *span_at(CUdeviceptr address);
+/* Returns a range that overlaps [start, start + size), or NULL. */
+span *span_within(CUdeviceptr start, size_t size);
 /* Returns the range of this kind that starts at the address, or NULL. */
 span *span_starting(span_kind kind, CUdeviceptr start);
 /* Returns whether the range overlaps [start, start + size). */

@@ -35,6 +35,8 @@ void *sim_allocate(size_t size) {
 void *list_add(node **list, size_t size) {
     node *item = sim_allocate(size);
     item->next = *list;
+    item->link = list;
+    if (item->next != NULL) item->next->link = &item->next;
     *list = item;
     return item;
 }
@@ -50,13 +52,13 @@ uint64_t list_length(const node *list) {
     return length;
 }
 
-static void unlink_item(node **list, node *item) {
-    while (*list != item) list = &(*list)->next;
-    *list = item->next;
+static void unlink_item(const node *item) {
+    *item->link = item->next;
+    if (item->next != NULL) item->next->link = item->link;
 }
 
-void list_remove(node **list, node *item) {
-    unlink_item(list, item);
+void list_remove(node *item) {
+    unlink_item(item);
     free(item);
 }
 
@@ -64,10 +66,10 @@ void list_remove(node **list, node *item) {
    limits of tests that measure memory. */
 #define MAX_RETIRED 2048
 
-void list_retire(node **list, node *item) {
+void list_retire(node *item) {
     static node *retired[MAX_RETIRED];
     static size_t next;
-    unlink_item(list, item);
+    unlink_item(item);
     free(retired[next]);
     retired[next] = item;
     next = (next + 1) % MAX_RETIRED;

@@ -18,6 +18,7 @@
 /* The first member of each type of which there are lists. */
 typedef struct node {
     struct node *next;
+    struct node **link; /* the pointer to it: that of the previous item, or the list */
 } node;
 
 #define EACH(type, name, list) \
@@ -150,10 +151,10 @@ void *list_add(node **list, size_t size);
 void *list_find(node *list, const void *item);
 uint64_t list_length(const node *list);
 /* Unlinks and frees. */
-void list_remove(node **list, node *item);
+void list_remove(node *item);
 /* Unlinks an item whose address the program has as a handle. The address is not reused for a while, so that
    the use of a destroyed handle is detected. */
-void list_retire(node **list, node *item);
+void list_retire(node *item);
 uint64_t next_number(void);
 
 /* Ends the process with a message where the real driver would crash. */

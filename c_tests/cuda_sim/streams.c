@@ -46,7 +46,7 @@ CUresult streams_take_error_of(context *owner) {
 
 void streams_sweep(void) {
     EACH_TO_REMOVE(stream, known, sim.streams) {
-        if (known->destroyed && known->first == NULL) list_retire(&sim.streams, &known->node);
+        if (known->destroyed && known->first == NULL) list_retire(&known->node);
     }
 }
 

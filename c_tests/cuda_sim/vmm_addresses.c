@@ -51,7 +51,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     reservation *known = reservation_containing(address, size);
     INVALID_IF(known == NULL || known->start != address || known->size != size || is_mapped(address, size));
     munmap((void *)(uintptr_t)address, size);
-    list_remove(&sim.reservations, &known->node);
+    list_remove(&known->node);
     return RELEASED(CUDA_SUCCESS);
 }
 
