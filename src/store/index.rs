@@ -30,7 +30,9 @@ pub(super) struct Stored {
     since: u64,
     /// The clock at its last use.
     pub(super) used: u64,
-    children: u32,
+    pub(super) children: u32,
+    /// The number of a count of evictable blocks, and how many children it has counted.
+    pub(super) counted: (u32, u32),
     /// Reads in progress.
     holds: u32,
     pub(super) is_pinned: bool,
@@ -44,8 +46,13 @@ impl Stored {
         Located { slot, checksum: self.checksum, since: self.since, seal: self.seal.clone() }
     }
 
+    /// Whether it is read or pinned.
+    pub(super) fn is_kept(&self) -> bool {
+        self.holds > 0 || self.is_pinned
+    }
+
     fn is_evictable(&self) -> bool {
-        self.children == 0 && self.holds == 0 && !self.is_pinned
+        self.children == 0 && !self.is_kept()
     }
 }
 
@@ -61,6 +68,8 @@ pub struct Index {
     pub(super) free: Vec<u32>,
     pub(super) quarantine: Vec<u32>,
     pub(super) clock: u64,
+    /// That of the last count of evictable blocks.
+    pub(super) count_number: u32,
     pub(super) counts: Counts,
 }
 
@@ -81,6 +90,7 @@ impl Index {
             free: lists::collect((0..count as u32).rev())?,
             quarantine: Vec::new(),
             clock: 0,
+            count_number: 0,
             counts: Counts { slots: count, ..Counts::default() },
         })
     }
@@ -316,8 +326,9 @@ impl Index {
         }
         self.clock += 1;
         let (since, used) = (self.clock, self.clock);
-        let (holds, is_pinned, is_hidden) = (0, false, false);
-        let stored = Stored { block, checksum, seal, since, used, children, holds, is_pinned, is_hidden };
+        let (counted, holds, is_pinned, is_hidden) = ((0, 0), 0, false, false);
+        let stored =
+            Stored { block, checksum, seal, since, used, children, counted, holds, is_pinned, is_hidden };
         self.slots[slot as usize] = Slot::Stored(stored);
         let pool = self.pools.of_mut(block.key.namespace());
         pool.used += 1;

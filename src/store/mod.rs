@@ -17,6 +17,7 @@ mod blocks;
 mod cipher;
 mod commits;
 mod description;
+mod evictable;
 mod files;
 mod index;
 mod journal;

@@ -5,7 +5,7 @@
 //! one that has more than its quota, because that was lowered, or granted later, go first when another one needs slots. Such a namespace
 //! itself loses some with each of its puts, not all with the next one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use super::blocks::Counts;
 
@@ -62,6 +62,11 @@ impl Missing {
     /// What is missing when so many slots are free besides.
     pub fn after_freeing(self, count: usize) -> Self {
         Self { any: self.any.saturating_sub(count), ..self }
+    }
+
+    /// What must be freed at least: a namespace far above its limit frees more than it stores, if it can.
+    pub fn least(self) -> Self {
+        if self.credit > 0 { Self { own: self.credit, any: 0, ..self } } else { self }
     }
 
     /// The same for at least so many slots, unless none is missing.
@@ -179,18 +184,35 @@ impl Pools {
         unnamed.or_else(|| self.above(namespace)).or(own)
     }
 
+    #[inline(never)] // it has half a kilobyte
+    fn named_from(&self, from: u32) -> btree_map::Range<'_, u32, Pool> {
+        self.named.range(from..)
+    }
+
     /// The slot to evict next of a namespace with a name that has more than its quota, other than this one.
     fn above(&mut self, other: u32) -> Option<u32> {
-        while let Some((number, pool)) = self.named.range(self.within..).next()
+        while let Some((number, pool)) = self.named_from(self.within).next()
             && pool.used <= pool.quota
         {
             self.within = number.checked_add(1)?;
         }
-        let mut rest = self
-            .named
-            .range(self.within..)
-            .filter(|(number, pool)| **number != other && pool.used > pool.quota);
+        let mut rest =
+            self.named_from(self.within).filter(|(number, pool)| **number != other && pool.used > pool.quota);
         rest.find_map(|(_, pool)| pool.first())
+    }
+
+    /// The first namespace from a number on, other than this one, that blocks are evicted of for this one, and how many at most. If the
+    /// caller evicts, these are of namespaces that are not in the list of them.
+    pub fn evicted_for(&self, other: u32, from: u32, usable: u64, evicts: bool) -> Option<(u32, u64)> {
+        let above = self.unnamed.used.saturating_sub(self.limit(0, usable));
+        if evicts && from == 0 && other > 0 && above > 0 {
+            return Some((0, above));
+        }
+        let is_evicted = |number: u32, pool: &Pool| {
+            number != other && pool.used > pool.quota && (evicts || pool.quota == 0)
+        };
+        let found = self.named_from(from).find(|(number, pool)| is_evicted(**number, pool));
+        found.map(|(number, pool)| (*number, pool.used - pool.quota))
     }
 
     /// A slot of a namespace that is not in the list of them: no caller can free it.

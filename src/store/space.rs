@@ -87,7 +87,7 @@ impl Index {
 
 impl<F: Files> Store<F> {
     /// Reserves a slot for each block of a namespace; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
-    /// enough free slots. Fails with BUSY, and reserves none, if that does not suffice.
+    /// enough free slots. Fails with BUSY, and evicts and reserves none, if that would not suffice.
     pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
         self.ensure_writable()?;
         let namespace = NewBlock::namespace_of(blocks);
@@ -106,6 +106,7 @@ impl<F: Files> Store<F> {
         }
     }
 
+    #[inline(never)] // it has long messages, and two callers
     fn ensure_limit(&self, count: u64, namespace: u32) -> Result<()> {
         let index = self.index.lock();
         ensure!(
@@ -163,18 +164,28 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// What to do if no slot can be freed.
-    fn full(&self, error: Error, blocks: &[NewBlock]) -> Error {
+    /// What to do if too few slots can be freed.
+    pub(super) fn full(&self, error: Error, blocks: &[NewBlock]) -> Error {
         if error.status() != Status::Busy {
             return error;
         }
         let namespace = NewBlock::namespace_of(blocks);
         let usage = self.index.lock().usage(namespace);
         if self.policy.evicts {
+            // Others may have taken slots of their quotas meanwhile: they keep these, and to wait for them does not help.
+            if let Err(error) = self.ensure_limit(blocks.len() as u64, namespace) {
+                return error;
+            }
             return error!(
                 Busy,
-                "no block can be evicted for others now: they are written, read or pinned ({usage}); wait for the end of puts and gets, \
-                 or unpin blocks"
+                "too few blocks can be evicted for {} now: {}, or precede such blocks ({usage}); wait for the end of puts and gets, or \
+                 unpin blocks",
+                Count(blocks.len() as u64, "block"),
+                match self.index.lock().pools.get(namespace).is_some_and(|pool| pool.used > 0) {
+                    true => "the others are written, read or pinned",
+                    false =>
+                        "those of namespaces above their quotas, or of none, are written, read or pinned by other handles",
+                }
             );
         }
         error!(
@@ -191,7 +202,35 @@ impl<F: Files> Store<F> {
         )
     }
 
-    /// Evicts blocks, and ends the quarantine of their slots. Returns false if slots are missing, and none can be freed.
+    /// Whether blocks can be evicted for all slots that are missing. Evicts none.
+    fn can_free(&self, namespace: u32, missing: Missing) -> bool {
+        let (all, evicts) = (missing.count(), self.policy.evicts);
+        let own = if evicts { self.count_evictable(namespace, all) } else { 0 };
+        let (mut found, mut next) = (own, Some(0));
+        while let Some(from) = next
+            && own >= missing.own
+            && found < all
+        {
+            let other = {
+                let index = self.index.lock();
+                index.pools.evicted_for(namespace, from, index.usable(), evicts)
+            };
+            let Some((other, above)) = other else { break };
+            found += self.count_evictable(other, (all - found).min(above as usize));
+            next = other.checked_add(1);
+        }
+        own >= missing.own && found >= all
+    }
+
+    /// The number of blocks of a namespace that can be evicted, up to `wanted`.
+    fn count_evictable(&self, namespace: u32, wanted: usize) -> usize {
+        let mut blocks = self.index.lock().evictable(namespace, wanted);
+        while !self.index.lock().count_evictable(&mut blocks, LOOK_UPS) {}
+        blocks.found
+    }
+
+    /// Evicts blocks, and ends the quarantine of their slots. Returns false, and evicts none, if slots are missing, and not all of them can be
+    /// freed.
     pub(super) fn make_free(&self, blocks: &[NewBlock]) -> Result<bool> {
         let mut pending = self.journal.lock();
         if pending.is_behind {
@@ -200,6 +239,9 @@ impl<F: Files> Store<F> {
         }
         let (namespace, missing) = (NewBlock::namespace_of(blocks), self.missing(blocks));
         let quarantined = self.index.lock().quarantine.len();
+        if !self.can_free(namespace, missing.after_freeing(quarantined).least()) {
+            return Ok(false);
+        }
         let fraction = self.index.lock().limit(namespace) / EVICTED_FRACTION;
         // The write below frees those in quarantine. They are no help to a namespace that is above its quota.
         let mut wanted = missing.after_freeing(quarantined);
@@ -228,6 +270,7 @@ impl<F: Files> Store<F> {
             evicted.extend(part);
         }
         EVICTED.add(evicted.len() as u64);
+        // Others may use by now what could be evicted before.
         let is_freed = missing.own == 0 && missing.any <= quarantined || !evicted.is_empty();
         lists::extend(&mut pending.records, evicted)?;
         self.write_pending(&mut pending)?;

@@ -70,7 +70,8 @@ options!(kvmem_store_blocks);
 ///         nothing is to be moved: then there is no completion. kvmem_transfer_poll, _wait, _cancel and the
 ///         queue report the run
 /// @param num_moved receives the number of blocks that are moved
-/// @return KVMEM_STATUS_BUSY: all slots are being written or read, or are pinned
+/// @return KVMEM_STATUS_BUSY: too few blocks can be evicted: the others are written, read or pinned, or
+///         precede such blocks. None is evicted
 ///         KVMEM_STATUS_OUT_OF_RANGE: there are more keys than slots, or the layout has no such block
 ///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots; or too
 ///         many are retired

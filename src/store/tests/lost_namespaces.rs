@@ -73,7 +73,9 @@ fn blocks_without_a_list_leave_their_slots_also_if_the_caller_evicts() {
     let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy).unwrap();
     let all: Vec<_> = (0..8).map(|number| (number, None, 1)).collect();
     assert_eq!(put(&store, &files, &all[..5]).unwrap().len(), 5);
-    assert_eq!(store.counts().evicted, 0);
+    let too_many: Vec<_> = (20..24).map(|number| (number, None, 1)).collect();
+    assert_eq!(put(&store, &files, &too_many).unwrap_err().status(), Status::OutOfMemory);
+    assert_eq!(store.counts().evicted, 0, "a put that cannot succeed evicts nothing");
     assert_eq!(put(&store, &files, &all).unwrap(), [5, 6, 7]);
     assert_eq!((store.counts().stored, store.counts().evicted), (8, 3));
     assert_eq!(put(&store, &files, &[(20, None, 1)]).unwrap_err().status(), Status::OutOfMemory);

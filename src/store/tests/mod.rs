@@ -4,6 +4,7 @@
 mod commits;
 mod crash;
 mod damage;
+mod evictable;
 mod index;
 mod lost_namespaces;
 mod namespaces;

@@ -50,7 +50,7 @@ impl Tenants {
         self.put_in(self.space(number), number, parent, version)
     }
 
-    fn put_in(&self, space: &Namespace, number: u64, parent: Option<u64>, version: u64) -> Result<bool> {
+    pub fn put_in(&self, space: &Namespace, number: u64, parent: Option<u64>, version: u64) -> Result<bool> {
         let block = NewBlock { key: key(number), parent: parent.map(key) };
         let Some(slot) = self.store.reserve(&[space.block(block)])?.remove(0) else { return Ok(false) };
         let mut bytes = bytes(number, version);
