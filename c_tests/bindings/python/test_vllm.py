@@ -380,7 +380,7 @@ def test_a_put_that_waits_for_the_file_system_ends_at_the_timeout_and_others_do_
     assert limits == [7.0] and engine.worker.counters["failed_stores"] == 3 and not engine.scheduler.is_busy
     assert caplog.text.count("no blocks are stored for") == 1
     monkeypatch.setattr(kvmem.Store, "put", put)
-    engine.worker._pauses_until = 0.0
+    engine.worker._pause.until = 0.0
     engine.step([1, 2])
     assert len(engine.store) == 2
     engine.close()

@@ -346,7 +346,7 @@ def test_what_one_head_refuses_ends_the_put_when_the_others_have_read_the_blocks
     assert worker.counters["failed_stores"] == 1 and worker.counters["stored_blocks"] == 0 and not engine.pool.blocks[1].references
     assert "no blocks are stored for" in caplog.text and not engine.matched(request)
     assert [len(each) for each in whole] == [2, 2, 0, 0]
-    store._stores, worker._pauses_until = whole, 0.0
+    store._stores, worker._pause.until = whole, 0.0
     engine.compute(request_of(PROMPT[:5], 4, "s"), [1])
     assert [len(each) for each in whole] == [2] * HEADS
     # A get of which the first heads have begun is waited for, and its blocks are computed.

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import kvmem
 
@@ -11,11 +13,12 @@ import kvmem
 class Run:
     """Blocks that move together. It does not wait, except in `wait` and `abort`."""
 
+    error: kvmem.Error | None = None
+    """How it has failed."""
+
     def __init__(self, started: kvmem.StoreRun, timeout: float) -> None:
         self._transfer, self.count, self._timeout = started.transfer, started.num_moved, timeout
         self._begun, self._cancelled = time.monotonic(), False
-        self.error: kvmem.Error | None = None
-        """How it has failed."""
 
     def ended(self) -> bool:
         """Whether nothing is in flight any more that writes to the engine's blocks. A get that is late is cancelled, and ends when the parts
@@ -82,3 +85,44 @@ class Run:
             except kvmem.Error:
                 pass  # nothing waits for it any more
             self._transfer.close()
+
+
+class Ending:
+    """The end of a run that a queue reports: when it no longer uses the engine's blocks, which after a timeout is later than its own end."""
+
+    _end: kvmem.Completion | None = None
+
+    def is_over(self, completion: kvmem.Completion) -> bool:
+        """Takes a completion of the run, whose call may not have returned yet on another thread. Returns whether it is the last one."""
+        if completion.kind == kvmem.CompletionKind.RUN_ENDED:
+            self._end = completion
+            return completion.released  # a late run still uses the memory: its release is reported, too
+        return True
+
+    def failure(self) -> kvmem.Error | None:
+        """How the run has failed. Its call has returned."""
+        return None if self._end is None else self._end.error
+
+
+class ReportedRun(Run):
+    """A run whose end a queue reports. It may be started on one thread, and its end taken on another one by `dispatch` of the queue."""
+
+    def __init__(self, put_or_get: Callable[..., kvmem.StoreRun], *arguments: Any, queue: kvmem.Queue, timeout: float, **how: Any) -> None:
+        self._ending, self._is_over = Ending(), False
+        flags = kvmem.TransferFlags.REPORT_RELEASE
+        super().__init__(put_or_get(*arguments, queue=queue, transfer_flags=flags, run_timeout=timeout, user_data=self._report, **how), timeout)
+
+    def _report(self, completion: kvmem.Completion) -> None:
+        if self._ending.is_over(completion):
+            self._is_over = True
+
+    def ended(self) -> bool:
+        """Whether nothing uses the engine's blocks any more, or nothing is to be moved."""
+        if self._is_over and self.error is None:
+            self.error = self._ending.failure()
+        return self._transfer is None or self._is_over
+
+    def cancel(self) -> None:
+        """Cancels what has not started. The queue reports the end."""
+        if self._transfer is not None:
+            self._transfer.cancel()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvmem
+from kvmem._blocks._run import Ending
 from kvmem._blocks._shape import shape_of
 from kvmem.lmcache._objects import form_of
 
@@ -41,6 +42,7 @@ class Copy:
             self._layout = kvmem.Layout.of_regions(shape_of(1, 1, self.size, "BLC"), [region])
         self._starting = threading.Lock()
         self._transfer: kvmem.Transfer | None = None
+        self._ending = Ending()
         self.error: kvmem.Error | None = None
 
     def start(self, put_or_get: Callable[..., kvmem.StoreRun], key: bytes, queue: kvmem.Queue, timeout: float, ended: Callable[[Copy], None]) -> bool:
@@ -60,12 +62,10 @@ class Copy:
         return self._transfer is not None
 
     def _report(self, completion: kvmem.Completion, ended: Callable[[Copy], None]) -> None:
-        if completion.kind == kvmem.CompletionKind.RUN_ENDED:
-            self.error = completion.error
-            if not completion.released:
-                return  # a late run still uses LMCache's memory: its release is reported, too
+        if not self._ending.is_over(completion):
+            return
         with self._starting:
-            pass
+            self.error = self._ending.failure()
         ended(self)
 
     def cancel(self) -> None:

@@ -12,15 +12,12 @@ from typing import Any
 
 import kvmem
 from kvmem._blocks._counters import add
+from kvmem._blocks._pause import Pause
 from kvmem._blocks._run import Run
 from kvmem.vllm._metadata import Load, Part, Put, ReportData
 from kvmem.vllm._units import HeadCache, Runs
 
 logger = logging.getLogger("vllm.kvmem")
-
-_PAUSE = 300.0
-"""Seconds without puts after one whose call has waited for the file system up to the timeout: each of them would delay a step as much."""
-
 
 @dataclass
 class _Moving:
@@ -57,7 +54,7 @@ class OffloadWorker:
         """Removes the blocks of a clear, because each call may wait for the file system."""
         self._removed: list[list[bytes]] = []
         """Per store that it has looked at: the keys that it leaves, of those that it should remove."""
-        self._pauses_until = 0.0
+        self._pause = Pause(logger)
         self._report = ReportData()
         self.failed_blocks: set[int] = set()
         """Blocks of vLLM's cache that could not be loaded."""
@@ -106,25 +103,18 @@ class OffloadWorker:
         try:
             if self._clearing:
                 raise kvmem.Cancelled("the blocks that have these keys are being removed")
-            if time.monotonic() < self._pauses_until:
-                raise kvmem.Cancelled("the file system did not respond")
+            self._pause.check()
             run = store.run(store.put(self._caches[put.group], put.keys, put.blocks, parent=put.parent, related=put.related))
         except kvmem.Error as error:
             if isinstance(error, kvmem.Busy) and self._runs:
                 self._later.append(put)
             else:
-                self._pause(error)
+                self._pause.note(error)
                 self._put_ended(put, len(put.blocks))
             return
         if run.error is not None:
-            self._pause(run.error)
+            self._pause.note(run.error)
         self._runs.append(_Moving(run, put, ""))
-
-    def _pause(self, error: kvmem.Error) -> None:
-        """Begins a pause of the puts if one was late."""
-        if isinstance(error, kvmem.TimedOut):
-            self._pauses_until = time.monotonic() + _PAUSE
-            logger.warning("kvmem: no blocks are stored for %.0f s: %s", _PAUSE, error)
 
     def clear(self) -> None:
         """Removes all blocks that are stored now, when nothing moves any more. What waits to be stored is dropped. Until the end nothing is
