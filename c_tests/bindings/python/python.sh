@@ -31,11 +31,16 @@ wheel)
     ;;
 test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,misuse,peers,nixl}.py ;;
 vllm_logic)
-    tests "$here"/test_{blocks,vllm,vllm_units,vllm_host_copies,vllm_handover,vllm_exchange,vllm_faults,vllm_epochs,vllm_by_layer,vllm_states,vllm_directory}.py
+    tests "$here"/test_{blocks,vllm,vllm_units,vllm_host_copies,vllm_handover,vllm_exchange,vllm_faults,vllm_epochs,vllm_by_layer,vllm_states,vllm_directory,vllm_tier_jobs}.py
     UCX_TLS=tcp UCX_NET_DEVICES=lo tests "$here/test_vllm_epochs.py" -k nixl
     ;;
 vllm) "$source/examples/python/vllm/demo.py" "$5" --small ;;
-adapter) PATH=$(dirname "$5"):$PATH "$5" -m pytest -q -p no:cacheprovider --rootdir "$here" "$here/test_$6.py" ;;
+adapter)
+    python=$5
+    shift 5
+    tested=("${@/#/$here/test_}")
+    PATH=$(dirname "$python"):$PATH "$python" -m pytest -q -p no:cacheprovider --rootdir "$here" "${tested[@]/%/.py}"
+    ;;
 engine) "$5" "$source/examples/python/paged_demo.py" --device cpu --small ;;
 test_cuda) LD_LIBRARY_PATH=$KVMEM_STAND_IN tests "$here"/test_{cuda,vmm,vllm_units_cuda}.py ;;
 types)

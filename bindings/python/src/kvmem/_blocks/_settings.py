@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 GIB = 1 << 30
 MAX_SECONDS = 1_000_000
@@ -17,6 +17,9 @@ T = TypeVar("T", bound="Settings")
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Settings that all adapters have."""
+
+    SHARE: ClassVar[str] = "per worker"
+    """Whose blocks capacity_gib limits."""
 
     path: str | None = None
     """Folder of the stores with blocks, which the next engine reads."""
@@ -32,7 +35,7 @@ class Settings:
         if self.path is None:
             raise ValueError("kvmem: path is not set: set it to the folder of the blocks, or to one in /dev/shm to keep them in host memory")
         if not self.capacity_gib > 0:
-            raise ValueError("kvmem: capacity_gib is not set: set it to the GiB that blocks may have per worker, in the folder at path")
+            raise ValueError(f"kvmem: capacity_gib is not set: set it to the GiB that blocks may have {self.SHARE}, in the folder at path")
 
 
 def parse(kind: type[T], given: Mapping[str, Any], where: str) -> T:

@@ -32,22 +32,33 @@ class BlockStore:
     The store evicts by itself, and counts what it evicts. So `vanished` compares its keys with those that the owner knows, which
     `note` and `forget` keep. It does so after each 64th part of the blocks was evicted, because it looks at all of them."""
 
-    def __init__(self, path: str, shape: kvmem.Shape, identity: Mapping[str, str], timeout: float) -> None:
-        """`shape` is that of the slots, and of their number."""
+    def __init__(self, path: str, shape: kvmem.Shape, identity: Mapping[str, str], timeout: float, *, read_only: bool = False) -> None:
+        """`shape` is that of the slots, and of their number; 0 for that of an existing store. With `read_only`, another process writes it."""
+        # Each get compares checksums, so what a loss of power takes is a miss, and no put waits for the disk. The page cache has blocks
+        # that were stored recently.
+        how: dict[str, Any] = {"durability": kvmem.Durability.NONE, "flags": kvmem.DiskFlags.BUFFERED}
+        if read_only:
+            how = {"flags": kvmem.DiskFlags.BUFFERED | kvmem.DiskFlags.OPEN_EXISTING | kvmem.DiskFlags.READ_ONLY}
         try:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            # Each get compares checksums, so what a loss of power takes is a miss, and no put waits for the disk. The page cache has
-            # blocks that were stored recently.
-            self._store = kvmem.Store(
-                path, shape, identity=identity, durability=kvmem.Durability.NONE, flags=kvmem.DiskFlags.BUFFERED, timeout=timeout
-            )
+            if not read_only:
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            self._store = kvmem.Store(path, shape, identity=identity, timeout=timeout, **how)
         except kvmem.Busy as error:
-            raise ValueError(f"kvmem: another engine uses the folder ({error}): set another path, or end that engine") from error
+            advice = "start again" if read_only else "set another path, or end that engine"
+            raise ValueError(f"kvmem: another engine uses the folder ({error}): {advice}") from error
+        except kvmem.NotFound as error:
+            advice = "start the engine that writes the blocks first, or set another path" if read_only else "set another path"
+            raise ValueError(f"kvmem: there is no folder for the blocks ({error}): {advice}") from error
         except (OSError, kvmem.Error) as error:
             raise ValueError(f"kvmem: the folder of blocks cannot be used ({error}): set another path, or remove the folder") from error
         self._timeout, self._lock = timeout, threading.Lock()
         self._known = set(self._store.keys())
         self._gone = 0
+
+    @property
+    def info(self) -> kvmem.StoreInfo:
+        """Properties, and what happened since the store was opened."""
+        return self._store.info
 
     @property
     def capacity(self) -> int:

@@ -18,4 +18,8 @@ def __getattr__(name: str) -> object:
         from kvmem.vllm._offloading_spec import KvmemOffloadingSpec
 
         return KvmemOffloadingSpec
+    if name == "KvmemSecondaryTierManager":
+        from kvmem.vllm._tier import KvmemSecondaryTierManager
+
+        return KvmemSecondaryTierManager
     raise AttributeError(f"module 'kvmem.vllm' has no attribute {name!r}")

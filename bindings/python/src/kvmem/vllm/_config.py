@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import kvmem
 from kvmem._blocks import _settings
@@ -14,6 +14,7 @@ from kvmem._blocks._settings import GIB as GIB
 from kvmem._blocks._settings import Settings
 
 MAX_LEASE_SECONDS = 3600
+LOCALITIES = ("LOCAL", "REMOTE")
 _OF_ETCD = ("ca_file", "certificate_file", "key_file", "user", "password_file")
 
 
@@ -91,6 +92,31 @@ class Config(Settings):
                 raise ValueError(f"kvmem: {one} is set, and {other} is not: set both, or none")
         if self.access not in ("auto", "mapped", "nixl"):
             raise ValueError(f"kvmem: access is {self.access!r}: set auto, mapped or nixl")
+
+
+@dataclasses.dataclass(frozen=True)
+class TierConfig(Settings):
+    """Settings of the secondary tier."""
+
+    SHARE: ClassVar[str] = "per engine"
+    read_only: bool = False
+    """Only load: another engine writes the store at path."""
+    locality: str | None = None
+    """Whether the folder is on this machine, for requests that name the tiers that they load from: "LOCAL", "REMOTE", or None."""
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raises if settings do not fit together."""
+        if self.locality not in (None, *LOCALITIES):
+            raise ValueError(f"kvmem: locality is {self.locality!r}: set {' or '.join(LOCALITIES)}, or remove it")
+        if self.read_only and "capacity_gib" in given:
+            raise ValueError("kvmem: read_only and capacity_gib are set, and the engine that writes the store has set its capacity: remove one of them")
+        if not self.read_only or self.path is None:
+            super().check(given)
+
+
+def parse_tier(given: Mapping[str, Any]) -> TierConfig:
+    """Checks an entry of `secondary_tiers`."""
+    return _settings.parse(TierConfig, given, "an entry of secondary_tiers")
 
 
 def parse(extra: Mapping[str, Any]) -> Config:
