@@ -48,7 +48,7 @@ compared: LATENT_TOKENS."""
 
 LATENT_TOKENS = 16
 
-OFFLOADING = ("offloading spec", "control: offloading")
+OFFLOADING = ("offloading spec", "control: offloading", "tier", "control: tier")
 """Cases of vLLM's OffloadingConnector, which counts tokens only."""
 
 
@@ -77,7 +77,8 @@ def report(name, result, expected, prompts, block_size=32):
     loaded = sum(result["cached"]) if name.startswith(OFFLOADING) else int(counters.get("loaded_blocks", 0)) * size
     states = 2 * len(prompts) if "mamba" in name else 0  # a block in each of two groups
     whole = sum((len(prompt) - 1) // size * size for prompt in prompts) + states * size  # all full blocks but that of the last token
-    stored, damaged = counters.get("stored_blocks", 0), counters.get("damaged_blocks", 0)
+    stored = counters.get("stored_blocks", counters.get("tier_stored_chunks", 0))
+    damaged = counters.get("damaged_blocks", counters.get("tier_damaged_chunks", 0))
     print(
         f"{name:30} {'same' if same else 'differ':>8} {f'{min(loaded, total)} of {total}':>14} {counters.get('stored_bytes', 0):12,.0f} "
         f"{counters.get('loaded_bytes', 0):12,.0f} {damaged:8.0f} {result['seconds']:8.2f}",
@@ -99,6 +100,10 @@ def report(name, result, expected, prompts, block_size=32):
         "host memory, second round": same and loaded == whole,
         "offloading spec, second round": same and loaded == whole,
         "control: offloading, forged": not same and loaded == whole,
+        "tier, first engine": same and not loaded and stored > 0,
+        "tier, after a restart": same and loaded == whole and not damaged,
+        "tier, damaged": same and damaged > 0 and loaded < whole,
+        "control: tier, forged": not same and loaded == whole,
         "two ranks, first engine": not loaded and stored > 0,
         "two ranks, after a restart": same and loaded == 2 * whole,
         "windows, without kvmem": not loaded,
@@ -175,6 +180,12 @@ def main():
             "kv_connector": "OffloadingConnector", "kv_role": "kv_both",
             "kv_connector_extra_config": {"spec_name": "KvmemOffloadingSpec", "spec_module_path": "kvmem.vllm", "cpu_bytes_to_use": 8 << 20},
         }  # fmt: skip
+
+        def tier(name, store="tier", **more):
+            secondary = {"type": "KvmemSecondaryTierManager", "module_path": "kvmem.vllm", "path": str(folder / store), "capacity_gib": 0.05}
+            extra = {"spec_name": "HostTieringSpec", "spec_module_path": "tiering", "cpu_bytes_to_use": 8 << 20, "secondary_tiers": [secondary]}
+            return case(name, None, transfer={"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}, **more)
+
         runs = [
             case("without kvmem", None, make=True),
             case("mamba, without kvmem", None, make=True, engine=STATES),
@@ -184,9 +195,13 @@ def main():
             disk("control: forged blocks", "forged", copy=[store, forged], damage="forge"),
             case("offloading spec, second round", None, transfer=offloading, rounds=2),
             case("control: offloading, forged", None, transfer=offloading, rounds=2, forge_host=True),
+            tier("tier, first engine"),
+            tier("tier, after a restart"),
         ]
         if not small:
             runs += [
+                tier("tier, damaged", "spoiled-tier", copy=[str(folder / "tier"), str(folder / "spoiled-tier")], damage_tier="bytes"),
+                tier("control: tier, forged", "forged-tier", copy=[str(folder / "tier"), str(folder / "forged-tier")], damage_tier="forge"),
                 disk("damaged, again", "spoiled"),
                 disk("another block size", engine={"block_size": 64}),
                 case("host memory, second round", {"path": memory, "capacity_gib": 0.05}, rounds=2),

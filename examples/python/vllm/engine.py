@@ -4,7 +4,7 @@
 RUN is an object: model (folder), extra (settings of kvmem, or null to run without it), prompts (lists of token ids), kind (of the model, see
 make_model), and optionally make (write the model first), engine (arguments of LLM), rounds, extend (the result has the prompts with the first token
 that follows each, and the tokens after that), max_tokens, copy (folders: from, to), damage (blocks in the store: "bytes", or "forge"), role (of the connector), transfer (another connector than kvmem's), forge_host (see there), serve (the prompts come later: each line of stdin is a call of
-`serve`)."""
+`serve`), damage_tier (as damage, in the store of the secondary tier)."""
 
 import json
 import os
@@ -94,6 +94,25 @@ def forge_host(worker):
             sums.update(zip(list(sums), host.checksums(list(sums))))
 
 
+def damage_tier(engine, forge):
+    """As `damage`, for every third chunk in the store of KvmemSecondaryTierManager, by means of the first chunk of vLLM's host memory."""
+    import numpy
+
+    manager = scheduler_of(engine).connector.connector_scheduler.manager
+    jobs, chunk = manager.secondary_tiers[0]._jobs, numpy.asarray(memoryview(manager.primary_tier.get_kv_memoryview()))[0]
+    store = jobs.store._store
+    for entry in list(store)[1::3]:
+        store.get(jobs._chunks, [entry.key], [0]).wait()
+        chunk ^= -128
+        if forge:
+            store.remove([entry.key])
+            store.put(jobs._chunks, [entry.key], [0], parent=entry.parent).wait()
+            continue
+        with open(os.path.join(store._path, "blocks.0"), "r+b") as file:
+            file.seek(entry.slot * store.info.slot_size)
+            file.write(chunk.tobytes())
+
+
 def start(options):
     """The engine. Raises ValueError if its settings are wrong."""
     from vllm import LLM
@@ -138,8 +157,10 @@ def run(options):
         engine = start(options)
     except ValueError as error:
         return {"error": str(error)}
-    if "damage" in options:
+    if options.get("damage"):
         engine.collective_rpc(damage, args=(options["damage"] == "forge",))
+    if options.get("damage_tier"):
+        damage_tier(engine, options["damage_tier"] == "forge")
     if options.get("serve"):
         print("RESULT {}", flush=True)
         serve(engine)

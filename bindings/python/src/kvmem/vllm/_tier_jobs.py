@@ -113,8 +113,7 @@ class TierJobs:
         import numpy
 
         self.store, self._timeout = store, timeout
-        # A view of its own, because the owner cannot release one that has users.
-        pages = numpy.asarray(memoryview(memory))
+        pages = numpy.asarray(memory)
         self._released = threading.Event()
         weakref.finalize(pages, self._released.set)
         with kvmem.Region.adopt(pages) as region:
