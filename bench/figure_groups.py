@@ -188,6 +188,22 @@ def moved(way, durability="none", syncs=None):
     return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in both(("GB/s", "ratio"), MOVED, **where, block=f"{size} KiB")))
 
 
+STORE_PEERS = "cpu-2-cores/22-store-peers"
+PEERS = "foyer", "LMCache", "vLLM"
+
+
+def beside_stores(measured, way, **where):
+    """Against all methods of each store."""
+    return (measured, "1.0×", q(STORE_PEERS, "GB/s", way=way, **where),
+            *(q(STORE_PEERS, "ratio", way=way, reference=begins(peer), **where) for peer in PEERS))
+
+
+def gets_beside_puts(blocks, statistic):
+    where = {"way": "get beside puts", "puts": "up to 0.2 GB/s", "blocks": blocks, "statistic": statistic}
+    return (f"get of {blocks} {'block' if blocks == 1 else 'blocks'} beside puts of at most 0.2 GB/s, {statistic}", "1.0×", q(STORE_PEERS, "us", **where),
+            *(q(STORE_PEERS, "ratio", reference=begins(peer), **where) for peer in PEERS))
+
+
 def expected(measured, way):
     return (measured, "0.98×", *(q(f"{machine}/23-epochs", "ratio", way=way, blocks=blocks)
                                for machine in ("cpu-16-cores", "two-gpus") for blocks in (64, 1024)))
@@ -441,6 +457,11 @@ GROUPS = [
      ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
          *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),
          stored("opening", "ms of ns", way="open"),
+     ]),
+    ("22. Stores beside other stores", "Put and get of blocks of a store by direct I/O, against foyer, LMCache's raw_block adapter and vLLM's file tier.",
+     [STORE_PEERS], ["result", "foyer", "LMCache", "vLLM"], [
+         *(beside_stores(f"{step}, {size // KIB} KiB", step, block=size) for step in ("put", "get") for size in (16 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB)),
+         *(gets_beside_puts(blocks, statistic) for blocks in (1, 16) for statistic in ("p50", "p99")),
      ]),
     ("23. Reads that expect epochs", "Blocks of 16 KiB, against the same reads without epochs.", ["cpu-16-cores/23-epochs", "two-gpus/23-epochs"],
      ["64 blocks, 16 cores", "1,024 blocks, 16 cores", "64 blocks, 32 cores", "1,024 blocks, 32 cores"],
