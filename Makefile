@@ -17,7 +17,7 @@ STARTED := $(shell date +%s)
 unexport MAKEFLAGS
 .PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test models miri arm-test load-test fuzz-calls faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama bench-store \
-    gpu-bundle engine-bundle wheel python-versions new-user docs docs-pages soak soak-faults header kernels clean
+    gpu-bundle engine-bundle wheel python-versions new-user docs docs-look soak soak-faults header kernels clean
 
 all: build
 
@@ -69,7 +69,7 @@ help:
 	@echo "              each system call of each operation fails, in every way; some minutes"
 	@echo "make hardening"
 	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, hostile-test, soak-faults, soak,"
-	@echo "              race-test, models, miri, the crates by cargo-deny, and two builds with equal bytes"
+	@echo "              race-test, models, miri, docs-look, the crates by cargo-deny, and two builds with equal bytes"
 	@echo "              (ADVISORIES=FOLDER: a checkout of RustSec's advisory-db, for a machine without a network)"
 	@echo "make load-test"
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
@@ -85,8 +85,8 @@ help:
 	@echo "              install the wheel with pip in a root that has glibc and Python only, then vLLM beside it, and follow docs/vllm.md there"
 	@echo "              to equal tokens: 6 GiB, ten minutes; writes c_tests/bindings/python/new-user.txt"
 	@echo "make docs     the documentation as a site in build/docs/html, with the references of all languages; installs Doxygen and Sphinx"
-	@echo "make docs-pages"
-	@echo "              the pages of the site alone, in build/docs-pages/html; needs no build"
+	@echo "make docs-look"
+	@echo "              looks at each page of the site in Chromium, wide and narrow, light and dark, with pictures in build/docs-pictures"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute;"
@@ -273,7 +273,7 @@ faults-test: setup build
 	scripts/faults-test.sh $(TREE)
 
 # What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
-hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test models miri
+hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test models miri docs-look
 	scripts/crates-test.sh $(ADVISORIES)
 	scripts/reproduced.sh $(TREE)
 	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"
@@ -372,9 +372,9 @@ docs: wheel
 	    --target build/docs-python "$$(ls -t build/wheels/kvmem-*.whl | head -n 1)"
 	@scripts/docs_site.py build/docs
 
-docs-pages:
-	@scripts/setup.sh pages
-	@scripts/docs_site.py build/docs-pages --pages
+# The pages of the site as a reader sees them, in Chromium, which this does not install. The record is tests/records.md.
+docs-look: docs
+	@scripts/docs_look.py build/docs/html build/docs-pictures
 
 # Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: setup build

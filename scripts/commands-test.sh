@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # commands-test.sh [TARGET [VARIABLE=VALUE]...]: runs the commands that the README and the pages name and that no other test runs, in a
-# small form: the part of make check that make test has not run, the demo, the pages of the site, the benches, the wheel, the bundles, the fuzzer of calls, the load
+# small form: the part of make check that make test has not run, the demo, the site, the benches, the wheel, the bundles, the fuzzer of calls, the load
 # test and the soak. Their records do not change. make package is what the test consumer.packages does. A target of make runs beside them.
 # `make commands-test` has set up, configured and built before.
 set -euo pipefail
@@ -33,12 +33,12 @@ fi
 {
     run checked-test CHECK_LABELS=contract
     run demo DEMO_ARGS='--blocks 16'
-    run docs-pages
     run bench BENCH_ARGS='--quick --only 12_block_address,18_create'
 } &
 lanes+=($!)
 {
     run wheel
+    run docs
     run gpu-bundle GPU_BUNDLE_ARGS=--small
     run engine-bundle
     run soak MINUTES=0.1 SEED=601

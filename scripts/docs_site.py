@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs_site.py FOLDER [--pages]: makes the documentation as a site in FOLDER/html, which works from the file system: the pages with search, and
-the references of C, C++, Go, Zig and Python. With --pages only the pages, which need Sphinx alone. A warning is an error; so is
+"""docs_site.py FOLDER: makes the documentation as a site in FOLDER/html, which works from the file system: the pages with search, and
+the references of C, C++, Go, Zig and Python. A warning is an error; so is
 a link to a file that is missing, and anything that a browser would load from a host."""
 
 import base64
@@ -35,25 +35,23 @@ MAIN_PAGE = {
     '<a href="../../index.html">All pages of kvmem</a>\n',
 }
 LANGUAGES = [("C", "c/index.html"), ("C++", "cpp/index.html"), ("Go", "go.html"), ("Zig", "zig/index.html"), ("Python", "python/kvmem.html")]
-FAULTS_OF_GENERATORS = {"nested-classes", "VmmMapping.close"}
-"""Places that Doxygen and pdoc link to and leave out: classes of a class that are private, and an inherited method."""
+FAULTS_OF_GENERATORS = {"nested-classes", "Lease.close", "VmmMapping.close"}
+"""Places that Doxygen and pdoc link to and leave out: classes of a class that are private, and inherited methods."""
 TOOLS = ROOT / "build/docs-tools/bin"
 
 
 def main():
-    folder, only_pages = pathlib.Path(sys.argv[1]).resolve(), "--pages" in sys.argv
+    folder = pathlib.Path(sys.argv[1]).resolve()
     shutil.rmtree(folder, ignore_errors=True)
     source, html = folder / "source", folder / "html"
-    copy_pages(source, only_pages)
-    if not only_pages:
-        (source / "reference/go.md").write_text(go_reference())
+    copy_pages(source)
+    (source / "reference/go.md").write_text(go_reference())
     sphinx(source, html, folder / "doctrees")
-    if not only_pages:
-        for language in ("c", "cpp"):
-            doxygen(language, html / "reference" / language, folder)
-        zig_reference(html / "reference/zig", folder)
-        python_reference(html / "reference/python")
-    check(html, only_pages)
+    for language in ("c", "cpp"):
+        doxygen(language, html / "reference" / language, folder)
+    zig_reference(html / "reference/zig", folder)
+    python_reference(html / "reference/python")
+    check(html)
     pages = sum(1 for _ in html.rglob("*.html"))
     print(f"docs_site.py: {html}/index.html and {pages - 1} more pages; no warning, no broken link, and nothing from a host")
 
@@ -61,13 +59,13 @@ def main():
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 
-def copy_pages(source, only_pages):
+def copy_pages(source):
     pages = pages_of(PAGES)
     copied = tuple(str(page) for page in pages) + tuple(COPIED_FOLDERS)
     for page in pages:
         text = with_links(page, copied, header_link)
         if page.name == "README.md" and page.parent == pathlib.Path():
-            page, text = pathlib.Path("index.md"), text + contents(pages, only_pages)
+            page, text = pathlib.Path("index.md"), text + contents(pages)
         else:
             text = re.sub(r"\]\((\.\./)+README\.md", lambda link: link[0].replace("README.md", "index.md") if is_root(page, link[0]) else link[0], text)
         (source / page).parent.mkdir(parents=True, exist_ok=True)
@@ -93,14 +91,14 @@ def header_link(page, text, path):
     return f'<a href="{to}">{shown}</a>'
 
 
-def contents(pages, only_pages):
+def contents(pages):
     """The lists of pages beside the text, in the order of docs/README.md."""
     table, _, specifications = (ROOT / "docs/README.md").read_text().partition("Specifications")
     guides, formats = (unique(re.findall(r"^\| \[[^\]]*\]\(([\w-]+)\.md", part, re.MULTILINE)) for part in (table, specifications))
     of_docs = [f"docs/{name}" for name in guides], [f"docs/{name}" for name in formats if name not in guides]
     listed = {*of_docs[0], *of_docs[1], "README"}
     others = [str(page.with_suffix("")) for page in pages if str(page.with_suffix("")) not in listed]
-    references = ["reference/index", *([] if only_pages else ["reference/go"])]
+    references = ["reference/index", "reference/go"]
     lists = {"Guides": ["docs/README", *of_docs[0]], "References": references, "Formats": of_docs[1], "Project": [name for name in others if name != "docs/README"]}
     return "".join(f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```\n" for caption, names in lists.items())
 
@@ -224,14 +222,15 @@ shown = [*public.values(), *vars(kvmem.cuda).values(), *vars(kvmem.nixl).values(
 for value in shown:
     if isinstance(value, type) and hasattr(value, "_fields"):  # a tuple with names, whose constructor belongs to no module
         value.__new__.__annotations__ = value.__annotations__ = typing.get_type_hints(value, vars(kvmem))
-pdoc.render.configure(docformat="markdown", show_source=False)
+pdoc.render.configure(docformat="markdown", show_source=False, template_directory=pathlib.Path(sys.argv[2]))
 pdoc.pdoc("kvmem", output_directory=pathlib.Path(sys.argv[1]))
 """
 
 
 def python_reference(to):
     """The warning that is no error is about fields of __slots__, whose source pdoc does not find."""
-    run(TOOLS / "python", "-W", "error", "-W", "ignore:Cannot determine where", "-c", PYTHON_REFERENCE, to, PYTHONPATH=str(ROOT / "build/docs-python"))
+    run(TOOLS / "python", "-W", "error", "-W", "ignore:Cannot determine where", "-c", PYTHON_REFERENCE, to, ROOT / "docs/site/pdoc",
+        PYTHONPATH=str(ROOT / "build/docs-python"))
 
 
 # ---- the result ------------------------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ class Links(html.parser.HTMLParser):
             self.loaded.append(found[self.LOADED[tag]])
 
 
-def check(html, only_pages):
+def check(html):
     pages = {}
     for path in html.rglob("*.html"):
         pages[path] = Links()
@@ -269,8 +268,6 @@ def check(html, only_pages):
                     faults.append(f"{path.relative_to(html)} loads {link} from a host")
                 continue
             target = (path.parent / urllib.parse.unquote(name.partition("?")[0])).resolve() if name else path
-            if only_pages and target.is_relative_to(html / "reference"):
-                continue
             if target.is_dir() or not target.exists():
                 faults.append(f"{path.relative_to(html)} links to {link}: no such file")
             elif anchor and anchor not in FAULTS_OF_GENERATORS and target in pages and urllib.parse.unquote(anchor) not in pages[target].names:

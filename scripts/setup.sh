@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [demo | arm | docs | pages]: installs everything that building and testing need, or only what the demo, the tests for 64-bit
-# Arm, the documentation or its pages alone need. It installs only what is missing.
+# setup.sh [demo | arm | docs]: installs everything that building and testing need, or only what the demo, the tests for 64-bit
+# Arm or the documentation need. It installs only what is missing.
 #
 # KVMEM_NIXL_WHEEL    a pip requirement or a wheel file that contains NIXL  (default: nixl-cu12==1.5.1)
 # KVMEM_NIXL_LIBRARY  an installed libnixl_capi.so to use instead of a wheel
@@ -36,8 +36,8 @@ case $purpose in
     all) steps=10 ;;
     demo) steps=6 ;;
     arm) steps=4 ;;
-    docs | pages) steps=2 ;;
-    *) echo "usage: setup.sh [demo | arm | docs | pages]" >&2; exit 2 ;;
+    docs) steps=2 ;;
+    *) echo "usage: setup.sh [demo | arm | docs]" >&2; exit 2 ;;
 esac
 readonly steps
 step=0
@@ -51,7 +51,7 @@ main() {
     flock -n 9 || { echo "waiting for another set-up in this tree"; flock 9; }
     trap 'stop_ticker; stop_jobs' EXIT
     tools
-    [[ $purpose != docs && $purpose != pages ]] || { documentation_tools; return 0; }
+    [[ $purpose != docs ]] || { documentation_tools; return 0; }
     if [[ $purpose == all ]]; then
         # What the bindings need is installed beside the rest: most of the time is spent downloading and unpacking.
         beside 6 binding_compilers
@@ -249,8 +249,8 @@ fetch_crates() {
 
 # Prints the Debian packages of missing tools.
 missing_packages() {
-    if [[ $purpose == docs || $purpose == pages ]]; then
-        [[ $purpose == pages ]] || has doxygen || echo doxygen
+    if [[ $purpose == docs ]]; then
+        has doxygen || echo doxygen
         has "$python" || echo python3
         "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
         return 0

@@ -8,6 +8,7 @@ FAULT seeds a fault that must be found: leak, byte, lost, hang or late."""
 import contextlib
 import ctypes
 import faulthandler
+import glob
 import os
 import random
 import signal
@@ -434,8 +435,9 @@ def main():
     warnings.simplefilter("ignore", DeprecationWarning)  # forks of a process with threads are what is tested
     worker = Worker(folder, slot, incarnation, seed, agents, settle, sys.argv[8] if len(sys.argv) > 8 else None)
     os.makedirs(worker.folder, exist_ok=True)
-    for left in os.listdir(worker.folder):
-        os.unlink(os.path.join(worker.folder, left))  # of a predecessor that was killed
+    # Of predecessors that were killed. Those of a long run would fill the small file system.
+    for left in (*glob.glob(f"{worker.folder}/*"), *glob.glob(f"{worker.place('small')}/side-{slot}-*")):
+        os.unlink(left)
     # What a process keeps from its first use of a driver or of NIXL on belongs to the state before.
     worker.begin("inventory")
     worker.open()
