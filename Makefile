@@ -251,7 +251,8 @@ export LOAD_PROGRAMS
 load-test: setup build
 	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
-# A peer that behaves badly, beside healthy ones, for LOAD_SECONDS per behaviour. The same record as that of make load-test.
+# A peer that behaves badly, beside healthy ones, for LOAD_SECONDS per behaviour, within the bounds of docs/reliability.md. Rows as those of
+# make load-test.
 HOSTILE_PROGRAMS = $(addprefix hostile/hostile_,served owner idle share broker epochs leases directory objects)
 hostile-test: setup build
 	LOAD_PROGRAMS="$${LOAD_PROGRAMS:-$(HOSTILE_PROGRAMS)}" KVMEM_RECORD="$${KVMEM_RECORD:-c_tests/hostile/records.md}" \

@@ -186,6 +186,7 @@ const hostile_form hostile_form_here = {
     .files = MAX_FILES / 2 + MAX_CLIENTS,
     .threads = 1,
     .bytes = 16 * MIB,
+    .bounds = {.longest_ms = 500, .share = 0.02, .processors = 1},
     .rows = rows,
     .num_rows = NUM(rows),
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hostile.h"
 
-#include "thread_count.h"
+#include "victim.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -17,6 +17,8 @@ enum { OPENED_ALL = 1 };
 /* Of a row that does not last for a time. */
 #define TURNS 12
 #define ROUNDS 2
+/* Further processors that the victim may need while the hostile peer does nothing, or is gone. */
+#define QUIET 0.5
 
 /* What the processes see of each other. */
 typedef struct state {
@@ -27,11 +29,13 @@ typedef struct state {
     atomic_uint met;     /* the row of the hostile peer that the victim has objects for, or NO_ROW */
     atomic_bool is_observed, has_ended;
     _Atomic uint64_t longest; /* nanoseconds of a round, since it was observed */
+    atomic_int callers[2];    /* the threads of the victim that make rounds and deals, or 0 */
 } state;
 
 static state *shared;
 static const hostile_form *const form = &hostile_form_here;
 static unsigned own_row = NO_ROW;
+static bool is_victim;
 
 /* ---- common to all processes ---- */
 
@@ -47,42 +51,6 @@ const char *hostile_name(const char *name) {
     static _Thread_local char full[64];
     snprintf(full, sizeof(full), "%s.%u", name, own_row);
     return full;
-}
-
-void hostile_put(const char *name, const void *data, size_t size) {
-    char temporary[210], path[200];
-    snprintf(path, sizeof(path), "%s", hostile_path(name));
-    snprintf(temporary, sizeof(temporary), "%s.new", path);
-    write_file(temporary, data, size);
-    CHECK_EQ(chmod(temporary, 0644), 0);
-    CHECK_EQ(rename(temporary, path), 0);
-}
-
-message hostile_take(const char *name) {
-    const char *path = hostile_path(name);
-    AWAIT(access(path, F_OK) == 0);
-    message taken = {.size = file_length(path)};
-    taken.data = test_allocate(taken.size + 1);
-    FILE *file = fopen(path, "re");
-    CHECK(file != NULL);
-    CHECK_EQ(fread(taken.data, 1, taken.size, file), taken.size);
-    fclose(file);
-    return taken;
-}
-
-void hostile_put_layout(kvmem_agent *agent, const kvmem_layout *layout) {
-    CLEANUP(message_free) message metadata = agent_metadata(agent);
-    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
-    hostile_put("metadata", metadata.data, metadata.size);
-    hostile_put("descriptor", descriptor.data, descriptor.size);
-}
-
-message hostile_take_layout(kvmem_agent *agent, kvmem_layout **layout) {
-    CLEANUP(message_free) message metadata = hostile_take("metadata");
-    const message descriptor = hostile_take("descriptor");
-    agent_load(agent, &metadata);
-    *layout = MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    return descriptor;
 }
 
 unsigned hostile_deals(void) { return shared->deals; }
@@ -114,7 +82,12 @@ static void call(void (*function)(void)) {
 
 /* ---- the victim and the healthy peer ---- */
 
+static void note_caller(int index) {
+    if (is_victim) shared->callers[index] = (int)syscall(SYS_gettid);
+}
+
 static void *make_rounds(void *round) {
+    note_caller(0);
     while (!shared->has_ended) {
         if (!shared->is_observed) { /* others start */
             (void)poll(NULL, 0, 1);
@@ -131,6 +104,7 @@ static void *make_rounds(void *round) {
 }
 
 static void *deal(void *nothing) {
+    note_caller(1);
     while (!shared->has_ended) {
         const unsigned row = shared->row;
         if (row != own_row && own_row != NO_ROW) {
@@ -163,6 +137,7 @@ static void serve(int socket, void (*round)(void), void (*deals)(void)) {
 
 ROLE(victim) {
     attach(false);
+    is_victim = true;
     form->victim.open();
     serve(socket, form->victim.round, form->victim.deal);
     call(form->victim.close);
@@ -195,12 +170,10 @@ ROLE(hostile) {
 
 /* ---- the test ---- */
 
-typedef struct resources {
-    size_t files, threads;
-    uint64_t bytes;
-} resources;
-
 static uint64_t patience = PATIENCE;
+static bool judges_pace; /* or only reports it */
+static hostile_bounds bounds;
+static unsigned usual_rounds = 2 * ROUNDS;
 static char found[400]; /* the fault of a row; "": none */
 
 static bool is_faulty(void) { return found[0] != '\0'; }
@@ -214,35 +187,10 @@ static void fault(const char *format, ...) {
     va_end(arguments);
 }
 
-/* Memory of its own and memory that it shares. */
-static uint64_t count_bytes(pid_t process) {
-    char path[64], line[128];
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)process);
-    FILE *status = fopen(path, "re");
-    CHECK(status != NULL);
-    uint64_t sum = 0;
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof(line), status) != NULL)
-        if (sscanf(line, "RssAnon: %llu", &kib) == 1 || sscanf(line, "RssShmem: %llu", &kib) == 1) sum += kib << 10;
-    fclose(status);
-    return sum;
-}
-
-static resources count_resources(const peer *victim) {
-    char files[64];
-    snprintf(files, sizeof(files), "/proc/%d/fd", (int)victim->pid);
-    return (resources){count_directory_entries(files), count_threads_of(victim->pid), count_bytes(victim->pid)};
-}
-
-static void extend(resources *most, const resources *now) {
-    if (now->files > most->files) most->files = now->files;
-    if (now->threads > most->threads) most->threads = now->threads;
-    if (now->bytes > most->bytes) most->bytes = now->bytes;
-}
-
-/* Of the rounds of the healthy peer. */
+/* The rounds of the healthy peer, how long its threads and those of the victim waited for processors meanwhile, and the processors that the
+   victim needs beside its threads that call the library. */
 typedef struct pace {
-    double per_second, longest_ms;
+    double per_second, longest_ms, waited_ms, processors;
 } pace;
 
 typedef struct scene {
@@ -251,7 +199,7 @@ typedef struct scene {
     resources most;     /* in this row */
     pace usual_pace;    /* with the healthy peer alone */
     pace pace;          /* while the hostile one acts */
-    pace slowest;       /* the fewest rounds per second, and the longest round, of all rows */
+    pace worst;         /* of all rows: the fewest rounds per second, the longest round, the most processors */
 } scene;
 
 static bool has_ended(const peer *peer) {
@@ -272,22 +220,57 @@ static void check_processes(const scene *scene, const char *when) {
     if (has_ended(&scene->hostile)) fault("%s the hostile peer ended: correct the test", when);
 }
 
+static uint64_t count_time(const scene *scene) {
+    const pid_t victim = scene->victim.pid;
+    uint64_t time = processor_time(victim, 0);
+    for (size_t i = 0; i < NUM(shared->callers); i++) {
+        const pid_t caller = shared->callers[i];
+        const uint64_t called = caller != 0 ? processor_time(victim, caller) : 0;
+        time -= called < time ? called : time;
+    }
+    return time;
+}
+
+static uint64_t count_wait(const scene *scene) { return processor_wait(scene->victim.pid) + processor_wait(scene->healthy.pid); }
+
+static double since(uint64_t before, uint64_t after) { return after > before ? (double)(after - before) : 0; }
+
 /* Observes the victim until a number of rounds, and what else is awaited. Returns the pace of the rounds. */
 static pace observe(scene *scene, unsigned rounds, unsigned turns, unsigned deals, uint64_t duration, const char *when) {
     const load_clock clock = load_begin();
+    const uint64_t time = count_time(scene), wait = count_wait(scene);
     const unsigned begun = shared->rounds;
     shared->longest = 0;
     shared->is_observed = true;
     while (!is_faulty() && (shared->rounds - begun < rounds || shared->turns < turns || shared->deals < deals || load_lasts(&clock, duration))) {
-        const resources now = count_resources(&scene->victim);
-        extend(&scene->most, &now);
+        const resources now = count_resources(scene->victim.pid);
+        extend_resources(&scene->most, &now);
         check_processes(scene, when);
         if (!load_lasts(&clock, patience + duration))
             fault("%s the healthy peer waits: %u of %u rounds, %u turns, %u deals", when, shared->rounds - begun, rounds,
                   (unsigned)shared->turns, (unsigned)shared->deals);
         (void)poll(NULL, 0, 3);
     }
-    return (pace){(shared->rounds - begun) * 1e9 / (double)load_elapsed(&clock), (double)shared->longest / 1e6};
+    const double elapsed = (double)load_elapsed(&clock);
+    return (pace){.per_second = (shared->rounds - begun) * 1e9 / elapsed,
+                  .longest_ms = (double)shared->longest / 1e6,
+                  .waited_ms = since(wait, count_wait(scene)) / 1e6,
+                  .processors = since(time, count_time(scene)) / elapsed};
+}
+
+/* The rounds wait for processors, too: what other programs take is not the hostile peer's. */
+static void check_pace(const scene *scene, const pace *pace, double further, const char *when) {
+    const struct pace *usual = &scene->usual_pace;
+    const double longest = bounds.longest_ms + pace->waited_ms, least = bounds.share * usual->per_second;
+    /* More rounds need more of them. */
+    const double more = pace->per_second > usual->per_second ? pace->per_second / usual->per_second : 1;
+    const double processors = 1.5 * more * usual->processors + further;
+    if (!judges_pace) return;
+    if (pace->longest_ms > longest) fault("%s the healthy peer waited %.0f ms, at most %.0f are permitted", when, pace->longest_ms, longest);
+    if (pace->per_second < least)
+        fault("%s the healthy peer made %.1f rounds per second, at least %.1f are promised", when, pace->per_second, least);
+    if (pace->processors > processors)
+        fault("%s the victim needed %.2f processors, at most %.2f are permitted", when, pace->processors, processors);
 }
 
 static void check_bounded(const scene *scene) {
@@ -302,7 +285,7 @@ static void check_returned(const scene *scene) {
     const load_clock clock = load_begin();
     const resources *usual = &scene->usual;
     while (!is_faulty()) {
-        const resources now = count_resources(&scene->victim);
+        const resources now = count_resources(scene->victim.pid);
         if (now.files <= usual->files && now.threads <= usual->threads && now.bytes <= usual->bytes + form->bytes) return;
         check_processes(scene, "afterwards");
         if (!load_lasts(&clock, patience))
@@ -324,16 +307,25 @@ static void await_parting(const scene *scene) {
 static void report(const scene *scene, const hostile_row *row, unsigned rounds) {
     const resources *most = &scene->most, *usual = &scene->usual;
     printf("        %s: %u rounds, %u turns, %u deals; %.0f rounds per second, the longest %.1f ms; in addition %lld files, %lld threads, "
-           "%lld KiB%s%s\n",
+           "%lld KiB, %.2f processors%s%s\n",
            row->does, rounds, (unsigned)shared->turns, (unsigned)shared->deals, scene->pace.per_second, scene->pace.longest_ms,
            (long long)(most->files - usual->files),
-           (long long)(most->threads - usual->threads), (long long)(most->bytes - usual->bytes) / 1024, is_faulty() ? ": " : "", found);
+           (long long)(most->threads - usual->threads), (long long)(most->bytes - usual->bytes) / 1024, scene->pace.processors, is_faulty() ? ": " : "", found);
     fflush(stdout);
+}
+
+static void add_to_worst(scene *scene) {
+    const pace *now = &scene->pace;
+    pace *worst = &scene->worst;
+    if (now->per_second < worst->per_second) worst->per_second = now->per_second;
+    if (now->longest_ms > worst->longest_ms) worst->longest_ms = now->longest_ms;
+    if (now->processors > worst->processors) worst->processors = now->processors;
 }
 
 static void run_row(scene *scene, const hostile_row *row) {
     const uint32_t index = (uint32_t)(row - form->rows);
     const bool deals = form->victim.deal != NULL, lasts = load_is_asked();
+    const uint64_t duration = lasts ? load_duration() : 0, quiet = duration < SECONDS(1) ? duration : SECONDS(1);
     const unsigned before = shared->rounds;
     shared->turns = shared->deals = 0;
     shared->is_observed = false;
@@ -342,17 +334,19 @@ static void run_row(scene *scene, const hostile_row *row) {
     frame_send(scene->hostile.socket, OPENED_ALL, &index, sizeof(index));
     frame_await(scene->hostile.socket, OPENED_ALL);
     if (deals) shared->row = index;
-    scene->pace = observe(scene, ROUNDS, lasts ? 1 : turns_of(row), deals ? 2 : 0, lasts ? load_duration() : 0, "while it acts,");
-    if (scene->pace.per_second < scene->slowest.per_second) scene->slowest.per_second = scene->pace.per_second;
-    if (scene->pace.longest_ms > scene->slowest.longest_ms) scene->slowest.longest_ms = scene->pace.longest_ms;
+    scene->pace = observe(scene, ROUNDS, lasts ? 1 : turns_of(row), deals ? 2 : 0, duration, "while it acts,");
+    check_pace(scene, &scene->pace, bounds.processors, "while it acts,");
+    add_to_worst(scene);
     if (row->stops && !is_faulty()) {
         peer_freeze(&scene->hostile);
-        observe(scene, ROUNDS, 0, deals ? shared->deals + 2 : 0, 0, "while it is stopped,");
+        const pace stopped = observe(scene, ROUNDS, 0, deals ? shared->deals + 2 : 0, quiet, "while it is stopped,");
+        check_pace(scene, &stopped, QUIET, "while it is stopped,");
     }
     peer_kill(&scene->hostile);
     shared->row = NO_ROW;
     await_parting(scene);
-    observe(scene, ROUNDS, 0, 0, 0, "afterwards");
+    const pace afterwards = observe(scene, ROUNDS, 0, 0, quiet, "afterwards");
+    check_pace(scene, &afterwards, QUIET, "afterwards");
     check_bounded(scene);
     check_returned(scene);
     report(scene, row, shared->rounds - before);
@@ -369,8 +363,8 @@ static void open_scene(scene *scene, const scratch *folder) {
     found[0] = '\0';
     observe(scene, ROUNDS, 0, 0, 0, "before,");
     scene->most = (resources){0};
-    scene->usual_pace = observe(scene, 2 * ROUNDS, 0, 0, load_is_asked() ? load_duration() : 0, "before,");
-    scene->slowest = (pace){scene->usual_pace.per_second, 0};
+    scene->usual_pace = observe(scene, usual_rounds, 0, 0, load_is_asked() ? load_duration() : 0, "before,");
+    scene->worst = (pace){.per_second = scene->usual_pace.per_second};
     scene->usual = scene->most;
 }
 
@@ -390,6 +384,8 @@ static void close_scene(scene *scene) {
 void hostile_walk(void) {
     SCRATCH(folder);
     scene scene;
+    judges_pace = load_duration() >= SECONDS(1);
+    bounds = form->bounds;
     open_scene(&scene, &folder);
     const char *chosen = getenv("KVMEM_TEST_HOSTILE");
     size_t count = 0;
@@ -401,9 +397,9 @@ void hostile_walk(void) {
     close_scene(&scene);
     if (is_faulty()) FAIL("%s", found);
     load_report("%zu behaviours, %u rounds of the healthy peer: at least %.0f per second, without a hostile one %.0f; at most %.0f ms for "
-                "a round, without %.0f",
-                count, (unsigned)shared->rounds, scene.slowest.per_second, scene.usual_pace.per_second, scene.slowest.longest_ms,
-                scene.usual_pace.longest_ms);
+                "a round, without %.0f; at most %.2f processors, without %.2f",
+                count, (unsigned)shared->rounds, scene.worst.per_second, scene.usual_pace.per_second, scene.worst.longest_ms,
+                scene.usual_pace.longest_ms, scene.worst.processors, scene.usual_pace.processors);
 }
 
 void hostile_finds(const char *does, const char *expected) {
@@ -411,11 +407,21 @@ void hostile_finds(const char *does, const char *expected) {
     scene scene;
     const hostile_row *row = form->rows;
     while (strcmp(row->does, does) != 0) CHECK(++row < form->rows + form->num_rows);
+    open_scene(&scene, &folder);
     /* What never ends is found after it. */
     patience = expected != NULL ? SECONDS(5) : PATIENCE;
-    open_scene(&scene, &folder);
     run_row(&scene, row);
     close_scene(&scene);
+    patience = PATIENCE;
     if (expected == NULL) CHECK_STR(found, "");
     else CHECK_HAS(found, expected);
+}
+
+void hostile_finds_beyond(const char *does, hostile_bounds exceeded, const char *fault) {
+    judges_pace = true;
+    bounds = exceeded;
+    usual_rounds = 100;
+    hostile_finds(does, fault);
+    judges_pace = false;
+    usual_rounds = 2 * ROUNDS;
 }

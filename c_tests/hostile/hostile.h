@@ -14,6 +14,13 @@ typedef struct hostile_row {
     bool is_long;               /* only in rows that last for a time: another row has the same kind */
 } hostile_row;
 
+/* What a hostile peer may take of the time of others. docs/reliability.md says the same, with the reasons. */
+typedef struct hostile_bounds {
+    double longest_ms; /* of a round of the healthy peer, besides the time in which its threads or the victim's had no processor */
+    double share;      /* the least part of its rounds per second without a hostile peer */
+    double processors; /* that the victim needs beside its threads that call the library, and one and a half times as many as usual for as many rounds */
+} hostile_bounds;
+
 /* A wire form. Functions may be NULL, except `open` and the limits. Exactly one of the two rounds exists. */
 typedef struct hostile_form {
     struct {
@@ -33,6 +40,7 @@ typedef struct hostile_form {
     /* What the victim may have in addition while it serves the healthy peer alone. */
     size_t files, threads;
     uint64_t bytes;
+    hostile_bounds bounds; /* checked in rows that last for a second or more */
     const hostile_row *rows;
     size_t num_rows;
 } hostile_form;
@@ -63,3 +71,5 @@ uint64_t hostile_random(void);
 void hostile_walk(void);
 /* The row finds this fault of the victim; NULL: none. */
 void hostile_finds(const char *does, const char *fault);
+/* The same of a fault that exceeds a bound. */
+void hostile_finds_beyond(const char *does, hostile_bounds exceeded, const char *fault);

@@ -84,6 +84,7 @@ const hostile_form hostile_form_here = {
     .files = 8,
     .threads = 2,
     .bytes = 256 * MIB,
+    .bounds = {.longest_ms = 1000, .share = 0.02, .processors = 2},
     .rows = rows,
     .num_rows = NUM(rows),
 };

@@ -169,4 +169,5 @@ const hostile_form hostile_form_here = {
     .healthy = {.open = open_healthy, .round = read_leased, .close = close_healthy},
     .open_hostile = open_hostile,
     HOSTILE_ROWS_OF_LITTLE,
+    .bounds = {.longest_ms = 1000, .share = 0.005, .processors = 0.25},
 };

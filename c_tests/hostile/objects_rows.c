@@ -291,6 +291,7 @@ const hostile_form hostile_form_here = {
     .files = 16,
     .threads = 8,
     .bytes = 32 * MIB,
+    .bounds = {.longest_ms = 5000, .share = 0.02, .processors = 2},
     .rows = rows,
     .num_rows = NUM(rows),
 };

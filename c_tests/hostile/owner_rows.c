@@ -282,6 +282,7 @@ const hostile_form hostile_form_here = {
     .files = 32, /* UCX opens connections to the hostile owner again */
     .threads = 4,
     .bytes = 1024 * MIB, /* 128 MiB of messages wait; UCX, NIXL and a call that takes them have copies, and the heap keeps what is freed */
+    .bounds = {.longest_ms = 2000, .share = 0.005, .processors = 2},
     .rows = rows,
     .num_rows = NUM(rows),
 };

@@ -300,6 +300,7 @@ const hostile_form hostile_form_here = {
     .files = 8, /* UCX's connections to three agents */
     .threads = 2,
     .bytes = 48 * MIB,
+    .bounds = {.longest_ms = 6500, .share = 0.001, .processors = 2},
     .rows = rows,
     .num_rows = NUM(rows),
 };

@@ -247,6 +247,7 @@ const hostile_form hostile_form_here = {
     .files = 8 * WIRE_MAX_FDS + 16,
     .threads = 0,
     .bytes = 80 * MIB, /* a share of 64 MiB */
+    .bounds = {.longest_ms = 500, .share = 0.02, .processors = 0.25},
     .rows = rows,
     .num_rows = NUM(rows),
 };
