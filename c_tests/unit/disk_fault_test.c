@@ -186,6 +186,20 @@ TEST(a_ring_that_stops_working_is_an_error) {
     in_a_forked_child(a_ring_that_stops_working);
 }
 
+/* A kernel that accepts no request and reports no error is asked for 5 s. */
+static void a_ring_that_accepts_nothing(void) {
+    OPENED(sides, sides, 0);
+    OWNED(kvmem_transfer) transfer = create(&sides, true, KVMEM_METHOD_URING);
+    fail_system_call(SYS_io_uring_enter, 0);
+    expect_failure(transfer, KVMEM_STATUS_IO, EAGAIN, "io_uring");
+    expect_to_work(&sides, 0);
+}
+
+TEST(a_ring_that_accepts_nothing_is_an_error) {
+    if (!has_io_uring()) SKIP("io_uring: this kernel has none, or does not permit it to this process");
+    in_a_forked_child(a_ring_that_accepts_nothing);
+}
+
 static sides parents;
 
 static void in_the_child(void) {

@@ -106,6 +106,8 @@ fn try_out(ring: &mut IoUring) -> std::io::Result<()> {
     let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
     pushed.map_err(std::io::Error::other)?;
     ring.submit_and_wait(1)?;
-    ring.completion().for_each(drop);
-    Ok(())
+    match ring.completion().count() {
+        0 => Err(std::io::Error::other("the kernel reports no error and completes no request")),
+        _ => Ok(()),
+    }
 }

@@ -149,10 +149,14 @@ impl UringSession {
         }
     }
 
-    /// Submits the entries and waits for a completion. Returns the kernel's error, unless a signal interrupted the call.
+    /// Submits the entries and waits for a completion. Returns the kernel's error, unless a signal interrupted the call. It is EAGAIN
+    /// if the kernel accepts none and reports none: without a completion, that would be repeated without a pause or an end.
     fn submit_and_wait(&mut self) -> Option<std::io::Error> {
-        let error = self.ring.io.submit_and_wait(1).err();
+        let (result, left) = (self.ring.io.submit_and_wait(1), self.unaccepted.len());
         self.note_accepted();
+        let is_refused = self.unaccepted.len() == left;
+        let error =
+            result.err().or_else(|| is_refused.then(|| std::io::Error::from_raw_os_error(libc::EAGAIN)));
         error.filter(|error| error.raw_os_error() != Some(libc::EINTR))
     }
 
