@@ -11,7 +11,7 @@ use super::accesses::PeerAccess;
 use super::block_bytes;
 use super::counters::{PEER_LEASED_BLOCKS, PEER_LEASES};
 use super::used_bytes::UsedBytes;
-use crate::base::{Counted, Lease, Leases, ProcessIdentity, Result, ensure, lists};
+use crate::base::{Count, Counted, Lease, Leases, ProcessIdentity, Result, ensure, lists};
 use crate::layout::Layout;
 use crate::region::{Contexts, LEASE_IS_OVER, LeaseEnd};
 
@@ -76,7 +76,7 @@ fn ids(blocks: &[u8]) -> Result<Vec<u32>> {
     ensure!(
         count <= MAX_BLOCKS_OF_ONE as u64,
         OutOfMemory,
-        "the lease has {count} blocks, and {MAX_BLOCKS_OF_ONE} are the most that an owner keeps for a peer; lease fewer"
+        "the lease has {count} blocks, and {MAX_BLOCKS_OF_ONE} are the most that an owner keeps for a peer; lease fewer blocks"
     );
     lists::collect(runs().flat_map(|(first, count)| first..first + count))
 }
@@ -144,9 +144,9 @@ impl PeerLeases {
         ensure!(
             units <= left,
             OutOfMemory,
-            "the lease has {} blocks, and the owner can keep {left} more for agent '{peer}': it keeps {MAX_BLOCKS_OF_ONE} for a peer and {MAX_BLOCKS} \
-             for all, of which a lease counts as {MIN_BLOCKS} at least; end leases, or lease fewer blocks",
-            ids.len()
+            "no space for a lease of {}: this agent can have {left} more of {MAX_BLOCKS_OF_ONE}, and a lease counts as {MIN_BLOCKS} at \
+             least; end leases, or lease fewer blocks",
+            Count(ids.len() as u64, "block")
         );
         let plan =
             block_bytes::plan(&block_bytes::outline(layout)?, &block_bytes::sorted_ids(layout, &ids)?)?;

@@ -143,6 +143,9 @@ fn a_peer_has_a_share_of_leases_and_of_blocks() {
     let refused = |leases: &mut PeerLeases, sender, number, request| {
         let error = leases.reply(&layout, sender, key(number), &request).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+        assert!(error.message().ends_with("lease fewer blocks"), "{error}");
+        // What the entry of a refusal has for the reason, in docs/served-transfers.md.
+        assert!(error.message().len() <= 188 && !error.message().contains(" 1 blocks"), "{error}");
     };
     refused(&mut leases, "far", most, request(&layout, &[0]));
     leases.reply(&layout, "near", key(most), &request(&layout, &[1])).unwrap();
