@@ -153,8 +153,8 @@ fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
     let (file, stat) = match open(&aside) {
         Ok(opened) => opened,
         Err(errno) => {
-            let _ = retried::unlink(&aside);
-            return Err(Error::errno("examine the new socket", errno));
+            let error = Error::errno("examine the new socket", errno);
+            return Err(or_left(error, &aside, || retried::unlink(&aside)));
         }
     };
     let name = Name { path: aside, device: stat.st_dev, inode: stat.st_ino };
@@ -288,10 +288,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<()> {
         Ok(_) => Err(error!(AlreadyExists, "another process has just begun to listen there")),
         Err(errno) => Err(Error::errno("examine a stale socket", errno)),
     };
-    if removed.is_err() {
-        let _ = rename(&taken, path);
-    }
-    removed?;
+    removed.map_err(|error| or_left(error, &taken, || rename(&taken, path)))?;
     log!(Info, "replaced a socket without a listener: {}", path.display());
     Ok(())
 }
@@ -337,6 +334,17 @@ fn is_bound_by_broker(socket: &LocalFd) -> bool {
         net::getpeername(socket).ok().flatten().and_then(|address| SocketAddrUnix::try_from(address).ok());
     let path = bound.as_ref().and_then(|bound| bound.path_bytes());
     path.and_then(|path| Path::new(OsStr::from_bytes(path)).file_name()).is_some_and(is_temporary)
+}
+
+/// The error, after what removes the temporary name of a socket. It says so if that fails and the name is left.
+fn or_left(error: Error, path: &Path, remove: impl FnOnce() -> std::result::Result<(), Errno>) -> Error {
+    match remove() {
+        Ok(()) | Err(Errno::NOENT) => error,
+        Err(errno) => {
+            let name = errno_name(errno.raw_os_error());
+            error.followed_by(format!("the socket is left as {} ({name})", path.display()))
+        }
+    }
 }
 
 fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {

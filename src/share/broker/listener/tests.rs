@@ -169,3 +169,17 @@ fn a_path_that_is_too_long_or_missing_is_reported() {
         assert_eq!(error.status(), Status::InvalidArgument, "{path}: {error}");
     }
 }
+
+#[test]
+fn an_error_names_a_temporary_name_that_is_left() {
+    let directory = Directory::new("left");
+    let (path, taken) = (directory.socket(), directory.0.join(".kvmem-broker-0123456789ab"));
+    stale(&path);
+    stale(&taken);
+    let after = || or_left(error!(AlreadyExists, "listens"), &taken, || rename(&taken, &path)).to_string();
+    let left = format!("listens; the socket is left as {} (EEXIST)", taken.display());
+    assert!(after().contains(&left) && taken.exists(), "{}", after());
+    std::fs::remove_file(&path).unwrap();
+    assert!(after().ends_with("listens") && path.exists() && !taken.exists());
+    assert!(after().ends_with("listens"), "there is none");
+}
