@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
-use super::work::FileJob;
+use super::work::{FileJob, Report};
 use crate::base::file_systems::FileSystems;
 use crate::base::{Pool, Result, Shared, guarded};
 
@@ -44,8 +44,13 @@ impl Callers {
 /// Requests that threads execute in order.
 impl Shared for FileJob {
     fn run(&self) {
+        let begin = || {
+            let (taken, begun) = self.take()?;
+            begun.into_iter().for_each(Report::make);
+            Some(taken)
+        };
         let take = || {
-            guarded(|| self.take()).unwrap_or_else(|panic| {
+            guarded(begin).unwrap_or_else(|panic| {
                 self.fail(panic);
                 None
             })
@@ -54,7 +59,7 @@ impl Shared for FileJob {
             let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
             let outcome = outcome.map(|()| *requests.get(index));
             drop(requests);
-            self.ended(outcome);
+            self.ended(outcome).into_iter().for_each(Report::make);
         }
         self.end_if_over();
     }

@@ -50,6 +50,20 @@ pub struct FileJob(Mutex<Option<WorkLeft>>);
 /// A request that was taken: its list and its index.
 pub type Taken = (Arc<FileRequests>, usize);
 
+/// What a request reports: that it has begun, or the bytes that it has moved. This may wake a thread, or compare blocks. So it is made without
+/// a lock, and the thread of a ring submits first what can begin.
+#[must_use]
+pub struct Report(Arc<dyn FileProgress>, Option<FileRequest>);
+
+impl Report {
+    pub fn make(self) {
+        match self.1 {
+            None => self.0.begun(),
+            Some(moved) => self.0.moved(moved.offset, moved.size),
+        }
+    }
+}
+
 struct WorkLeft {
     work: Work,
     /// Number of requests that have begun and not ended, and their bytes.
@@ -77,11 +91,8 @@ impl FileJob {
 
     /// The next request. There is none if the caller cancelled the run, or after a failure. The first call after a window lists the
     /// next one, while other threads execute the rest of it.
-    pub fn take(&self) -> Option<Taken> {
-        let (taken, progress) = self.left().as_mut()?.take()?;
-        // Without the lock: this may wake a thread.
-        progress.iter().for_each(|progress| progress.begun());
-        Some(taken)
+    pub fn take(&self) -> Option<(Taken, Option<Report>)> {
+        self.left().as_mut()?.take()
     }
 
     /// Whether the next request may begin. If not, [`Self::goes_on`] says when it may.
@@ -100,13 +111,8 @@ impl FileJob {
     }
 
     /// Handles the end of a request.
-    pub fn ended(&self, outcome: Result<FileRequest>) {
-        let request = outcome.as_ref().ok().copied();
-        let progress = self.left().as_mut().and_then(|left| left.ended(outcome));
-        // Without the lock, too.
-        if let (Some(progress), Some(FileRequest { offset, size, .. })) = (progress, request) {
-            progress.moved(offset, size);
-        }
+    pub fn ended(&self, outcome: Result<FileRequest>) -> Option<Report> {
+        self.left().as_mut()?.ended(outcome)
     }
 
     /// Prevents further requests from beginning. Those that have begun end.
@@ -149,8 +155,7 @@ impl FileJob {
 }
 
 impl WorkLeft {
-    /// Also returns what its begin is reported to.
-    fn take(&mut self) -> Option<(Taken, Option<Arc<dyn FileProgress>>)> {
+    fn take(&mut self) -> Option<(Taken, Option<Report>)> {
         self.fail_if_cancelled();
         let taken = self.work.requests.take().unwrap_or_else(|error| {
             self.fail(error);
@@ -159,7 +164,7 @@ impl WorkLeft {
         self.executing += 1;
         self.in_flight += taken.0.get(taken.1).size;
         self.work.stop.begun();
-        Some((taken, self.work.stop.progress().cloned()))
+        Some((taken, self.report_of(None)))
     }
 
     fn may_begin(&mut self) -> bool {
@@ -182,18 +187,17 @@ impl WorkLeft {
         is_cancelled
     }
 
-    /// Returns what the bytes are reported to.
-    fn ended(&mut self, outcome: Result<FileRequest>) -> Option<Arc<dyn FileProgress>> {
+    fn ended(&mut self, outcome: Result<FileRequest>) -> Option<Report> {
         self.executing -= 1;
-        match outcome {
-            Ok(request) => {
-                self.in_flight -= request.size;
-                self.bytes = self.bytes.saturating_sub(request.size);
-                self.work.stop.count(request.size);
-            }
-            Err(error) => self.fail(error),
-        }
-        self.work.stop.progress().cloned()
+        let request = outcome.map_err(|error| self.fail(error)).ok()?;
+        self.in_flight -= request.size;
+        self.bytes = self.bytes.saturating_sub(request.size);
+        self.work.stop.count(request.size);
+        self.report_of(Some(request))
+    }
+
+    fn report_of(&self, moved: Option<FileRequest>) -> Option<Report> {
+        self.work.stop.progress().map(|progress| Report(progress.clone(), moved))
     }
 
     fn fail(&mut self, error: Error) {

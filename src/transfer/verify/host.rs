@@ -27,7 +27,7 @@ const BYTES_A_THREAD: u64 = 1 << 20;
 /// Bytes that a thread takes at a time, but at least one block. Processing them takes much longer than taking them.
 const BYTES_A_TAKING: u64 = 256 << 10;
 /// Bytes that may arrive together at the end.
-const LAST_BYTES: u64 = 2 << 20;
+const LAST_BYTES: u64 = 4 << 20;
 /// Bytes processed at a time: twice three streams of 256 bytes, which the crc32c crate processes in parallel.
 const STEP: usize = 1536;
 /// Number of steps by which bytes are prefetched. The CPU's own prefetcher works within a page, not from one scattered
@@ -67,10 +67,11 @@ impl HostBlocks {
         Ok(change(unsafe { std::slice::from_raw_parts_mut(start as *mut u8, size as usize) }))
     }
 
-    /// Computes the checksums of blocks that are written to a file, on threads that begin with the first request, if there is enough work
-    /// for another thread. Until the result is dropped, the caller holds the layout, and nothing writes to the blocks.
+    /// Computes the checksums of blocks that are written to a file, on threads that begin when the first requests were submitted, if there is
+    /// enough work for another thread. Until the result is dropped, the caller holds the layout, and nothing writes to the blocks.
     pub fn begin(self) -> Result<Option<Begun>> {
-        let threads = self.threads_beside();
+        // Who writes the blocks sleeps meanwhile: all of a put is usually submitted at once.
+        let threads = self.useful_threads();
         if threads > 0 { self.begin_on(threads).map(Some) } else { Ok(None) }
     }
 
@@ -104,7 +105,7 @@ impl HostBlocks {
         Ok(Some(Begun { reading, order, progress: Arc::new(arriving) }))
     }
 
-    /// One processor less: who reads or writes the blocks meanwhile needs one.
+    /// One processor less: who reads the blocks meanwhile needs one.
     fn threads_beside(&self) -> usize {
         self.useful_threads().min(Pool::parallelism().saturating_sub(1))
     }
@@ -195,10 +196,10 @@ struct Arriving {
 }
 
 impl FileProgress for Arriving {
-    /// A device may report all that it has been given at once, when it has moved the last byte of it. So the first half arrives before the
-    /// rest, and little is left to be read at the end.
+    /// A device may report all that it has been given at once, when it has moved the last byte of it. So three quarters arrive before the
+    /// rest, and little is left to be read at the end. It pauses between the parts, so there are few.
     fn may_begin(&self, in_flight: u64, left: u64) -> bool {
-        in_flight < (left / 2).max(LAST_BYTES)
+        in_flight < (left - left / 4).max(LAST_BYTES)
     }
 
     fn moved(&self, offset: u64, size: u64) {

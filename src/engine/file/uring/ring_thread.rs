@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
-use super::super::work::FileJob;
+use super::super::work::{FileJob, Report};
 use super::ring::{DEPTH, Ring};
 use crate::base::{Error, guarded, log, retried};
 
@@ -51,6 +51,8 @@ pub struct UringSession {
     refused_since: Option<Instant>,
     /// Completions, as pairs of `user_data` and result. Empty except while they are handled.
     completed: Vec<(u64, i32)>,
+    /// What is reported after the next requests were submitted, and may be the end of its work.
+    reports: Vec<(WorkNumber, Report)>,
 }
 
 /// A number that no other work of the session has.
@@ -78,12 +80,13 @@ impl UringSession {
             bytes: 0,
             refused_since: None,
             completed: Vec::new(),
+            reports: Vec::new(),
         }
     }
 
     /// Whether no work is in flight.
     pub fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.free.len() == DEPTH
+        self.ready.is_empty() && self.free.len() == DEPTH && self.reports.is_empty()
     }
 
     pub fn receive(&mut self, new: &mut VecDeque<Arc<FileJob>>) {
@@ -106,9 +109,10 @@ impl UringSession {
         }
     }
 
-    /// Submits as many requests as the limits permit, sleeps until one completes, and handles the completions.
+    /// Submits as many requests as the limits permit, reports, sleeps until one completes, and handles the completions.
     pub fn step(&mut self) {
         self.fill();
+        self.report();
         if self.is_idle() {
             return;
         }
@@ -160,6 +164,21 @@ impl UringSession {
         error.filter(|error| error.raw_os_error() != Some(libc::EINTR))
     }
 
+    /// Submits first what has been added: what is reported may wake threads, which could take the processor, or compare blocks.
+    fn report(&mut self) {
+        let mut reports = std::mem::take(&mut self.reports);
+        if !reports.is_empty() && !self.unaccepted.is_empty() {
+            // What the kernel does not accept is submitted again before the thread sleeps, and then a failure is handled.
+            let _ = self.ring.io.submit();
+            self.note_accepted();
+        }
+        for (number, report) in reports.drain(..) {
+            report.make();
+            self.end_if_over(number);
+        }
+        self.reports = reports;
+    }
+
     fn fill(&mut self) {
         while let (Some(number), true) = (self.ready.front().copied(), self.has_capacity()) {
             self.ready.pop_front();
@@ -167,13 +186,14 @@ impl UringSession {
             if !job.may_begin() {
                 continue;
             }
-            let Some((requests, request)) = job.take() else {
+            let Some(((requests, request), begun)) = job.take() else {
                 self.end_if_over(number);
                 continue;
             };
             if job.has_more() {
                 self.ready.push_back(number);
             }
+            self.reports.extend(begun.map(|report| (number, report)));
             self.add(RingSlot { work: number, requests, operation: FileOperation::new(request) });
         }
     }
@@ -262,12 +282,15 @@ impl UringSession {
         self.slots[index] = None;
         self.free.push(index);
         if let Some(job) = self.in_flight.get(&work) {
-            job.ended(outcome);
+            let moved = job.ended(outcome);
             if job.goes_on() {
                 self.ready.push_back(work);
             }
+            match moved {
+                Some(report) => self.reports.push((work, report)),
+                None => self.end_if_over(work),
+            }
         }
-        self.end_if_over(work);
     }
 
     fn end_if_over(&mut self, number: WorkNumber) {
