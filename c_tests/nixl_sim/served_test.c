@@ -74,11 +74,21 @@ static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, ui
                 reads ? peers->here.layout : peers->remote, &options);
 }
 
+/* How many blocks of a side are read or written, by runs and by sessions of peers. */
+static size_t num_accesses(const kv_side *side) {
+    static uint32_t blocks[NUM_BLOCKS];
+    for (uint32_t i = 0; i < NUM_BLOCKS; i++) blocks[i] = i;
+    GET(size_t, count, kvmem_layout_get_accesses, side->layout, blocks, NUM(blocks), NULL, 0);
+    return count;
+}
+
 /* Gives a side bytes that it has not had before: a slot has those of any run before, and bytes that are right
-   in spite of a skipped request are no fault. */
+   in spite of a skipped request are no fault. The owner reads ahead of a run, also of one that a damaged chunk
+   has ended, until its session ends. */
 static void renew(const kv_side *side) {
     static unsigned char value;
     value++;
+    AWAIT(num_accesses(side) == 0);
     for (size_t i = 0; i < side->num_regions; i++)
         memset(side->memory + side->starts[i], value, kv_region_size(&side->config));
 }
