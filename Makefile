@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test models miri arm-test load-test fuzz-calls faults-test hardening demo \
+.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test models miri arm-test load-test fuzz-calls fuzz-inputs faults-test hardening demo \
     demo-llama demo-vllm demo-lmcache adapters-test llama-package bench bench-llama bench-store \
     gpu-bundle engine-bundle wheel python-versions new-user docs docs-look soak soak-faults header kernels clean
 
@@ -65,11 +65,13 @@ help:
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
+	@echo "make fuzz-inputs"
+	@echo "              data from other processes by libFuzzer, guided by coverage, for FUZZ_SECONDS=600"
 	@echo "make faults-test"
 	@echo "              each system call of each operation fails, in every way; some minutes"
 	@echo "make hardening"
-	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, load-test, hostile-test, soak-faults, soak,"
-	@echo "              race-test, models, miri, docs-look, the crates by cargo-deny, and two builds with equal bytes"
+	@echo "              what searches for faults and takes long: faults-test, fuzz-calls, fuzz-inputs, load-test, hostile-test,"
+	@echo "              soak-faults, soak, race-test, models, miri, docs-look, the crates by cargo-deny, and two builds with equal bytes"
 	@echo "              (ADVISORIES=FOLDER: a checkout of RustSec's advisory-db, for a machine without a network)"
 	@echo "make load-test"
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
@@ -244,6 +246,11 @@ FUZZ_SECONDS ?= 600
 fuzz-calls: setup build
 	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)
 
+# libFuzzer with the targets of fuzz/, for the same part of the time each. It prints the rows of fuzz/records.md, and needs the nightly compiler
+# of race-test.
+fuzz-inputs:
+	scripts/fuzz-inputs.sh $(FUZZ_SECONDS)
+
 # Agents under load and peers that fail, for LOAD_SECONDS per load. A run without a failure adds its rows to
 # c_tests/nixl/load-records.md.
 LOAD_SECONDS ?= 30
@@ -274,7 +281,7 @@ faults-test: setup build
 	scripts/faults-test.sh $(TREE)
 
 # What searches for faults and takes long. ADVISORIES is a checkout of https://github.com/RustSec/advisory-db.
-hardening: faults-test fuzz-calls load-test hostile-test soak-faults soak race-test models miri docs-look
+hardening: faults-test fuzz-calls fuzz-inputs load-test hostile-test soak-faults soak race-test models miri docs-look
 	scripts/crates-test.sh $(ADVISORIES)
 	scripts/reproduced.sh $(TREE)
 	@echo "make hardening: all passed, in $$(($$(date +%s) - $(STARTED))) s"
