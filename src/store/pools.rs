@@ -5,7 +5,7 @@
 //! one that has more than its quota, because that was lowered, or granted later, go first when another one needs slots. Such a namespace
 //! itself loses some with each of its puts, not all with the next one.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::Counts;
 
@@ -184,20 +184,23 @@ impl Pools {
         unnamed.or_else(|| self.above(namespace)).or(own)
     }
 
+    /// The first namespace with a name from a number on.
     #[inline(never)] // it has half a kilobyte
-    fn named_from(&self, from: u32) -> btree_map::Range<'_, u32, Pool> {
-        self.named.range(from..)
+    fn named_from(&self, from: u32) -> Option<(u32, &Pool)> {
+        self.named.range(from..).next().map(|(number, pool)| (*number, pool))
     }
 
     /// The slot to evict next of a namespace with a name that has more than its quota, other than this one.
     fn above(&mut self, other: u32) -> Option<u32> {
-        while let Some((number, pool)) = self.named_from(self.within).next()
+        while let Some((number, pool)) = self.named_from(self.within)
             && pool.used <= pool.quota
         {
             self.within = number.checked_add(1)?;
         }
-        let mut rest =
-            self.named_from(self.within).filter(|(number, pool)| **number != other && pool.used > pool.quota);
+        let mut rest = self
+            .named
+            .range(self.within..)
+            .filter(|(number, pool)| **number != other && pool.used > pool.quota);
         rest.find_map(|(_, pool)| pool.first())
     }
 
@@ -208,11 +211,14 @@ impl Pools {
         if evicts && from == 0 && other > 0 && above > 0 {
             return Some((0, above));
         }
-        let is_evicted = |number: u32, pool: &Pool| {
-            number != other && pool.used > pool.quota && (evicts || pool.quota == 0)
-        };
-        let found = self.named_from(from).find(|(number, pool)| is_evicted(**number, pool));
-        found.map(|(number, pool)| (*number, pool.used - pool.quota))
+        let mut from = from;
+        while let Some((number, pool)) = self.named_from(from) {
+            if number != other && pool.used > pool.quota && (evicts || pool.quota == 0) {
+                return Some((number, pool.used - pool.quota));
+            }
+            from = number.checked_add(1)?;
+        }
+        None
     }
 
     /// A slot of a namespace that is not in the list of them: no caller can free it.
