@@ -97,9 +97,17 @@ TEST(the_phases_of_the_last_run_are_explained) {
     const char *text = strstr(kv_explained(flight.transfer, NULL), "\nlast run: ");
     CHECK(text != NULL);
     CHECK_HAS(text, " us: queued ");
-    CHECK_HAS(text, " us, moved ");
+    CHECK_HAS(text, " us (not estimated), moved ");
     CHECK_HAS(text, " us (estimated ");
     CHECK_HAS(text, " us), completed ");
+    kvmem_submit_options checked = WITH(blocks, it.flags = KVMEM_SUBMIT_VERIFY);
+    static const char *const of_check[] = {"(assumed ", "(estimated "};
+    for (size_t i = 0; i < NUM(of_check); i++) {
+        RUN_WITH(flight.transfer, &checked);
+        const char *verified = strstr(kv_explained(flight.transfer, NULL), ", verified ");
+        CHECK(verified != NULL);
+        CHECK_HAS(strchr(verified, '('), of_check[i]);
+    }
     const kvmem_submit_options others = WITH(blocks, it.num_pairs = 1);
     EXPECT_OK(kvmem_transfer_prepare(flight.transfer, &others, ERR));
     text = strstr(kv_explained(flight.transfer, NULL), "\nlast run, of other blocks: ");

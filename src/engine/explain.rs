@@ -2,7 +2,7 @@
 //! Why a transfer takes its method.
 
 use super::Candidate;
-use crate::run::TransferMethod;
+use crate::run::{Record, TransferMethod};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -48,6 +48,13 @@ pub struct RunEstimate {
     pub seconds: f64,
     /// No run has been timed yet, so it is a usual duration.
     pub assumed: bool,
+}
+
+impl RunEstimate {
+    pub fn recorded(record: &Record, bytes: u64) -> Self {
+        let (seconds, is_measured) = record.seconds(bytes);
+        Self { seconds, assumed: !is_measured }
+    }
 }
 
 /// The outcome for each method, beginning with the one that is taken. Other methods are compared with what the model said of this one:

@@ -22,6 +22,8 @@ use crate::run::{Record, Reports, Tallies, TransferMethod};
 
 /// The maximum number of sources that a destination keeps something for.
 const MAX_SOURCES: usize = 128;
+/// The usual throughput of checks, of bytes in host memory: the order of magnitude. The first check replaces it.
+const CHECKED_PER_SECOND: f64 = 5e9;
 
 /// The checks and results that depend on the two layouts, and on what is moved of each block, but on no block. Layouts
 /// do not change, so these do not either.
@@ -37,6 +39,8 @@ pub(super) struct LayoutPair {
     pub contexts: Contexts,
     /// The throughput of the first method that was asked for.
     record: OnceCell<(TransferMethod, Arc<Record>)>,
+    /// The throughput of checks of moved blocks, of the bytes that they read.
+    pub checks: Record,
     tallies: Arc<Tallies>,
 }
 
@@ -103,9 +107,10 @@ impl LayoutPair {
         let outline = Outline::with_parts(source, destination, &request.parts, request.wanted, by_layer)?;
         let has_peer = [source, destination].iter().any(|side| side.memory().is_remote());
         let direction = Direction::between(kind_of(source), kind_of(destination));
-        let (outline, record) = (Arc::new(outline), OnceCell::new());
+        let (outline, record, checks) =
+            (Arc::new(outline), OnceCell::new(), Record::assuming(CHECKED_PER_SECOND));
         let tallies = Arc::new(Tallies::of_transfers(source, destination)?);
-        Ok(Arc::new(Self { method, has_peer, direction, outline, contexts, record, tallies }))
+        Ok(Arc::new(Self { method, has_peer, direction, outline, contexts, record, checks, tallies }))
     }
 
     /// What a transfer between the layouts reports: what was asked for, and to statistics.

@@ -401,7 +401,7 @@ impl Transfer {
             layers,
             prepared.run_estimate(),
         );
-        Ok(choice + &last_run(self.completion(), &prepared))
+        Ok(choice + &last_run(self.completion(), || prepared.phase_estimates()))
     }
 
     /// The methods that were compared, beginning with the one that it takes.

@@ -2,10 +2,11 @@
 //! One list of pairs of a transfer, prepared for an engine: plans it, and selects the engine or reuses the previous one.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::layout_pair::LayoutPair;
+use super::measured::PhaseEstimates;
 use super::transfer_request::Step;
 use super::verify::Verification;
 use crate::base::{Result, ensure, fail};
@@ -77,7 +78,8 @@ impl Route {
         let method = engine.method();
         let by_engine = step.verifies && engine.verifies();
         let verification =
-            Verification::for_step(sides, &step, &kept, &self.preferences, by_engine)?.map(Arc::new);
+            Verification::for_step(sides, &step, &kept, (&self.pair, &self.preferences), by_engine)?
+                .map(Arc::new);
         let limit =
             step.timeout.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
@@ -92,8 +94,22 @@ impl Route {
             counted: Some(CountedAs { method: Some(method), direction: self.pair.direction }),
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
+        let recorded = [
+            record.as_ref().map(|record| RunEstimate::recorded(record, kept.bytes())),
+            verification.as_ref().and_then(|verification| verification.estimate()),
+        ];
         let was_submitted = AtomicBool::new(false);
-        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, epochs, was_submitted })
+        Ok(PreparedPairs {
+            method,
+            plan: kept,
+            engine,
+            needs,
+            record,
+            recorded,
+            verification,
+            epochs,
+            was_submitted,
+        })
     }
 
     /// Fails if the peer would be notified before the epochs are compared for the last time, which is after the last byte.
@@ -129,8 +145,19 @@ impl Route {
         let engine = Box::new(Nothing { method, moves: plan.pieces() });
         let touched = runs::touched(source, destination, &plan);
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        let (record, verification, epochs, was_submitted) = (None, None, None, AtomicBool::new(true));
-        Ok(PreparedPairs { method, plan, engine, needs, record, verification, epochs, was_submitted })
+        let (record, recorded, verification, epochs) = (None, [None; 2], None, None);
+        let was_submitted = AtomicBool::new(true);
+        Ok(PreparedPairs {
+            method,
+            plan,
+            engine,
+            needs,
+            record,
+            recorded,
+            verification,
+            epochs,
+            was_submitted,
+        })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -189,6 +216,8 @@ pub(super) struct PreparedPairs {
     pub needs: Needs,
     /// Throughput of earlier runs by the same method, if no model predicts it.
     record: Option<Arc<Record>>,
+    /// What earlier runs said of these blocks when they were prepared: of a run, and of the check after it.
+    recorded: [Option<RunEstimate>; 2],
     /// Checks the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
     /// What the source's blocks are expected to have.
@@ -241,25 +270,43 @@ impl PreparedPairs {
     /// The duration of the taken method, if it is estimated from earlier runs. Before the first it is that of the model, if there is
     /// one, and otherwise a usual one.
     pub fn run_estimate(&self) -> Option<RunEstimate> {
-        let (seconds, is_measured) = self.record.as_ref()?.seconds(self.plan.bytes());
-        let modelled = if is_measured { None } else { self.modelled_seconds() };
-        Some(RunEstimate { seconds: modelled.unwrap_or(seconds), assumed: !is_measured })
+        let recorded = RunEstimate::recorded(self.record.as_ref()?, self.plan.bytes());
+        Some(or_modelled(recorded, self.modelled().as_ref()))
     }
 
-    /// The duration of the taken method, as earlier runs or the model estimate it.
-    pub fn estimated_seconds(&self) -> Option<f64> {
-        self.run_estimate().map(|estimate| estimate.seconds).or_else(|| self.modelled_seconds())
+    /// What the phases of the last run were estimated to take when its blocks were prepared. `None` if it had other blocks.
+    pub fn phase_estimates(&self) -> Option<PhaseEstimates> {
+        if !self.was_submitted.load(Ordering::Acquire) {
+            return None;
+        }
+        let ([run, verified], modelled) = (self.recorded, self.modelled());
+        let model = |seconds| RunEstimate { seconds, assumed: false };
+        let whole = match run {
+            Some(recorded) => Some(or_modelled(recorded, modelled.as_ref())),
+            None => modelled.as_ref().map(|taken| model(taken.seconds)),
+        };
+        let gathering = modelled.map_or(0.0, |taken| taken.gathering);
+        let moved =
+            |whole: RunEstimate| RunEstimate { seconds: (whole.seconds - gathering).max(0.0), ..whole };
+        let gathered = (gathering > 0.0).then(|| model(gathering));
+        Some(PhaseEstimates { gathered, moved: whole.map(moved), verified })
     }
 
-    fn modelled_seconds(&self) -> Option<f64> {
+    /// What the model says of the taken method, if there is a model.
+    fn modelled(&self) -> Option<Candidate> {
         let taken = self.candidates().into_iter().find(|candidate| candidate.method == self.method)?;
-        (taken.seconds > 0.0).then_some(taken.seconds)
+        (taken.seconds > 0.0).then_some(taken)
     }
 
     /// A line with the conditions of the estimates, or nothing.
     pub fn conditions(&self) -> String {
         self.engine.conditions()
     }
+}
+
+fn or_modelled(recorded: RunEstimate, modelled: Option<&Candidate>) -> RunEstimate {
+    let seconds = modelled.filter(|_| recorded.assumed).map_or(recorded.seconds, |taken| taken.seconds);
+    RunEstimate { seconds, ..recorded }
 }
 
 fn limited(after: Duration, method: &str) -> Limit {

@@ -15,6 +15,8 @@ pub struct Candidate {
     pub method: TransferMethod,
     /// Estimated duration of a run; 0 if unknown, infinite if it would not be taken, whatever it takes.
     pub seconds: f64,
+    /// Those of them before the first request is posted; 0 if nothing is gathered before it.
+    pub gathering: f64,
     /// Why it is not taken.
     pub reason: Option<Reason>,
     /// The method is not possible. Otherwise the reason only says why another one is better, or was requested.
@@ -41,7 +43,7 @@ impl Against {
 
 impl Candidate {
     pub fn new(method: TransferMethod, seconds: f64) -> Self {
-        Self { method, seconds, reason: None, is_impossible: false }
+        Self { method, seconds, gathering: 0.0, reason: None, is_impossible: false }
     }
 
     /// The same with the reason why it is not taken, if there is one.

@@ -332,13 +332,13 @@ impl RequestRates {
     }
 
     /// Seconds of a transfer of `bytes` through an arena: the slower of requests and copies, and the one chunk for which the
-    /// other waits.
-    pub fn staged(&self, estimate: &Estimate, bytes: u64) -> f64 {
-        let shown = *self.0.lock();
+    /// other waits. And those that the copy of one chunk takes.
+    pub fn staged(&self, estimate: &Estimate, bytes: u64) -> [f64; 2] {
+        let (shown, chunks) = (*self.0.lock(), estimate.chunks.max(1) as f64);
         let requests = shown.seconds_in_arena(estimate.descriptors, estimate.transferred);
         let copies = shown.seconds_to_copy(bytes, estimate.places);
-        let alone = requests.min(copies) / estimate.chunks.max(1) as f64;
-        requests.max(copies) + alone + SECONDS_PER_CHUNK * estimate.chunks as f64
+        let alone = requests.min(copies) / chunks;
+        [requests.max(copies) + alone + SECONDS_PER_CHUNK * estimate.chunks as f64, copies / chunks]
     }
 }
 

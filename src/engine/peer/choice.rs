@@ -59,11 +59,10 @@ pub(super) struct Choosing<'a> {
     pub rates: &'a Rates,
 }
 
-/// A method that is possible, with its estimate.
+/// A method that is possible, with its estimate and what is said of it.
 struct Rated<T> {
     division: T,
-    seconds: f64,
-    reason: String,
+    candidate: Candidate,
 }
 
 /// A method, or why it is not compared.
@@ -88,8 +87,10 @@ impl Choosing<'_> {
             _ => self.compared(served, |spans| self.is_served_faster(spans), || self.served())?,
         };
         let mut candidates = vec![Candidate::new(direct, direct_seconds)];
-        candidates.extend(of_staged.as_ref().ok().map(|rated| Candidate::new(staged, rated.seconds)));
-        candidates.extend(of_served.as_ref().ok().map(|rated| Candidate::new(served, rated.seconds)));
+        candidates
+            .extend(of_staged.as_ref().ok().map(|rated| Candidate::new(staged, rated.candidate.seconds)));
+        candidates
+            .extend(of_served.as_ref().ok().map(|rated| Candidate::new(served, rated.candidate.seconds)));
         let chosen = self.preferences.method.or_else(|| {
             best(&candidates, &ANY, |other| {
                 let doubt = (other.seconds * (1.0 / MIN_GAIN - 1.0)).max(MIN_SAVED);
@@ -98,8 +99,8 @@ impl Choosing<'_> {
         });
         let method = chosen.unwrap_or(direct);
         let saves_too_little = method == direct;
-        let (division, staged_one) = settled(of_staged, [staged, method], saves_too_little);
-        let (served, served_one) = settled(of_served, [served, method], saves_too_little);
+        let (division, staged_one) = settled(of_staged, method, saves_too_little);
+        let (served, served_one) = settled(of_served, method, saves_too_little);
         candidates = vec![Candidate::new(direct, direct_seconds), staged_one, served_one];
         if method != direct {
             // The reason of the chosen one is why the others are not taken.
@@ -169,15 +170,12 @@ impl Choosing<'_> {
         let slot = slot_size("staging_size", self.preferences.staging_size, memory)?;
         let division = Division::new(self.plan, self.remote, self.reads, slot, &self.rates.staged)?;
         let estimate = division.estimate(false)?;
-        Ok(Rated {
-            seconds: self.rates.staged.staged(&estimate, self.plan.bytes()),
-            reason: format!(
-                "{} ranges through staging memory replace {} descriptors",
-                estimate.descriptors,
-                self.plan.max_moves()
-            ),
-            division,
-        })
+        let [seconds, first_chunk] = self.rates.staged.staged(&estimate, self.plan.bytes());
+        let (ranges, moves) = (estimate.descriptors, self.plan.max_moves());
+        let reason = format!("{ranges} ranges through staging memory replace {moves} descriptors");
+        let candidate = Candidate::new(TransferMethod::NixlStaged, seconds).with_reason(Some(reason.into()));
+        let gathering = if self.reads { 0.0 } else { first_chunk };
+        Ok(Rated { candidate: Candidate { gathering, ..candidate }, division })
     }
 
     fn served(&self) -> Result<Rated<ServedDivision>> {
@@ -197,27 +195,26 @@ impl Choosing<'_> {
             reason += &format!(", by {sessions} requests to the owner");
         }
         let seconds = self.rates.served.served(&ServedSize::new(self.plan, sessions));
-        Ok(Rated { seconds, reason, division })
+        let candidate = Candidate::new(TransferMethod::NixlServed, seconds).with_reason(Some(reason.into()));
+        Ok(Rated { candidate, division })
     }
 }
 
 /// The division of a method, if it was chosen, and what is said of the method. Later runs change the estimates, and not the choice.
 fn settled<T>(
     compared: Compared<T>,
-    [method, chosen]: [TransferMethod; 2],
+    chosen: TransferMethod,
     saves_too_little: bool,
 ) -> (Option<T>, Candidate) {
     match compared {
         Err(candidate) => (None, candidate),
-        Ok(Rated { division, seconds, reason }) if method == chosen => {
-            (Some(division), Candidate::new(method, seconds).with_reason(Some(reason.into())))
-        }
-        Ok(Rated { seconds, reason, .. }) => {
-            let reason = match saves_too_little {
-                true => format!("{reason}, which saves too little"),
-                false => format!("method {chosen} had the better estimate when it was chosen"),
+        Ok(Rated { division, candidate }) if candidate.method == chosen => (Some(division), candidate),
+        Ok(Rated { candidate, .. }) => {
+            let reason = match candidate.reason.as_deref() {
+                Some(reason) if saves_too_little => format!("{reason}, which saves too little"),
+                _ => format!("method {chosen} had the better estimate when it was chosen"),
             };
-            (None, Candidate::new(method, seconds).with_reason(Some(reason.into())))
+            (None, candidate.with_reason(Some(reason.into())))
         }
     }
 }

@@ -12,7 +12,7 @@ mod read_slots;
 mod tokens;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::checksum::in_part;
 use self::differences::{Differences, NONE_LEFT};
@@ -21,8 +21,10 @@ pub use self::host::Begun;
 use self::host::HostBlocks;
 use self::moved_list::MovedList;
 use self::tokens::Tokens;
+use super::layout_pair::LayoutPair;
 use super::transfer_request::Step;
 use crate::base::{Result, Status, ensure, lists};
+use crate::engine::explain::RunEstimate;
 use crate::engine::preferences::Preferences;
 use crate::engine::single_move::WaitLimits;
 use crate::layout::{Axis, Layout, Memory, RemoteMemory};
@@ -40,6 +42,9 @@ pub struct Verification {
     by_engine: bool,
     /// The checksums of whole blocks are returned.
     returns: bool,
+    /// Bytes that the check after a run reads.
+    read: u64,
+    pair: Arc<LayoutPair>,
     stall_timeout: Option<Duration>,
     /// For the peer.
     notification: Option<Notification>,
@@ -68,11 +73,11 @@ struct WholeBlocks {
 
 impl Verification {
     /// What is to be done after a run of a step, if that is anything. Fails if it can't be done.
-    pub fn for_step(
+    pub(super) fn for_step(
         sides: [&Arc<Layout>; 2],
         step: &Step<'_>,
         plan: &Plan,
-        preferences: &Preferences,
+        (pair, preferences): (&Arc<LayoutPair>, &Preferences),
         by_engine: bool,
     ) -> Result<Option<Self>> {
         if !step.is_checked() {
@@ -84,8 +89,15 @@ impl Verification {
             Err(error) if by_engine && !returns && error.status() == Status::Unsupported => return Ok(None),
             moved => moved?,
         };
+        // Of both sides, unless checksums are given, or only returned.
+        let times = match step.compares() && !by_engine {
+            true => 1 + u64::from(step.checksums.is_none()),
+            false => u64::from(returns),
+        };
         Ok(Some(Self {
             moved,
+            read: times * plan.bytes(),
+            pair: pair.clone(),
             given: step.checksums.map(lists::copied).transpose()?,
             compares: step.compares(),
             by_engine,
@@ -116,6 +128,11 @@ impl Verification {
             }
             _ => Ok(None),
         }
+    }
+
+    /// The duration of the check after a run, as earlier ones between the layouts say. `None` if only the engine checks the blocks.
+    pub fn estimate(&self) -> Option<RunEstimate> {
+        (self.read > 0).then(|| RunEstimate::recorded(&self.pair.checks, self.read))
     }
 
     fn is_needed(&self, moved: &Outcome) -> bool {
@@ -220,7 +237,11 @@ impl Verify for Verification {
     ) -> Outcome {
         let limits = WaitLimits { stall_timeout: self.stall_timeout, stop, ..WaitLimits::default() };
         let compares = self.compares && (moved.is_err() || !self.by_engine);
+        let begun = Instant::now();
         let checked = self.check(layouts, &limits, compares, findings);
+        if moved.is_ok() && checked.is_ok() {
+            self.pair.checks.add(self.read, begun.elapsed());
+        }
         match (moved, checked) {
             (Ok(()), checked) => checked,
             (Err(error), Err(other)) if other.status() != Status::Corrupt => {

@@ -123,9 +123,10 @@ fn rates_are_slow_if_bytes_are() {
 fn a_staged_transfer_takes_as_long_as_its_slower_part() {
     let rates = RequestRates::default();
     let estimate = Estimate { transferred: 100 << 20, chunks: 100, ..Estimate::default() };
-    let both = rates.staged(&estimate, 100 << 20);
-    let half = rates.staged(&estimate, 50 << 20);
+    let [both, first_chunk] = rates.staged(&estimate, 100 << 20);
+    let [half, _] = rates.staged(&estimate, 50 << 20);
     assert!(half < both && both < 1.2 * half, "{half} {both}");
+    assert!((0.5..1.0).contains(&(100.0 * first_chunk / both)), "{first_chunk} {both}");
 }
 
 /// Microseconds of the fastest of 31 runs between two processes over shared memory, which no constant was fitted to: number and
@@ -158,7 +159,7 @@ fn estimates_without_runs_compare_the_methods_for_scattered_blocks() {
         let chunks = transferred.div_ceil(2 << 20);
         let through_arena = Estimate { descriptors: chunks, transferred, chunks, places: spans };
         let asked = ServedSize { bytes, sessions: spans.div_ceil(21_785), spans, places: spans };
-        let is_served = rates.served(&asked) < rates.staged(&through_arena, bytes);
+        let is_served = rates.served(&asked) < rates.staged(&through_arena, bytes)[0];
         assert!(!is_served || size >= 1024, "{spans} blocks of {size} bytes");
         let taken = if is_served { served } else { staged };
         taken / served.min(staged)
