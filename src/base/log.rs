@@ -86,7 +86,13 @@ pub fn enabled(level: Level) -> bool {
 #[cold]
 #[inline(never)]
 pub fn write(level: Level, target: &'static str, message: std::fmt::Arguments<'_>) {
-    Log::get().write(level, target, message.to_string());
+    Log::get().write(level, target, one_line(message.to_string()));
+}
+
+/// The same text without control characters. Those of names, which other processes and files choose, are escaped, with the other
+/// characters that Rust escapes.
+fn one_line(text: String) -> String {
+    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text }
 }
 
 /// The log of one process. A forked child starts without a sink: its parent's thread does not exist there.
@@ -314,6 +320,16 @@ mod tests {
         set_sink(0, None).unwrap();
         log!(Debug, "late");
         assert!(messages.iter().eq((0..1000).map(|number| number.to_string())));
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_names_it_has() {
+        let _own = Own::begin();
+        let (seen, messages) = channel();
+        listen(to(seen));
+        log!(Debug, "agent {} is gone", "ü\nERROR\r\x1b[2J\u{85}");
+        set_sink(0, None).unwrap();
+        assert!(messages.iter().eq(["agent ü\\nERROR\\r\\u{1b}[2J\\u{85} is gone"]));
     }
 
     #[test]
