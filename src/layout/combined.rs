@@ -10,6 +10,7 @@ use super::part::ensure_parts;
 use super::placement::Placement;
 use super::separate::{Steps, share_elements};
 use super::{Layout, NamedPart};
+use crate::base::sorting::sort_few_by;
 use crate::base::{Result, ensure, log};
 use crate::nixl::Agent;
 use crate::region::{Meeting, Region, meetings, meetings_of_ranges};
@@ -29,7 +30,7 @@ impl Layout {
             );
         }
         ensure_parts(parts.iter().map(|(name, layout)| (name.as_str(), layout.geometry())))?;
-        parts.sort_by(|(one, _), (other, _)| one.cmp(other));
+        sort_few_by(&mut parts, |(one, _), (other, _)| one.cmp(other));
         ensure_alike(&parts)?;
         ensure_all_separate(&parts)?;
         let memory = memory(&parts);

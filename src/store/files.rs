@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::paths::missing_directory;
+use crate::base::sorting::sort_few_by;
 use crate::base::{Cause, Error, LocalFd, Mutex, Result, Status, ensure, error, fail, log, retried};
 use crate::region::file_lock::{FileLock, is_locked};
 
@@ -207,7 +208,7 @@ pub fn stores_in(folder: &Path, count: usize) -> Vec<String> {
     let stores = entries.filter(|entry| entry.path().join(StoreFile::Header.name()).is_file());
     let mut names: Vec<_> =
         stores.take(count).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort_unstable();
+    sort_few_by(&mut names, String::cmp);
     names
 }
 

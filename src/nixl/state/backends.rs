@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use super::AgentState;
+use crate::base::sorting::sort_few_by;
 use crate::base::{Error, Result, ensure, log, process, thread};
 use crate::nixl::backend::{Backend, Params, memory_types};
 use crate::nixl::call::{Owned, c_string, check, copied};
@@ -180,7 +181,7 @@ impl AgentState {
             }
             sys::nixl_capi_destroy_string_list(list);
         }
-        names.sort();
+        sort_few_by(&mut names, String::cmp);
         Ok(names)
     }
 
@@ -238,7 +239,7 @@ pub(super) fn ucx_settings() -> Vec<String> {
         .filter(|(key, _)| key.as_encoded_bytes().starts_with(b"UCX_"))
         .map(|(key, value)| format!("{}={}", key.to_string_lossy(), value.to_string_lossy()))
         .collect();
-    settings.sort();
+    sort_few_by(&mut settings, String::cmp);
     match settings.is_empty() {
         true => {
             vec!["the environment sets no UCX_* variable, so UCX chooses among all transports".to_string()]
