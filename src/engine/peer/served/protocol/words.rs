@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Control blocks in registered memory, which NIXL reads or writes for a peer while this process uses it: accessed by words,
 //! whose values may be anything.
+//! Fences order them with other bytes, also for devices. Each word does so for processors, too: ThreadSanitizer knows no fences.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -20,7 +21,7 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; session_control::ENTRY]
         value.copy_from_slice(word);
         // SAFETY: in the region, which is mapped and writable; this process accesses it here by atomic words only.
         let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
-        place.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        place.store(u64::from_ne_bytes(value), Ordering::Release);
     }
     fence_for_devices();
 }
@@ -47,7 +48,7 @@ pub fn read(address: u64, region: &Region) -> [u8; session_control::SIZE] {
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
         // SAFETY: as in `write`.
         let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
-        word.copy_from_slice(&place.load(Ordering::Relaxed).to_ne_bytes());
+        word.copy_from_slice(&place.load(Ordering::Acquire).to_ne_bytes());
     }
     fence_for_devices();
     bytes
