@@ -212,7 +212,7 @@ RACE_CARGO := RUSTUP_TOOLCHAIN=nightly CARGO_UNSTABLE_BUILD_STD=std,panic_unwind
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # Excluded tests: those that repeat an operation for each driver call, those that measure the process's memory or reserve
 # terabytes of addresses, which ThreadSanitizer has for itself, those with NIXL, one whose transfers write to the same blocks at once, and
-# one that repeats a run until its thread is faster than that of its agent.
+# one that copies many MiB, each byte of which is watched.
 UNRACED := nixl_sim\.limits|unit\.dropped_owners|gpu_sim\.(([a-z]+_)?walk|registration|share_claims)|gpu\.(cycles|repeat)
 RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitcode=66 die_after_fork=0
 RACE_LABELS := unit share handover gpu gpu_sim gpu_share nixl_sim
