@@ -131,8 +131,8 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 #define KVMEM_LOG_DEBUG 4
 #define KVMEM_LOG_TRACE 5  ///< All calls, timeouts, and the steps of operations.
 
-/// Receives one message. Target and message are UTF-8 and valid during the call. A message is one line: control
-/// characters in it, such as those of names, are escaped as in "\n" and "\u{1b}". Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. A message is one line:
+/// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}". Must not unwind.
 ///
 /// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
 /// logged. It may call any function of kvmem and may block: no other thread waits for it, except in
