@@ -258,7 +258,7 @@ TEST(a_peer_has_at_most_its_share_of_leases) {
     OWNED(kvmem_layout) remote = layout_import(near, fixture.side.layout);
     kvmem_lease *leases[MOST], *one_more = NULL;
     for (int i = 0; i < MOST; i++) EXPECT_OK(lease_one(remote, PATIENCE, &leases[i]));
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "agent 'owner' serves the layout: the lease has 1 blocks",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "agent 'owner' serves the layout: no space for a lease of 1 block",
                    lease_one(remote, PATIENCE, &one_more));
     CHECK_EQ(tell(&fixture, LEASE, (order){.block = 3}), KVMEM_STATUS_OK);
     for (int i = 0; i < MOST; i++) kvmem_lease_destroy(leases[i]);
