@@ -70,8 +70,7 @@ impl HostBlocks {
     /// Computes the checksums of blocks that are written to a file, on threads that begin when the first requests were submitted, if there is
     /// enough work for another thread. Until the result is dropped, the caller holds the layout, and nothing writes to the blocks.
     pub fn begin(self) -> Result<Option<Begun>> {
-        // Who writes the blocks sleeps meanwhile: all of a put is usually submitted at once.
-        let threads = self.useful_threads();
+        let threads = self.threads_beside();
         if threads > 0 { self.begin_on(threads).map(Some) } else { Ok(None) }
     }
 
@@ -105,7 +104,7 @@ impl HostBlocks {
         Ok(Some(Begun { reading, order, progress: Arc::new(arriving) }))
     }
 
-    /// One processor less: who reads the blocks meanwhile needs one.
+    /// One processor less: who reads or writes the blocks meanwhile needs one.
     fn threads_beside(&self) -> usize {
         self.useful_threads().min(Pool::parallelism().saturating_sub(1))
     }
