@@ -470,6 +470,9 @@ GROUPS = [
         (f"`Transfer.submit`, {pairs} pairs", "3 µs" if pairs == 64 else "–", q("cpu-2-cores/24-python", "us above", call=f"submit, {pairs} pairs"))
         for pairs in (1, 64, 256)
     ] + [("`Transfer.poll`", "1 µs", q("cpu-2-cores/24-python", "us above", call="poll"))]),
+    ("25. Counters and trace of runs", "A run of one block between host layouts, against the same library without statistics.", ["cpu-2-cores/25-statistics"], ["result"], [
+        (f"added to a run of {size} bytes", "20 ns", q("cpu-2-cores/25-statistics", "ns above", bytes=size)) for size in (512, 16384)
+    ]),
     ("Footprint", "", ["cpu-2-cores/footprint"], ["result"], [
         ("size of the stripped library", "5 MB", q("cpu-2-cores/footprint", "MB", name="footprint-size")),
         ("loading it", "10 ms", q("cpu-2-cores/footprint", "ms", name="footprint-load")),

@@ -113,6 +113,7 @@ MEASURES = {
     "percent": (ours, digits(1), "%"),
     "slower": (lambda row: 100 * over(row, "reference") / row["reference"]["median"], digits(1), "%"),
     "us above": (lambda row: over(row, "reference"), digits(1), " µs"),
+    "ns above": (lambda row: over(row, "reference"), digits(0), " ns"),
     "us above ceiling": (lambda row: over(row, "ceiling"), digits(0), " µs"),
     "times the bare calls": (lambda row: 1 / row["ratio"], digits(2), "×"),
 }
