@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 
-use crate::base::sorting::sort_few_by;
 use crate::base::{Result, ensure, fail};
 use crate::layout::{Layout, LayoutPart, names};
 
@@ -55,7 +54,7 @@ fn some<'a>(
     wanted: &[&str],
 ) -> Result<Vec<[LayoutPart<'a>; 2]>> {
     let mut names = wanted.to_vec();
-    sort_few_by(&mut names, Ord::cmp);
+    names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         fail!(InvalidArgument, "part '{}' is selected twice; name it once", pair[0].escape_debug());
     }
