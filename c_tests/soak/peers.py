@@ -148,10 +148,12 @@ def copy(worker, name, opens, agent=None, check_owner=lambda: None):
         for block_of_source, block in pairs:
             destination.labels[block] = oracle.label_of(name, block_of_source)
         worker.compared(destination.check())
-    except kvmem.Error:
+    except kvmem.Error as error:
         # The run may still use the blocks, and only them.
         destination.forget([block for _, block in pairs])
         worker.compared(destination.check())
+        if isinstance(error, kvmem.Corrupt):
+            check_owner()  # memory with other bytes since the run has read it
         raise
     finally:
         destination.close()
