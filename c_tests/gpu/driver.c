@@ -93,13 +93,14 @@ int retain_for_scope(int device) {
 
 void release_retained(const int *device) { release_device(*device); }
 
+static bool is_kept;
+
 void keep_device(void) {
-    static bool is_kept;
-    if (!is_kept) {
-        retain_device(0);
-        is_kept = true;
-    }
+    if (!is_kept) retain_device(0);
+    is_kept = true;
 }
+
+bool device_is_kept(void) { return is_kept; }
 
 void enter_device(int device) {
     CU_GET(CUcontext, context, cuDevicePrimaryCtxRetain(&context, device));

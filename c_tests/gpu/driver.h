@@ -55,6 +55,7 @@ void release_device(int device);
 /* Retains the primary context of device 0 until the process ends. Creating a context on a GPU takes longer
    than the rest of many tests. */
 void keep_device(void);
+bool device_is_kept(void);
 /* Retains the primary context until the scope ends. */
 #define RETAIN_DEVICE(device) CLEANUP(release_retained) const int retained_##device = retain_for_scope(device)
 int retain_for_scope(int device);

@@ -233,7 +233,9 @@ typedef struct tally {
 static void run_or_skip(const test_suite *suite, const test_case *test) {
     const char *lacking = suite->lacks != NULL ? suite->lacks() : NULL;
     if (lacking != NULL) SKIP("%s", lacking);
+    if (suite->begin != NULL) suite->begin();
     test->run();
+    if (suite->end != NULL) suite->end();
 }
 
 static void run_case(const test_suite *suite, const test_case *test, tally *tally) {

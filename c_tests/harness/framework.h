@@ -59,6 +59,10 @@ typedef struct test_suite {
     /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing. The
        function may be NULL. */
     const char *(*lacks)(void);
+    /* Called before each case and at the end of each case that has not failed until then; at its end it can
+       fail the case. May be NULL. */
+    void (*begin)(void);
+    void (*end)(void);
 } test_suite;
 
 /* Defines a case of this program: `TEST(a_thing_happens) { ... }`. Cases run in the order of their lines. */
@@ -89,6 +93,7 @@ typedef struct test_suite {
 void test_add_case(test_case added, const char *file, int line);
 void test_add_role(test_role added);
 void test_set_lacks(const char *(*lacks)(void));
+void test_set_begin_and_end(void (*begin)(void), void (*end)(void));
 /* A main function that runs the registered cases, for programs that the build links with another one. */
 #define TEST_MAIN_ONCE                                                                               \
     int main(int argc, char **argv) {                                                                \

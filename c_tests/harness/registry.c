@@ -34,4 +34,9 @@ void test_add_role(test_role added) {
 
 void test_set_lacks(const char *(*lacks)(void)) { registered.lacks = lacks; }
 
+void test_set_begin_and_end(void (*begin)(void), void (*end)(void)) {
+    registered.begin = begin;
+    registered.end = end;
+}
+
 const test_suite *test_registered(void) { return &registered; }

@@ -272,6 +272,7 @@ TEST(an_event_query_that_fails_releases_nothing) {
 /* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error,
    and its memory is intentionally leaked. No other run may write to the same blocks. */
 TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
+    let_objects_remain();
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_ELASTIC);
     const kvmem_region_info elastic = elastic_layout_memory(flight.source.model.layout);

@@ -76,6 +76,7 @@ TEST(a_commit_is_undone_if_registering_fails) {
 /* Deregistering fails for the agent with which the extent was registered, or for the one whose registration
    failed. */
 TEST(extents_stay_mapped_if_deregistering_them_fails) {
+    let_objects_remain();
     for (uint64_t nth = 3; nth <= 4; nth++) {
         world w = open_world();
         NIXL(nixl_sim_fail_register(nth));
@@ -96,6 +97,7 @@ TEST(extents_stay_mapped_if_deregistering_them_fails) {
 }
 
 TEST(an_extent_that_an_agent_fails_to_deregister_can_be_committed_again) {
+    let_objects_remain();
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(1));
@@ -139,6 +141,7 @@ TEST(extents_of_late_calls_are_unmapped_when_nixl_has_returned) {
 }
 
 TEST(memory_that_a_failed_deregistration_leaves_registered_is_never_unmapped) {
+    let_objects_remain();
     CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(2)); /* after the control block */
@@ -179,6 +182,7 @@ static void set_callback(caller *caller) {
 }
 
 TEST(a_log_callback_may_call_kvmem_while_an_agent_fails) {
+    let_objects_remain();
     static unsigned char memory[4096];
     static caller caller;
     CLEANUP(world_close) world w = open_world();
