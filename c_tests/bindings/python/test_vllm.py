@@ -386,6 +386,35 @@ def test_a_put_that_waits_for_the_file_system_ends_at_the_timeout_and_others_do_
     engine.close()
 
 
+class TooLate:
+    """A run that has ended at its deadline: the file system does not respond."""
+
+    def poll(self):
+        raise kvmem.TimedOut("the run has not ended in time")
+
+    def close(self):
+        pass
+
+
+def test_after_a_put_whose_run_was_late_others_are_not_tried_for_a_while(tmp_path, caplog):
+    engine, puts = Engine(tmp_path), []
+    put = engine.store.put
+
+    def late(cache, keys, *arguments, **more):
+        puts.append(keys)
+        return kvmem.StoreRun(TooLate(), len(keys))
+
+    engine.store.put = late
+    engine.step([1])
+    engine.step([1, 2])
+    assert len(puts) == 1 and engine.worker.counters["failed_stores"] == 3 and not engine.scheduler.is_busy
+    assert caplog.text.count("no blocks are stored for") == 1
+    engine.store.put, engine.worker._pause.until = put, 0.0
+    engine.step([1, 2])
+    assert len(engine.store) == 2
+    engine.close()
+
+
 class Late:
     """A run that only a cancel ends."""
 

@@ -286,6 +286,45 @@ def test_after_a_put_that_was_late_others_are_not_tried_for_a_while(tier, caplog
     assert not stored(tier, 0).lost
 
 
+class Stuck(Unended):
+    """One whose file system does not respond. It moves nothing."""
+
+    def close(self):
+        pass
+
+
+def test_while_a_put_uses_its_chunk_after_the_timeout_no_others_are_tried(tier, caplog):
+    put, reports, kind = tier.store.put, [], kvmem.CompletionKind
+
+    def stuck(*arguments, user_data, **more):
+        reports.append(user_data)
+        return kvmem.StoreRun(Stuck(), 1)
+
+    tier.store.put = stuck
+    tier.submit_store(1, [Chain([key(1)], [1])])
+    tier._jobs[1].starting.result()
+    assert not tier.finished()
+    reports[0](kvmem.Completion(kind.RUN_ENDED, None, None, kvmem.Status.TIMED_OUT, 0, 0, False))
+    assert not tier.finished() and "no blocks are stored for 300 s" in caplog.text
+    tier.submit_store(2, [Chain([key(2)], [2])])
+    tier._jobs[2].starting.result()
+    assert [(ended.number, ended.lost) for ended in tier.finished()] == [(2, [key(2)])] and len(reports) == 1
+    tier._pause.until = 0.0
+    assert not tier.finished() and tier._pause.until > 0.0  # it is still stuck
+    reports[0](kvmem.Completion(kind.MEMORY_RELEASED, None, None, kvmem.Status.OK, 0, 0, True))
+    assert done(tier).lost == [key(1)]
+    tier._pause.until, tier.store.put = 0.0, put
+    assert not stored(tier, 1).lost
+
+
+def test_after_the_close_a_job_is_refused_and_draining_ends(tmp_path, memory):
+    tier = opened(tmp_path, memory)
+    tier.close()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        tier.submit_load(1, [key(0)], [0])
+    tier.drain()
+
+
 def test_a_reader_loads_what_another_engine_stores(tmp_path, memory):
     writer = opened(tmp_path, memory)
     assert not stored(writer, 0).lost

@@ -122,6 +122,10 @@ class ReportedRun(Run):
             self.error = self._ending.failure()
         return self._transfer is None or self._is_over
 
+    def late(self) -> kvmem.Error | None:
+        """How the run has failed, if it still uses the engine's blocks."""
+        return None if self.ended() else self._ending.failure()
+
     def cancel(self) -> None:
         """Cancels what has not started. The queue reports the end."""
         if self._transfer is not None:

@@ -135,8 +135,8 @@ class TierJobs:
         self._submit(_Job(number, True, [Chain(keys, chunks)]), self._loader, self._get)
 
     def _submit(self, job: _Job, thread: ThreadPoolExecutor, start: Callable[[_Job, Chain], None]) -> None:
-        self._jobs[job.number] = job
         job.starting = thread.submit(self._start, job, start)
+        self._jobs[job.number] = job
 
     @staticmethod
     def _start(job: _Job, start: Callable[[_Job, Chain], None]) -> None:
@@ -171,7 +171,20 @@ class TierJobs:
     def finished(self) -> list[Ended]:
         """The jobs that have ended since the last call."""
         self._queue.dispatch()
-        return [self._end(job) for job in list(self._jobs.values()) if self._has_ended(job)]
+        ended = []
+        for job in list(self._jobs.values()):
+            if self._has_ended(job):
+                ended.append(self._end(job))
+            elif job.starting.done() and not job.is_load:
+                self._pause_if_late(job)
+        return ended
+
+    def _pause_if_late(self, job: _Job) -> None:
+        """Late puts use the chunks until the file system responds. Further ones would take all chunks that vLLM has."""
+        for run, _ in job.runs:
+            error = run.late()
+            if error is not None:
+                self._pause.note(error)
 
     @staticmethod
     def _has_ended(job: _Job) -> bool:

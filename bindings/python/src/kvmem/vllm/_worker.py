@@ -19,6 +19,7 @@ from kvmem.vllm._units import HeadCache, Runs
 
 logger = logging.getLogger("vllm.kvmem")
 
+
 @dataclass
 class _Moving:
     """Blocks of one group that move together."""
@@ -185,6 +186,8 @@ class OffloadWorker:
         if isinstance(part, Put):  # a block of which some units were stored is counted, too
             good = -(-run.count // part.per_block) - len(lost)
             add(self.counters, {"stored_blocks": good, "stored_bytes": run.bytes_moved})
+            if run.error is not None:
+                self._pause.note(run.error)
             self._put_ended(part, len(lost))
             return
         good = run.count // part.per_block
