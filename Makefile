@@ -88,7 +88,7 @@ help:
 	@echo "              to equal tokens: 6 GiB, ten minutes; writes c_tests/bindings/python/new-user.txt"
 	@echo "make docs     the documentation as a site in build/docs/html, with the references of all languages; installs Doxygen and Sphinx"
 	@echo "make docs-look"
-	@echo "              looks at each page of the site in Chromium, wide and narrow, light and dark, with pictures in build/docs-pictures"
+	@echo "              load each page of the site in Chromium, wide and narrow, light and dark; pictures are in build/docs-pictures"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute;"

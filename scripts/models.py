@@ -7,7 +7,7 @@
     models.py --faults             # only the faults
 
 The faults are those of FAULTS: pieces of src/ and what replaces them in a copy. Faults of one build do not touch the same models. A run
-without findings prints the rows of c_tests/models.md.
+without findings prints the rows of tests/records.md.
 """
 import os
 import pathlib

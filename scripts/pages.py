@@ -120,8 +120,8 @@ def function_names(text):
 
 
 def test_cases():
-    """The names of all cases of C tests with the stem of their file, and of all functions of Rust tests with no stem."""
-    cases = {(path.stem.removesuffix("_test"), name) for path in committed("c_tests/*.c")
+    """The names of all cases of C tests with the name of their program, and of all functions of Rust tests with none."""
+    cases = {(program_of(path), name) for path in committed("c_tests/*.c")
              for name in re.findall(r"^TEST\w*\((\w+)", path.read_text(), re.MULTILINE)}
     cases |= {("walk", name) for name in re.findall(r"TEST_CALL\((\w+)", (ROOT / "c_tests/gpu/sim/walk.h").read_text())}
     operations = [path.stem.removesuffix("_operations") for path in committed("c_tests/faults/*_operations.c")]
@@ -131,6 +131,11 @@ def test_cases():
     cases |= {(path.stem.removesuffix("_rows"), "each_behaviour_is_survived") for path in committed("c_tests/hostile/*_rows.c")}
     rust = {("", name) for path in committed("src/*.rs") for name in RUST_TEST.findall(path.read_text())}
     return cases | rust
+
+
+def program_of(path):
+    """The program that has the cases of a file. Those of directories are in several files, and also run with etcd."""
+    return "directory_folder" if re.fullmatch(r"directory\w*_cases", path.stem) else path.stem.removesuffix("_test")
 
 
 def promise_faults(text, cases):
