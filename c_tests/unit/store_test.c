@@ -291,7 +291,7 @@ TEST(bad_arguments_are_named) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65 bytes", kvmem_store_contains(store, keys, 65, 1, &found, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "keys is NULL, and num_keys is 2", kvmem_store_contains(store, NULL, 16, 2, &found, ERR));
     size_t moved = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "8 blocks need more slots than there are (0 of the 7 slots", store_put(store, source.layout, 0, (uint32_t[8]){0}, 8, &moved));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "there are too few slots for 8 blocks (0 of the 7 slots", store_put(store, source.layout, 0, (uint32_t[8]){0}, 8, &moved));
     const unsigned char equal[2][STORE_KEY] = {{1}, {1}};
     const kvmem_store_blocks repeated = {.struct_size = sizeof(repeated), .keys = equal, .key_size = STORE_KEY,
         .num_keys = 2, .blocks = ids, .num_blocks = 2};

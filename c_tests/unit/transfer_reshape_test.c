@@ -257,12 +257,12 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
            "destination_table, which has 8 blocks of 2 tokens");
     refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "source_table");
     refuse(&four, &two, TOKENS(0, 0, 8, it.run.destination_table = TABLE(twice, 0, 1)), invalid,
-           "token 0 of block 0 is a destination twice; name the block once in destination_table");
+           "token 0 of block 0 is a destination twice; name each destination block once");
     refuse(&four, &two, TOKENS(0, 0, 4, it.run.destination_table = TABLE(beyond, 0, 1)), out,
            "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
     /* Whole blocks of equal size are moved as pairs. The messages still name the table. */
     refuse(&four, &same, TOKENS(0, 0, 16, it.run.destination_table = TABLE(twice, 0, 1)), invalid,
-           "token 0 of block 0 is a destination twice; name the block once in destination_table");
+           "token 0 of block 0 is a destination twice; name each destination block once");
     refuse(&four, &same, TOKENS(0, 0, 8, it.run.destination_table = TABLE(beyond, 0, 1)), out,
            "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
     refuse(&four, &two, TOKENS(0, 0, 4, it.run.source_table = NULL), invalid, "source_table is NULL");

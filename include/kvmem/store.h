@@ -74,8 +74,8 @@ typedef struct kvmem_store_options {
     size_t num_values;  ///< Number of values.
     /// Bytes of all slots of a new store, if num_blocks of the config is 0. An existing store keeps its size.
     uint64_t max_size;
-    uint32_t durability;  ///< KVMEM_DURABILITY_* value.
-    uint32_t eviction;  ///< KVMEM_EVICTION_* value.
+    uint32_t durability;  ///< KVMEM_DURABILITY_* value; 0 for KVMEM_DURABILITY_STRICT.
+    uint32_t eviction;  ///< KVMEM_EVICTION_* value; 0 for KVMEM_EVICTION_STORE.
     /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_READ_ONLY, with that: open it for
     /// reading, also while a process writes it. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file
     /// of blocks is accessed.
@@ -155,9 +155,10 @@ typedef struct kvmem_store_blocks {
 /// @param num_moved receives the number of blocks that are moved
 /// @return KVMEM_STATUS_BUSY: too few blocks can be evicted: the others are written, read or pinned, or
 ///         precede such blocks. None is evicted
-///         KVMEM_STATUS_OUT_OF_RANGE: there are more keys than slots, or the layout has no such block
-///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots; or too
-///         many are retired
+///         KVMEM_STATUS_OUT_OF_RANGE: there are more keys than slots of the quota, or, without a namespace,
+///           than slots that are in no quota and not retired; or the layout has no such block
+///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, too few slots are free; or, in a
+///           namespace, too few are left, because slots are retired
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
 ///         KVMEM_STATUS_TIMED_OUT: blocks were not evicted within `run_timeout_ns`
 ///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading

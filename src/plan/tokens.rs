@@ -338,7 +338,7 @@ fn ensure_written_once(
         ensure!(
             !meets,
             InvalidArgument,
-            "token {other_from} of block {block} is a destination twice; name the block once in destination_table"
+            "token {other_from} of block {block} is a destination twice; name each destination block once"
         );
     }
     Ok(())

@@ -112,7 +112,7 @@ impl<F: Files> Store<F> {
         ensure!(
             count <= index.limit(namespace),
             OutOfRange,
-            "{} need more slots than there are ({}); {}",
+            "there are too few slots for {} ({}); {}",
             Count(count, "block"),
             index.usage(namespace),
             match namespace {
@@ -126,7 +126,7 @@ impl<F: Files> Store<F> {
         ensure!(
             count <= index.obtainable(namespace),
             OutOfMemory,
-            "{} need more slots than are left ({}): a retired slot, whose bytes were damaged, is not used again, and other namespaces keep \
+            "too few slots are left for {} ({}): a retired slot, whose bytes were damaged, is not used again, and other namespaces keep \
              what they use of their quotas; remove their blocks, lower their quotas, or create a store in another folder",
             Count(count, "block"),
             index.usage(namespace)

@@ -72,9 +72,10 @@ options!(kvmem_store_blocks);
 /// @param num_moved receives the number of blocks that are moved
 /// @return KVMEM_STATUS_BUSY: too few blocks can be evicted: the others are written, read or pinned, or
 ///         precede such blocks. None is evicted
-///         KVMEM_STATUS_OUT_OF_RANGE: there are more keys than slots, or the layout has no such block
-///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, there are not enough free slots; or too
-///         many are retired
+///         KVMEM_STATUS_OUT_OF_RANGE: there are more keys than slots of the quota, or, without a namespace,
+///           than slots that are in no quota and not retired; or the layout has no such block
+///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_EVICTION_CALLER, too few slots are free; or, in a
+///           namespace, too few are left, because slots are retired
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a key is too short or too long; or the layouts differ
 ///         KVMEM_STATUS_TIMED_OUT: blocks were not evicted within `run_timeout_ns`
 ///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading

@@ -67,9 +67,9 @@ pub struct kvmem_store_options {
     pub num_values: usize,
     /// Bytes of all slots of a new store, if num_blocks of the config is 0. An existing store keeps its size.
     pub max_size: u64,
-    /// KVMEM_DURABILITY_* value.
+    /// KVMEM_DURABILITY_* value; 0 for KVMEM_DURABILITY_STRICT.
     pub durability: u32,
-    /// KVMEM_EVICTION_* value.
+    /// KVMEM_EVICTION_* value; 0 for KVMEM_EVICTION_STORE.
     pub eviction: u32,
     /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_READ_ONLY, with that: open it for
     /// reading, also while a process writes it. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file
