@@ -178,14 +178,15 @@ impl Remote {
             return error.context(reason).with_status(Status::PeerLost);
         }
         let error = self.explain(error);
-        if !is_of_connection || error.status() == Status::PeerLost {
-            return error;
-        }
-        error.followed_by(format!(
+        let advice = format!(
             "if the next calls fail too, UCX has closed the connection to agent '{}': invalidate its metadata, load it again, and import \
              its layouts again",
             self.name
-        ))
+        );
+        // A call may explain what the call below it has explained.
+        let is_known =
+            !is_of_connection || error.status() == Status::PeerLost || error.message().ends_with(&advice);
+        if is_known { error } else { error.followed_by(advice) }
     }
 
     /// The failure of a request to the peer, whose process has ended. A part of the request may have reported that already.
@@ -267,7 +268,10 @@ mod tests {
             || error!(Nixl, "a request failed").with_cause(Cause::Nixl(sys::NIXL_CAPI_ERROR_BACKEND));
         assert_eq!(remote.explain_posted(failure()).status(), Status::PeerLost);
         assert_eq!(remote.explain(failure()).status(), Status::Nixl);
-        assert_eq!(Remote::new("near").unwrap().explain_posted(failure()).status(), Status::Nixl);
+        let near = Remote::new("near").unwrap();
+        let twice = near.explain_posted(near.explain_posted(failure()));
+        assert_eq!(twice.status(), Status::Nixl);
+        assert_eq!(twice.message().matches("invalidate its metadata").count(), 1, "advice once: {twice}");
         let error = remote.note_process(&twin).unwrap_err();
         assert_eq!(error.status(), Status::Stale);
         assert!(error.message().contains("process 7") && error.message().contains("process 8"), "{error}");
