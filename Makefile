@@ -160,7 +160,7 @@ checked-test: setup
 	    -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
 	@cmake --build $(CHECKED) --target $(CHECK_LABELS:%=tests_%)
 	@$(NEW_RECORD)
-	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(CHECKED) --output-on-failure --parallel $(AT_A_TIME) \
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --no-tests=error --test-dir $(CHECKED) --output-on-failure --parallel $(AT_A_TIME) \
 	    --label-regex $(call ANY_OF,$(CHECK_LABELS))
 	@$(CHECK_SKIPS)
 
@@ -171,14 +171,14 @@ rust-test: setup
 
 c-test: setup build
 	@$(NEW_RECORD)
-	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --parallel $(AT_A_TIME)
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --no-tests=error --test-dir $(TREE) --output-on-failure --parallel $(AT_A_TIME)
 	@$(CHECK_SKIPS)
 
 # The tests with a real engine alone.
 engines-test: setup llama configure
 	@cmake --build $(TREE) --target kvmem_package example_llama_cpp example_llama_cpp_tests
 	@$(NEW_RECORD)
-	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --label-regex '^engines$$'
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --no-tests=error --test-dir $(TREE) --output-on-failure --label-regex '^engines$$'
 	@! grep . $(RECORD)
 
 # The C tests under the address and undefined behaviour sanitizers. The library is the same; the sanitizers detect callers
@@ -194,7 +194,7 @@ sanitized-test: setup library
 	@cmake --build $(SANITIZED) --target $(SANITIZED_LABELS:%=tests_%)
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) LSAN_OPTIONS=suppressions="$(CURDIR)/c_tests/leaks.supp":print_suppressions=0 \
-	    ctest --test-dir $(SANITIZED) --output-on-failure --parallel $(AT_A_TIME) \
+	    ctest --no-tests=error --test-dir $(SANITIZED) --output-on-failure --parallel $(AT_A_TIME) \
 	    --label-regex $(call ANY_OF,$(SANITIZED_LABELS)) --label-exclude needs_nixl \
 	    --exclude-regex '^($(UNSANITIZED))$$'
 	@$(CHECK_SKIPS)
@@ -223,7 +223,7 @@ race-test: setup
 	@$(RACE_CARGO) cmake --build $(RACE) --target $(RACE_LABELS:%=tests_%)
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) KVMEM_TEST_DEADLINE=1100 TSAN_OPTIONS='$(RACE_OPTIONS)' \
-	    ctest --test-dir $(RACE) --output-on-failure --parallel $(AT_A_TIME) --tests-regex '$(RACE_TESTS)' \
+	    ctest --no-tests=error --test-dir $(RACE) --output-on-failure --parallel $(AT_A_TIME) --tests-regex '$(RACE_TESTS)' \
 	    --label-regex $(call ANY_OF,$(RACE_LABELS)) --label-exclude needs_nixl \
 	    --exclude-regex '^($(UNRACED))$$'
 	@$(CHECK_SKIPS)

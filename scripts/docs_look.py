@@ -81,6 +81,8 @@ def main():
     if not browser:
         sys.exit("docs_look.py: there is no Chromium on this machine")
     pages = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if is_read(page))
+    if not pages:
+        sys.exit(f"docs_look.py: {site} has no pages; make docs writes them")
     failed = 0
     for (screen, size), (scheme, number) in itertools.product(SCREENS.items(), SCHEMES.items()):
         result = looked(browser, site, pages, size, scheme, number)
