@@ -161,6 +161,11 @@ class Processes(unittest.TestCase):
         self.assertIn(f"process {os.getpid()} does not serve its statistics", messages)
         self.assertIn("kvmem_statistics_serve", messages)
 
+    def test_a_process_that_does_not_exist_is_reported(self):
+        status, output, messages = run("top", str(2**31 - 1))
+        self.assertEqual((status, output), (1, b""))
+        self.assertIn(f"there is no process {2**31 - 1}", messages)
+
     def test_a_socket_of_another_process_is_not_believed(self):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address(2**31 - 1))

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -73,6 +74,9 @@ class Connection {
         const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
         while (::connect(socket_, reinterpret_cast<const sockaddr *>(&address), size) != 0) {
             if (errno == ECONNREFUSED) {
+                if (kill(process_, 0) != 0 && errno == ESRCH) {
+                    throw ReportError("there is no " + named(process_) + " in this PID namespace");
+                }
                 throw ReportError(
                     named(process_) + " does not serve its statistics in this network namespace; it must call "
                     "kvmem_statistics_serve, or be a Python program with KVMEM_SERVE_STATISTICS=1 in its environment");
