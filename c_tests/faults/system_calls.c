@@ -108,6 +108,7 @@ const long system_calls_ignored[] = {
     SYS_getegid, SYS_set_robust_list, SYS_sched_yield, SYS_brk, SYS_clock_gettime, SYS_clock_nanosleep, SYS_nanosleep,
     SYS_restart_syscall, SYS_mprotect, SYS_prctl, SYS_tgkill, SYS_kill, SYS_uname, SYS_sysinfo, SYS_prlimit64, SYS_shutdown, SYS_getcwd,
     SYS_umask, SYS_rseq, SYS_getcpu, SYS_ioctl, SYS_seccomp, SYS_fadvise64, SYS_membarrier, SYS_getresuid, SYS_getresgid,
+    SYS_inotify_rm_watch,
 #ifdef SYS_arch_prctl
     SYS_arch_prctl,
 #endif

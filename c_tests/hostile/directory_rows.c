@@ -42,7 +42,7 @@ static void open_victim(void) {
     EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
 }
 
-/* An entry that was removed or damaged is published again. */
+/* An entry that was removed or damaged is published again, also in a new folder. */
 static kvmem_directory_entry *look_up(void) {
     for (const load_clock clock = load_begin(); load_lasts(&clock, PATIENCE);) {
         kvmem_directory_entry *entry = NULL;
@@ -169,10 +169,29 @@ static void replace_an_entry(unsigned turn) {
     (void)rename(entry_path("replaced.agent"), hostile_path("cluster/healthy.agent"));
 }
 
+/* How often the folder is moved or removed in a turn, and how often the victim finds the healthy agent before the next one. The longest
+   round contains what that takes after the last time. */
+#define TIMES 100
+
 static void move_the_folder(unsigned turn) {
-    char aside[200];
-    snprintf(aside, sizeof(aside), "%s.%u", hostile_path("cluster"), turn);
-    (void)rename(hostile_path("cluster"), aside);
+    for (int moved = 0; moved < TIMES;) {
+        char aside[200];
+        snprintf(aside, sizeof(aside), "%s.%u.%d", hostile_path("cluster"), turn, moved);
+        if (rename(hostile_path("cluster"), aside) == 0) moved++;
+        else CHECK_EQ(errno, ENOENT); /* until a process creates it */
+    }
+    hostile_await_rounds(TIMES);
+}
+
+/* The kernel does not report that to a process that has it open. */
+static void remove_the_folder(unsigned turn) {
+    (void)turn;
+    for (int removed = 0; removed < TIMES;) {
+        (void)unlink(entry_path("healthy.agent"));
+        if (rmdir(hostile_path("cluster")) == 0) removed++;
+        else CHECK(errno == ENOENT || errno == ENOTEMPTY); /* until no process writes an entry */
+    }
+    hostile_await_rounds(TIMES);
 }
 
 static const hostile_row rows[] = {
@@ -185,7 +204,8 @@ static const hostile_row rows[] = {
     {.does = "damages an entry of another agent", .act = damage_an_entry},
     {.does = "replaces an entry of another agent", .act = replace_an_entry},
     {.does = "rewrites an entry, and stops", .act = rewrite_a_locked_entry, .stops = true},
-    {.does = "moves the folder", .act = move_the_folder, .turns = 3},
+    {.does = "moves the folder", .act = move_the_folder, .turns = 1},
+    {.does = "removes the folder", .act = remove_the_folder, .turns = 1},
 };
 
 const hostile_form hostile_form_here = {

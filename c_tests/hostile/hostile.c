@@ -55,6 +55,11 @@ const char *hostile_name(const char *name) {
 
 unsigned hostile_deals(void) { return shared->deals; }
 
+void hostile_await_rounds(unsigned rounds) {
+    const unsigned before = shared->rounds;
+    AWAIT(shared->rounds - before > rounds); /* the first one may have begun before */
+}
+
 uint64_t hostile_random(void) {
     static uint64_t random = 1;
     random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);

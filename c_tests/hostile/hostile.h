@@ -63,6 +63,8 @@ const char *hostile_name(const char *name);
 const char *hostile_path(const char *name);
 /* How often the victim has dealt with the hostile peer of this row. */
 unsigned hostile_deals(void);
+/* The hostile process waits until the healthy peer and the victim have begun and made so many rounds since this call. */
+void hostile_await_rounds(unsigned rounds);
 /* The next pseudo-random number of this process; the same in each run. */
 uint64_t hostile_random(void);
 

@@ -10,20 +10,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use super::changes::Inotify;
+use super::names::{file_name, is_unfinished, name_of, unfinished};
 use crate::base::paths::missing_directory;
-use crate::base::{Error, LocalFd, Result, Status, ensure, fail, lists, log, process, random, retried};
+use crate::base::{Error, LocalFd, Result, Status, ensure, fail, lists, log, process, retried};
 use crate::directory::board::MAX_AGENTS;
-use crate::directory::entry::{Entry, MAX_BYTES, decode, encode};
+use crate::directory::entry::{Entry, MAX_BYTES};
 use crate::region::file_lock::{FileLock, is_locked};
 
-/// The end of the file name of an entry.
-const SUFFIX: &str = ".agent";
-/// The end of the file name of an entry that is being written or removed.
-const UNFINISHED: &str = ".new";
 /// The byte of an entry that its process locks.
 const OWNER: u64 = 0;
 /// How a file of another process is opened: a FIFO or a device there must not block, nor a link lead elsewhere.
@@ -40,12 +37,14 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 const ABANDONED: Duration = Duration::from_secs(60);
 /// How often an entry is written again while other processes change the file under its name.
 const MAX_ATTEMPTS: usize = 8;
+/// How often a folder is opened again that other processes move or remove meanwhile. The least one takes is a few microseconds.
+const MAX_OPENINGS: usize = 64;
 
 pub struct Folder {
     pub path: PathBuf,
     folder: OwnedFd,
     /// `None` if the system has no more of them: the folder is then read again and again.
-    pub inotify: Option<OwnedFd>,
+    pub inotify: Option<Inotify>,
 }
 
 /// What is stored under a name.
@@ -74,29 +73,61 @@ pub struct OwnFile {
 }
 
 impl Folder {
-    /// Opens a folder, and creates it if it does not exist.
-    pub fn open(path: &Path) -> Result<Self> {
-        match retried::mkdir(path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => {
-                let error = Error::errno(format!("create folder {}", path.display()), errno);
-                let missing = path.parent().and_then(missing_directory);
-                return Err(missing.into_iter().fold(error, Error::followed_by));
+    /// Opens a folder, and creates it if it does not exist. `inotify` is that of the folder that the path led to before.
+    pub fn open(path: &Path, mut inotify: Option<Inotify>) -> Result<Self> {
+        let mut left = MAX_OPENINGS;
+        loop {
+            left -= 1;
+            match retried::mkdir(path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    let error = Error::errno(format!("create folder {}", path.display()), errno);
+                    let missing = path.parent().and_then(missing_directory);
+                    return Err(missing.into_iter().fold(error, Error::followed_by));
+                }
             }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder = match retried::open(path, flags, Mode::empty()) {
+                Err(Errno::NOENT) if left > 0 => continue,
+                opened => {
+                    opened.map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?
+                }
+            };
+            let watched = Inotify::watch(&mut inotify, path);
+            let mut this = Self { path: path.to_path_buf(), folder, inotify };
+            let is_here = this
+                .leads_here()
+                .map_err(|errno| Error::errno(format!("examine folder {}", path.display()), errno))?;
+            // Else it was moved or removed, and another folder may be watched. The last one is opened again when that is noticed.
+            if is_here || left == 0 {
+                let watched = if is_here { watched } else { Err(Errno::STALE) };
+                if let Err(errno) = watched {
+                    this.inotify = None;
+                    log!(
+                        Warn,
+                        "no inotify for folder {}: {errno}; it is read once a second instead; see \
+                         /proc/sys/fs/inotify/max_user_instances",
+                        path.display()
+                    );
+                }
+                this.remove_abandoned();
+                return Ok(this);
+            }
+            inotify = this.inotify;
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = retried::open(path, flags, Mode::empty())
-            .map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?;
-        let this = Self { path: path.to_path_buf(), folder, inotify: watch(path) };
-        this.remove_abandoned();
-        Ok(this)
     }
 
-    /// Whether the path still leads to this folder.
+    /// Whether the path still leads to this folder; not if that cannot be found out.
     pub fn is_in_place(&self) -> bool {
-        let own = retried::fstat(&self.folder).map(identity);
-        let there = retried::stat(&self.path).map(identity);
-        matches!((own, there), (Ok(own), Ok(there)) if own == there)
+        self.leads_here().unwrap_or(false)
+    }
+
+    fn leads_here(&self) -> std::result::Result<bool, Errno> {
+        let own = identity(retried::fstat(&self.folder)?);
+        match retried::stat(&self.path) {
+            Err(Errno::NOENT) => Ok(false),
+            there => Ok(identity(there?) == own),
+        }
     }
 
     /// What is stored under a name. Removes the file of an entry whose process has ended. Fails if this process lacks the file
@@ -395,49 +426,6 @@ fn read(file: &OwnedFd) -> Result<Vec<u8>> {
     }
     bytes.truncate(length);
     Ok(bytes)
-}
-
-fn watch(path: &Path) -> Option<OwnedFd> {
-    let flags = WatchFlags::MOVED_TO
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::DELETE
-        | WatchFlags::CREATE
-        | WatchFlags::CLOSE_WRITE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::ONLYDIR;
-    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
-    match inotify.and_then(|fd| inotify::add_watch(&fd, path, flags).map(|_| fd)) {
-        Ok(fd) => Some(fd),
-        Err(errno) => {
-            log!(
-                Warn,
-                "no inotify for folder {}: {errno}; it is read once a second instead; see \
-                 /proc/sys/fs/inotify/max_user_instances",
-                path.display()
-            );
-            None
-        }
-    }
-}
-
-fn file_name(name: &str) -> String {
-    format!("{}{SUFFIX}", encode(name))
-}
-
-/// The name of the entry in a file; `None` for any other file.
-pub fn name_of(file_name: &[u8]) -> Option<String> {
-    decode(std::str::from_utf8(file_name).ok()?.strip_suffix(SUFFIX)?)
-}
-
-/// A name for a file that is not an entry, which no other process uses.
-fn unfinished() -> Result<String> {
-    Ok(format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random()?)))
-}
-
-fn is_unfinished(name: &[u8]) -> bool {
-    let hex = name.strip_prefix(b".").and_then(|name| name.strip_suffix(UNFINISHED.as_bytes()));
-    hex.is_some_and(|hex| hex.len() == 16 && hex.iter().all(u8::is_ascii_hexdigit))
 }
 
 #[cfg(test)]

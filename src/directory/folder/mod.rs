@@ -4,7 +4,9 @@
 //! The file of an entry is locked by its process, so the kernel ends the lease when the process ends. Changes are reported by
 //! inotify. Another process can write anything to the folder; what is no entry is reported as invalid.
 
+mod changes;
 mod files;
+mod names;
 mod worker;
 
 use std::os::fd::OwnedFd;
@@ -50,7 +52,7 @@ impl FolderStore {
         let (woken, named) = (wake.clone(), location.clone());
         let thread = thread::spawn("kvmem-directory", move || {
             let _end = end;
-            let folder = match Folder::open(&path) {
+            let folder = match Folder::open(&path, None) {
                 Ok(folder) => folder,
                 Err(error) => return drop(opened.give(Err(error))),
             };

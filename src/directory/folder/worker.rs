@@ -2,15 +2,14 @@
 //! The thread of a folder: executes requests, and reports changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::inotify::{ReadFlags, Reader};
 
-use super::files::{Folder, Found, OwnFile, name_of};
+use super::changes::{Changes, Inotify};
+use super::files::{Folder, Found, OwnFile};
 use crate::base::{Error, Giver, Result, Status, ensure, log, retried};
 use crate::directory::entry::{Entry, Presence, invalid, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
@@ -19,8 +18,10 @@ use crate::directory::store::{Reply, Report, Request, Sink, State};
 const SWEEP: Duration = Duration::from_secs(10);
 /// The same without inotify.
 const SWEEP_ONLY: Duration = Duration::from_secs(1);
-/// Between two attempts to open a folder that was removed.
+/// The least time between two attempts to open a folder again that was moved or removed, unless a caller asks for its entries.
 const REOPEN: Duration = Duration::from_millis(100);
+/// How often a request is executed that fails in a folder that is moved or removed meanwhile.
+const MAX_ATTEMPTS: usize = 8;
 /// The first wait after a file was closed: the kernel reports that before it releases the lock of an ended process.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// The last one. Each wait is twice the one before.
@@ -47,7 +48,10 @@ pub struct Worker {
     next_sweep: Instant,
     /// Entries could not be examined since the last sweep that succeeded.
     is_look_due: bool,
-    /// The folder was removed or renamed, and could not be opened again yet, for this reason.
+    /// The folder was moved or removed, and is to be opened again.
+    is_gone: bool,
+    next_opening: Instant,
+    /// It could not be opened again, for this reason.
     lost: Option<Error>,
 }
 
@@ -74,15 +78,6 @@ impl Look {
     }
 }
 
-#[derive(Default)]
-struct Changes {
-    names: BTreeSet<String>,
-    closed: BTreeSet<String>,
-    /// Reports were lost.
-    is_incomplete: bool,
-    is_folder_gone: bool,
-}
-
 impl Worker {
     pub fn new(folder: Folder, location: String, sink: Sink) -> Self {
         Self {
@@ -96,6 +91,8 @@ impl Worker {
             closed: BTreeMap::new(),
             next_sweep: Instant::now(),
             is_look_due: false,
+            is_gone: false,
+            next_opening: Instant::now(),
             lost: None,
         }
     }
@@ -123,7 +120,9 @@ impl Worker {
 
     fn sleep(&self, wake: &OwnedFd) {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-        fds.extend(self.folder.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        // Of a folder that is gone nothing counts any more.
+        let inotify = self.folder.inotify.as_ref().filter(|_| !self.is_gone);
+        fds.extend(inotify.map(|inotify| PollFd::new(&inotify.fd, PollFlags::IN)));
         let timeout = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
         // A wait that fails is only a look too early.
         let _ = retried::poll(&mut fds, timeout);
@@ -131,8 +130,8 @@ impl Worker {
     }
 
     fn next_look(&self) -> Option<Instant> {
-        if self.lost.is_some() {
-            return Some(Instant::now() + REOPEN);
+        if self.is_gone || self.lost.is_some() {
+            return Some(self.next_opening);
         }
         let is_used = self.watches_all || !self.watched.is_empty() || !self.published.is_empty();
         let sweep = is_used.then_some(self.next_sweep);
@@ -140,9 +139,13 @@ impl Worker {
     }
 
     fn look(&mut self) {
-        let changes = self.changes();
-        if changes.is_folder_gone || self.lost.is_some() {
-            self.reopen();
+        let changes = self.folder.inotify.as_ref().map_or_else(Changes::default, Inotify::changes);
+        let is_changed = !changes.names.is_empty() || !changes.closed.is_empty();
+        self.is_gone |= changes.is_folder_gone || is_changed && !self.folder.is_in_place();
+        if self.is_gone || self.lost.is_some() {
+            if self.next_opening <= Instant::now() {
+                self.reopen();
+            }
             return;
         }
         for name in changes.names {
@@ -156,27 +159,6 @@ impl Worker {
         if changes.is_incomplete || self.next_sweep <= Instant::now() {
             self.sweep();
         }
-    }
-
-    fn changes(&self) -> Changes {
-        let mut changes = Changes::default();
-        let Some(inotify) = &self.folder.inotify else { return changes };
-        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-        let mut reader = Reader::new(inotify, &mut buffer);
-        // An error is EAGAIN: all was read.
-        while let Ok(event) = reader.next() {
-            let flags = event.events();
-            changes.is_incomplete |= flags.contains(ReadFlags::QUEUE_OVERFLOW);
-            changes.is_folder_gone |=
-                flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED);
-            let Some(name) = event.file_name().and_then(|file| name_of(file.to_bytes())) else { continue };
-            if flags.contains(ReadFlags::CLOSE_WRITE) {
-                changes.closed.insert(name);
-            } else {
-                changes.names.insert(name);
-            }
-        }
-        changes
     }
 
     /// Looks again at entries whose file was closed. Their process may have ended.
@@ -195,20 +177,26 @@ impl Worker {
     }
 
     fn sweep(&mut self) {
-        self.next_sweep = Instant::now() + if self.folder.inotify.is_some() { SWEEP } else { SWEEP_ONLY };
-        if !self.folder.is_in_place() {
+        if self.folder.is_in_place() {
+            self.look_at_all();
+        } else {
             self.reopen();
-            return;
         }
-        self.restore_published();
-        match self.report_watched() {
+    }
+
+    fn look_at_all(&mut self) {
+        self.next_sweep = Instant::now() + if self.folder.inotify.is_some() { SWEEP } else { SWEEP_ONLY };
+        let names: Vec<_> = self.published.keys().cloned().collect();
+        // All of them, also after one that fails.
+        let restored = names.iter().map(|name| self.restore(name)).fold(Ok(()), Result::and);
+        match restored.and(self.report_watched()) {
             Ok(()) => self.is_look_due = false,
             Err(error) => self.look_soon(&error),
         }
     }
 
-    /// What is stored could not be found out. Nothing was reported, and all entries are examined soon. The log has it once until
-    /// that succeeds: each change of an entry may fail the same way.
+    /// What is stored could not be found out, and nothing was reported, or an entry could not be written again. All entries are examined
+    /// soon. The log has it once until that succeeds: each change of an entry may fail the same way.
     fn look_soon(&mut self, error: &Error) {
         if !std::mem::replace(&mut self.is_look_due, true) {
             log!(Warn, "{}: {error}; its entries are examined again", self.location);
@@ -218,15 +206,18 @@ impl Worker {
 
     /// Opens a folder again that was removed or renamed, and publishes again.
     fn reopen(&mut self) {
-        let path = self.folder.path.clone();
-        match Folder::open(&path) {
+        let now = Instant::now();
+        // Callers may ask again and again while another process moves it again and again.
+        let is_logged = self.next_opening <= now;
+        self.next_opening = now + REOPEN;
+        match Folder::open(&self.folder.path, self.folder.inotify.take()) {
             Ok(folder) => {
                 self.folder = folder;
-                log!(Warn, "{} was removed or renamed; it is created again", self.location);
-                self.restore_published();
-                if let Err(error) = self.report_watched() {
-                    self.look_soon(&error);
+                self.is_gone = false;
+                if is_logged {
+                    log!(Warn, "{} was removed or renamed; it is created again", self.location);
                 }
+                self.look_at_all();
                 if self.lost.take().is_some() {
                     (self.sink)(Report::Resumed);
                 }
@@ -281,7 +272,9 @@ impl Worker {
 
     /// Looks at an entry that may have changed.
     fn examine(&mut self, name: &str) {
-        self.restore(name);
+        if let Err(error) = self.restore(name) {
+            self.look_soon(&error);
+        }
         if self.watches_all || self.watched.contains(name) {
             match self.state(name) {
                 Ok(state) => (self.sink)(Report::State(name.to_string(), state)),
@@ -290,16 +283,12 @@ impl Worker {
         }
     }
 
-    fn restore_published(&mut self) {
-        let names: Vec<_> = self.published.keys().cloned().collect();
-        names.iter().for_each(|name| self.restore(name));
-    }
-
     /// Writes an entry of this process again if it was removed or damaged, but not if another process has published the name.
-    fn restore(&mut self, name: &str) {
-        if let Err(error) = self.try_restore(name) {
-            log!(Warn, "write the entry of agent '{name}' in {} again: {error}", self.location);
-        }
+    fn restore(&mut self, name: &str) -> Result<()> {
+        self.try_restore(name).map_err(|error| {
+            self.is_gone |= !self.folder.is_in_place();
+            error.context(format!("write the entry of agent '{name}' again"))
+        })
     }
 
     fn try_restore(&mut self, name: &str) -> Result<()> {
@@ -334,35 +323,48 @@ impl Worker {
         let result = if is_late && !matches!(job.request, Request::Withdraw(_) | Request::Unwatch(_)) {
             Err(Error::new(Status::TimedOut, "there was no time left"))
         } else {
-            self.perform(job.request)
+            self.perform(&job.request)
         };
         if let Some(reply) = self.replying.take() {
             let _ = reply.give(result);
         }
     }
 
-    fn perform(&mut self, request: Request) -> Result<Reply> {
-        if !self.folder.is_in_place() {
-            self.reopen();
+    fn perform(&mut self, request: &Request) -> Result<Reply> {
+        let mut left = MAX_ATTEMPTS;
+        loop {
+            if !self.folder.is_in_place() {
+                self.reopen();
+            }
+            if let Some(reason) = &self.lost
+                && !matches!(request, Request::Withdraw(_) | Request::Unwatch(_))
+            {
+                return Err(reason.clone());
+            }
+            left -= 1;
+            match self.perform_here(request) {
+                // The end of a publication that another process has superseded is an end, too.
+                Err(error) if error.status() != Status::Stale && left > 0 && !self.folder.is_in_place() => {}
+                done => return done,
+            }
         }
-        if let Some(reason) = &self.lost
-            && !matches!(request, Request::Withdraw(_) | Request::Unwatch(_))
-        {
-            return Err(reason.clone());
-        }
+    }
+
+    /// Executes a request in the folder that is open.
+    fn perform_here(&mut self, request: &Request) -> Result<Reply> {
         match request {
-            Request::Publish(entry) => self.publish(*entry)?,
-            Request::Withdraw(name) => self.withdraw(&name)?,
+            Request::Publish(entry) => self.publish(entry)?,
+            Request::Withdraw(name) => self.withdraw(name)?,
             Request::LookUp(name) => {
-                return match self.read(&name)? {
+                return match self.read(name)? {
                     Found::Entry(entry) => Ok(Reply::Entry(entry)),
                     Found::Nothing | Found::Ended => Err(not_found()),
-                    Found::Invalid(reason) => Err(refused(&name, &invalid(&reason), &self.location)),
+                    Found::Invalid(reason) => Err(refused(name, &invalid(&reason), &self.location)),
                 };
             }
-            Request::Check(name) => return Ok(Reply::Presence(state_of(self.read(&name)?))),
+            Request::Check(name) => return Ok(Reply::Presence(state_of(self.read(name)?))),
             Request::Watch(name) => {
-                match &name {
+                match name {
                     None => self.watches_all = true,
                     Some(name) => drop(self.watched.insert(name.clone())),
                 }
@@ -371,13 +373,13 @@ impl Worker {
             }
             Request::Unwatch(name) => match name {
                 None => self.watches_all = false,
-                Some(name) => drop(self.watched.remove(&name)),
+                Some(name) => drop(self.watched.remove(name)),
             },
         }
         Ok(Reply::Done)
     }
 
-    fn publish(&mut self, entry: Entry) -> Result<()> {
+    fn publish(&mut self, entry: &Entry) -> Result<()> {
         let presence = entry.presence.clone();
         let bytes = entry.write()?;
         let file = self.folder.write(&presence.name, bytes)?;

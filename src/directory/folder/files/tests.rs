@@ -2,6 +2,7 @@
 //! What processes see of each other's changes of a folder.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_bytes::ByteBuf;
 
@@ -16,7 +17,7 @@ fn mode_of(path: &Path) -> u32 {
 #[test]
 fn other_users_can_read_an_entry_only_once_it_is_locked() {
     let path = std::env::temp_dir().join(format!("kvmem-files-{}", std::process::id()));
-    let folder = Folder::open(&path).unwrap();
+    let folder = Folder::open(&path, None).unwrap();
     let lock = folder.create_locked(".new").unwrap();
     assert_eq!(mode_of(&path.join(".new")), 0o600);
     assert!(is_locked(lock.file(), OWNER).is_ok(), "its own lock does not count");
@@ -51,7 +52,7 @@ fn files(path: &Path) -> usize {
 #[test]
 fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
     let path = std::env::temp_dir().join(format!("kvmem-files-locked-{}", std::process::id()));
-    let folder = Folder::open(&path).unwrap();
+    let folder = Folder::open(&path, None).unwrap();
     let _lock = FolderLock::take(&folder.folder, Duration::ZERO).unwrap();
     let own = folder.write("a", bytes(1)).unwrap();
     assert_eq!(incarnation(&folder), Some(1));
@@ -67,7 +68,7 @@ fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
 #[test]
 fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
     let path = std::env::temp_dir().join(format!("kvmem-files-since-{}", std::process::id()));
-    let folder = Folder::open(&path).unwrap();
+    let folder = Folder::open(&path, None).unwrap();
     let first = folder.write("a", bytes(1)).unwrap();
     // Moved aside by a process that had looked at an earlier one.
     let aside = folder.take_aside("a").unwrap().unwrap();
@@ -93,4 +94,36 @@ fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
         assert_eq!((incarnation(&folder), files(&path)), (Some(1), 1));
     }
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// Each of them is opened in several steps, and another process moves it between two of them.
+#[test]
+fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
+    let path = std::env::temp_dir().join(format!("kvmem-files-moved-{}", std::process::id()));
+    let aside = path.with_extension("aside");
+    std::fs::create_dir(&aside).unwrap();
+    let is_over = AtomicBool::new(false);
+    let opened: Vec<Result<bool>> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut moved = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                moved += usize::from(std::fs::rename(&path, aside.join(moved.to_string())).is_ok());
+            }
+        });
+        let mut inotify = None;
+        let open = |_| {
+            let folder = Folder::open(&path, inotify.take())?;
+            folder.write("a", bytes(1))?;
+            inotify = folder.inotify;
+            Ok(inotify.as_ref().is_some_and(|inotify| inotify.changes().names.contains("a")))
+        };
+        let opened = (0..200).map(open).collect();
+        is_over.store(true, Ordering::Relaxed);
+        opened
+    });
+    for is_watched in opened {
+        assert!(is_watched.unwrap(), "another folder is watched than the one that is open");
+    }
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::remove_dir_all(&aside).unwrap();
 }
