@@ -121,4 +121,9 @@ impl Dimensions {
             identity: ContentIdentity::NONE,
         }
     }
+
+    /// Blocks of 384 bytes to test with, each of which is an element.
+    pub fn of_bytes(num_blocks: u64) -> Self {
+        Self { num_blocks, num_layers: 3, page_size: 1, dtype_width: 1, num_heads: None, ..Self::small() }
+    }
 }

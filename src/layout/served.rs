@@ -45,8 +45,15 @@ impl ServiceEnd {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_known(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Fails if it is known. The control block of the agent's service may be freed, and over TCP a request for that ends the agent's process.
+    pub fn ensure_unknown(&self, agent: &str) -> Result<()> {
+        let is_known = self.0.load(Ordering::Relaxed);
+        ensure!(
+            !is_known,
+            Stale,
+            "agent '{agent}' has destroyed the layout, as an earlier request has found; import another one"
+        );
+        Ok(())
     }
 }
 

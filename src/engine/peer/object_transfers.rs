@@ -190,14 +190,7 @@ mod tests {
     const BLOCK: u64 = 384;
 
     fn dimensions() -> Dimensions {
-        Dimensions {
-            num_blocks: 6,
-            num_layers: 3,
-            page_size: 1,
-            dtype_width: 1,
-            num_heads: None,
-            ..Dimensions::small()
-        }
+        Dimensions::of_bytes(6)
     }
 
     fn objects(object_size: u64) -> Arc<Layout> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::request::{EndTask, LeaseTask};
 use super::terms::LeaseTerms;
-use crate::base::{Mutex, ProcessIdentity, Result, Status, ensure, fail};
+use crate::base::{Mutex, ProcessIdentity, Result, Status, fail};
 use crate::engine::peer::served::ServedOwner;
 use crate::engine::peer::served::protocol::message::SessionKey;
 use crate::layout::{Layout, Memory, RemoteMemory};
@@ -48,13 +48,6 @@ impl ServedLease {
                  (kvmem_layout_serve) before it exports it"
             ),
         };
-        // Its control block may be freed, and over TCP a request for that ends the owner.
-        ensure!(
-            !served.end.is_known(),
-            Stale,
-            "agent '{}' has destroyed the layout, as an earlier request has found; import another one",
-            remote.peer.name()
-        );
         let blocks = peer_leases::spans(layout, blocks)?;
         let deadline = remote.agent.call_deadline_before(after(timeout));
         let owner =

@@ -296,15 +296,7 @@ mod tests {
     const BLOCKS: u32 = 12;
 
     fn layout(kind: Arrangement) -> Arc<Layout> {
-        let dimensions = Dimensions {
-            num_blocks: BLOCKS.into(),
-            num_layers: 3,
-            page_size: 1,
-            dtype_width: 1,
-            num_heads: None,
-            ..Dimensions::small()
-        };
-        Layout::in_host(dimensions, kind)
+        Layout::in_host(Dimensions::of_bytes(BLOCKS.into()), kind)
     }
 
     /// From the layout of one kind to that of another, with requests of few bytes and descriptors.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::protocol::words;
 use super::*;
-use crate::base::{ProcessIdentity, Status};
+use crate::base::{ProcessIdentity, Result, Status};
 use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
 use crate::engine::preferences::STALL_TIMEOUT;
@@ -74,10 +74,6 @@ impl Served {
     }
 
     /// The same layout, with another peer that knows it.
-    fn with_another_peer(&self) -> Self {
-        self.with_peer_named("other")
-    }
-
     fn with_peer_named(&self, name: &str) -> Self {
         Self::with_peer(self.owner.clone(), self.layout.clone(), Agent::with_ucx(name).unwrap())
     }
@@ -143,25 +139,30 @@ impl Served {
         unreachable!()
     }
 
-    fn refusal(&self, session: SessionKey) -> (Status, String) {
-        match self.wait(session, |state| matches!(state, SessionState::Ended { .. })) {
-            SessionState::Ended { status, reason } => (Status::from_code(status).unwrap(), reason),
-            _ => unreachable!(),
-        }
+    fn expect_refusal(&self, session: SessionKey, expected: Status, text: &str) {
+        let state = self.wait(session, |state| matches!(state, SessionState::Ended { .. }));
+        let SessionState::Ended { status, reason } = state else { unreachable!() };
+        assert!(status == expected as i32 && reason.contains(text), "{status}: {reason}");
     }
 
-    /// Reads all blocks, in reverse.
     fn read_all(&self) {
-        let local = layout(&self.peer, BLOCKS);
-        let pairs: Vec<_> = (0..BLOCKS as u32)
-            .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
-            .collect();
+        read_all(&self.transfer()).unwrap();
+    }
+
+    fn transfer(&self) -> Transfer {
         let preferences = Preferences { method: Some(TransferMethod::NixlServed), ..Preferences::default() };
         let request = TransferRequest { preferences, ..TransferRequest::default() };
-        let transfer = Transfer::create(&self.remote, &local, request).unwrap();
-        transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
-        transfer.wait(Some(DEADLINE)).unwrap();
+        Transfer::create(&self.remote, &layout(&self.peer, BLOCKS), request).unwrap()
     }
+}
+
+/// Reads all blocks, in reverse.
+fn read_all(transfer: &Transfer) -> Result<()> {
+    let pairs: Vec<_> = (0..BLOCKS as u32)
+        .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
+        .collect();
+    transfer.submit(Some(Step { pairs: &pairs, ..Step::default() }))?;
+    transfer.wait(Some(DEADLINE)).map(drop)
 }
 
 fn key(number: u8) -> SessionKey {
@@ -207,41 +208,50 @@ fn nonsense_neither_ends_nor_stalls_a_service() {
 fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
     let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     served.open(key(1), true, 2 * BLOCK, terms(2));
-    let (status, reason) = served.refusal(key(1));
-    assert_eq!(status, Status::PermissionDenied);
-    assert!(reason.contains("serves reads only"), "{reason}");
+    served.expect_refusal(key(1), Status::PermissionDenied, "serves reads only");
     served.open(key(2), false, 2 * BLOCK + 1, terms(2));
-    let (status, reason) = served.refusal(key(2));
-    assert_eq!(status, Status::InvalidArgument);
-    assert!(reason.contains("the request is for 4097 bytes"), "{reason}");
+    served.expect_refusal(key(2), Status::InvalidArgument, "the request is for 4097 bytes");
     served.open(key(3), false, 0, terms(BLOCKS as u32 + 1));
-    assert_eq!(served.refusal(key(3)).0, Status::OutOfRange);
+    served.expect_refusal(key(3), Status::OutOfRange, "");
     served.read_all();
+}
+
+/// The owner's step holds the service, as this test does. Then a lease asks no more either.
+#[test]
+fn a_layout_that_is_destroyed_during_a_step_is_known_to_be_destroyed() {
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
+    let (_step, transfer) = (owner::serve::SERVICES.get(&served.layout).unwrap(), served.transfer());
+    let Served { owner: _owner, layout, peer: _peer, remote } = served;
+    drop(layout);
+    for is_known in [false, true] {
+        let error = read_all(&transfer).unwrap_err();
+        assert_eq!(error.status(), Status::Stale, "{error}");
+        assert_eq!(error.to_string().contains("as an earlier request has found"), is_known, "{error}");
+        assert!(remote.served().unwrap().end.ensure_unknown("owner").is_err());
+    }
 }
 
 /// Two peers have all slots, and say nothing more.
 #[test]
 fn silent_readers_lose_their_slots_to_a_peer_that_waits() {
     let Some(served) = Served::new(Duration::from_secs(3600), false) else { return };
-    let (other, third) = (served.with_another_peer(), served.with_peer_named("third"));
+    let (other, third) = (served.with_peer_named("other"), served.with_peer_named("third"));
     for (number, peer, slots) in [(1, &served, 4), (2, &served, 2), (3, &other, 2)] {
         peer.open(key(number), false, 2 * BLOCK, terms(2));
         let has_slots = |state: &SessionState| matches!(state, SessionState::Open { slots: granted, .. } if granted.len() == slots);
         peer.wait(key(number), has_slots);
     }
     third.read_all();
-    let (status, reason) = served.refusal(key(1));
-    assert_eq!(status, Status::TimedOut);
-    assert!(reason.contains("has sent no message for 5000 ms and others wait"), "{reason}");
+    served.expect_refusal(key(1), Status::TimedOut, "has sent no message for 5000 ms and others wait");
 }
 
 /// A requester repeats its reports, and others find its key in the control block.
 #[test]
 fn a_refusal_remains_until_its_requester_asks_again() {
     let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
-    let other = served.with_another_peer();
+    let other = served.with_peer_named("other");
     served.open(key(1), true, 2 * BLOCK, terms(2));
-    assert_eq!(served.refusal(key(1)).0, Status::PermissionDenied);
+    served.expect_refusal(key(1), Status::PermissionDenied, "");
     served.say(key(1), Body::progress(0));
     other.say(key(1), Body::progress(0));
     other.open(key(1), false, 2 * BLOCK, terms(2));
@@ -264,9 +274,7 @@ fn a_session_ends_at_a_report_that_is_not_possible() {
     served.say(key(1), Body::progress(1));
     served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 5, .. }));
     served.say(key(1), Body::progress(6));
-    let (status, reason) = served.refusal(key(1));
-    assert_eq!(status, Status::InvalidArgument);
-    assert!(reason.contains("chunk 6 was reported, and 5 are possible"), "{reason}");
+    served.expect_refusal(key(1), Status::InvalidArgument, "chunk 6 was reported, and 5 are possible");
     served.read_all();
 }
 
@@ -278,9 +286,7 @@ fn a_requester_that_stalls_loses_its_session() {
     served.open(key(1), false, all, terms(BLOCKS as u32));
     served.open(key(2), true, all, terms(BLOCKS as u32));
     for session in [1, 2] {
-        let (status, reason) = served.refusal(key(session));
-        assert_eq!(status, Status::TimedOut);
-        assert!(reason.contains("for 30 ms"), "{reason}");
+        served.expect_refusal(key(session), Status::TimedOut, "for 30 ms");
     }
     // The slots of the write are not used until it is closed.
     assert_eq!(served.open_until_seen(3, all, &terms(BLOCKS as u32)), 4);
@@ -306,13 +312,13 @@ fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
 fn a_request_that_arrives_again_after_its_session_has_ended_gets_no_slots() {
     let Some(served) = Served::new(Duration::from_secs(3600), false) else { return };
     served.open_by(ended_process(), key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
-    assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
+    served.expect_refusal(key(1), Status::TimedOut, "");
     served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     // The owner handles requests in order: with this one, it has handled the one before.
     served.open(key(2), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     served.wait(key(2), |state| matches!(state, SessionState::Open { .. }));
     served.say(key(1), Body::progress(0));
-    assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
+    served.expect_refusal(key(1), Status::TimedOut, "");
     served.read_all();
 }
 
@@ -323,10 +329,10 @@ fn writes_that_stall_leave_slots_for_others() {
     let Some(served) = Served::new(Duration::from_secs(2), true) else { return };
     let write = |number| served.open(key(number), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
     (1..=2).for_each(write);
-    (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
+    (1..=2).for_each(|number| served.expect_refusal(key(number), Status::TimedOut, ""));
     (3..=20).for_each(write);
-    assert_eq!(served.refusal(key(20)).0, Status::Busy, "those before it wait, or have slots");
-    served.with_another_peer().read_all();
+    served.expect_refusal(key(20), Status::Busy, "");
+    served.with_peer_named("other").read_all();
 }
 
 #[test]
@@ -339,7 +345,7 @@ fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
     served.wait(key(1), is_open);
     // A repeated report changes nothing, nor does one of another agent.
     served.say(key(1), Body::progress(0));
-    served.with_another_peer().say(key(1), Body::Close);
+    served.with_peer_named("other").say(key(1), Body::Close);
     served.open(key(2), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     served.wait(key(2), is_open);
     served.wait(key(1), is_open);
@@ -348,7 +354,7 @@ fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
 #[test]
 fn a_flood_of_one_peer_does_not_end_the_runs_of_another() {
     let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
-    let (other, is_over) = (served.with_another_peer(), AtomicBool::new(false));
+    let (other, is_over) = (served.with_peer_named("other"), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let report =
@@ -384,13 +390,9 @@ fn requests_of_many_spans_are_refused_before_these_are_listed() {
         Terms::raw("BLONHC".into(), [0, 2], [0, 2], [0, 1], [1, 4, 1, 2], spans)
     };
     served.open(key(1), false, 1, repeated(1024));
-    let (status, reason) = served.refusal(key(1));
-    assert_eq!(status, Status::InvalidArgument);
-    assert!(reason.contains("the request is for 1 bytes"), "{reason}");
+    served.expect_refusal(key(1), Status::InvalidArgument, "the request is for 1 bytes");
     served.open(key(2), false, 1025 * BLOCKS * BLOCK, repeated(1025));
-    let (status, reason) = served.refusal(key(2));
-    assert_eq!(status, Status::OutOfRange);
-    assert!(reason.contains("more than 65536 spans"), "{reason}");
+    served.expect_refusal(key(2), Status::OutOfRange, "more than 65536 spans");
 }
 
 /// Waits until nothing else holds an agent.

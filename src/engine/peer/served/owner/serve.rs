@@ -31,7 +31,7 @@ const LONGEST_LEASE: Duration = Duration::from_secs(60);
 const AWAKE: Duration = Duration::from_millis(5);
 
 /// The services of layouts. Each ends with its layout.
-static SERVICES: LayoutCache<Service> = LayoutCache::new();
+pub static SERVICES: LayoutCache<Service> = LayoutCache::new();
 
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
@@ -286,7 +286,7 @@ impl ServeTask {
         if self.admission.knows(key) {
             return;
         }
-        let Some(layout) = service.layout.upgrade() else { return };
+        let Ok(layout) = service.layout() else { return };
         match self.leases.reply(&layout, sender, key.0, request) {
             Ok(Some(granted)) => self.put(service, key, sender, &SessionState::Leased(granted)),
             Ok(None) => self.put(service, key, sender, &SessionState::Unknown),

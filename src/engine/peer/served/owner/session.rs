@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::base::{Milliseconds, Pool, Result, Status, ensure, fail};
+use crate::base::{Error, Milliseconds, Pool, Result, Status, ensure};
 use crate::copy::gpu::RowCopier;
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{
@@ -62,7 +62,7 @@ impl Session {
         slots: GrantedSlots,
         entry: usize,
     ) -> Result<Self> {
-        let Some(layout) = service.layout.upgrade() else { fail!(Stale, "the layout was destroyed") };
+        let layout = service.layout()?;
         // All that can be compared, before any span is listed.
         let terms = open.terms.checked_in(layout.parts())?;
         let bytes = terms.bytes();
@@ -190,9 +190,7 @@ impl Session {
     /// Begins the copy between the layout and the slot of the next chunk. Returns whether it has ended.
     fn begin(&mut self, service: &Arc<Service>) -> Result<bool> {
         // The copy keeps the memory of both.
-        let Some(layout) = service.layout.upgrade() else {
-            fail!(Stale, "the owner has destroyed the layout");
-        };
+        let layout = service.layout()?;
         let size = self.chunk_size;
         let first = self.begun * size;
         let range = first..self.plan.bytes().min(first + size);
@@ -274,7 +272,7 @@ pub(super) fn over() -> SessionState {
 }
 
 /// The arena of a layout's owner. The layout holds it, and every copy.
-pub(super) struct Service {
+pub struct Service {
     pub served: Served,
     pub layout: Weak<Layout>,
     /// How long a peer may leave a session waiting.
@@ -287,13 +285,21 @@ pub(super) struct Service {
 }
 
 /// The control block, and the slots.
-pub(super) struct ServiceMemory {
+pub struct ServiceMemory {
     /// Also the slots, unless they are in GPU memory.
     pub host: RegistrationHold,
     pub _device: Option<RegistrationHold>,
 }
 
 impl Service {
+    /// The layout. If it was destroyed during a step, requesters find that in the head of the control block, as they do after the step.
+    pub fn layout(&self) -> Result<Arc<Layout>> {
+        self.layout.upgrade().ok_or_else(|| {
+            self.end();
+            Error::new(Status::Stale, "the owner has destroyed the layout")
+        })
+    }
+
     /// Replaces an entry of the control block; the first is the head.
     pub fn write(&self, index: usize, bytes: &[u8; session_control::ENTRY]) {
         let region = self.arena.host.region();

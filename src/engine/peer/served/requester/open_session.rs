@@ -37,8 +37,9 @@ pub struct OpenSession {
 }
 
 impl OpenSession {
-    /// One that is to be requested, if there is memory for a copy of the control block.
+    /// One that is to be requested, if there is memory for a copy of the control block, and unless that is known to have ended.
     pub fn new(state: &mut AgentState, owner: &ServedOwner, key: SessionKey) -> Result<Option<Self>> {
+        owner.served.end.ensure_unknown(owner.peer.name())?;
         let Some(mailbox) = owner.take_mailbox() else { return Ok(None) };
         let request = owner.control_request(state, mailbox.address())?;
         let now = Instant::now();

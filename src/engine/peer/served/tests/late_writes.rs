@@ -67,7 +67,7 @@ fn a_write_that_arrives_in_a_slot_of_another_session_is_found() {
     let (second, reader) = (served.with_peer_named("second"), served.with_peer_named("reader"));
     // Its process has ended, and something of its is still in the network.
     served.open_by(ended_process(), key(1), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
-    assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
+    served.expect_refusal(key(1), Status::TimedOut, "");
     // The other slots.
     reader.open(key(9), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     reader.wait(key(9), |state| matches!(state, SessionState::Open { slots, .. } if slots.len() == 4));
@@ -75,9 +75,7 @@ fn a_write_that_arrives_in_a_slot_of_another_session_is_found() {
     second.write_slot(slots[0], 5);
     served.write_slot(slots[0], 6);
     second.say(key(2), report(2, 5));
-    let (status, reason) = second.refusal(key(2));
-    assert_eq!(status, Status::Corrupt);
-    assert!(reason.contains("chunk 0 has CRC32C"), "{reason}");
+    second.expect_refusal(key(2), Status::Corrupt, "chunk 0 has CRC32C");
 }
 
 #[test]
@@ -87,9 +85,7 @@ fn a_write_without_checksums_or_with_those_of_another_session_is_refused() {
         let slots = served.open_write(number);
         served.write_slot(slots[0], 5);
         served.say(key(number), body);
-        let (found, reason) = served.refusal(key(number));
-        assert_eq!(found, Status::Corrupt);
-        assert!(reason.contains("chunk 0 has CRC32C"), "{reason}");
+        served.expect_refusal(key(number), Status::Corrupt, "chunk 0 has CRC32C");
         served.say(key(number), Body::Close);
     }
     let slots = served.open_write(3);
