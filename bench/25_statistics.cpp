@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 25: a run with the counters of statistics, and the same run by a library that has none. Both libraries are in this
-// process, and have the same transfer. BENCH_WITHOUT is the path of that library:
-// of the same commit, built with functions of src/run/statistics.rs that count nothing and keep no run, and a RunClock that reads no
-// clock. Other commits differ in more than that. With BENCH_WITHOUT=trace it is a copy of this library which keeps no trace.
+// process, and have the same transfer. BENCH_WITHOUT is the path of that library: of the same commit, built with functions `start`, `end`
+// and `add_whole` of src/run/statistics.rs that do nothing. Other commits differ in more than that. With BENCH_WITHOUT=trace it is a copy
+// of this library which keeps no trace.
 #include "common/clock.hpp"
 #include "common/program.hpp"
 

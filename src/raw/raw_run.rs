@@ -32,7 +32,7 @@ pub(super) enum Posting {
 
 impl RequestRun {
     pub fn new(resource: Arc<Resource>, posting: Posting, run: Run) -> Self {
-        Self { resource: Some(resource), posting, last_check: run.started(), run: Some(run) }
+        Self { resource: Some(resource), posting, last_check: Instant::now(), run: Some(run) }
     }
 
     fn advance(&mut self, state: &mut AgentState) -> Result<bool> {

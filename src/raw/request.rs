@@ -13,6 +13,7 @@ use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
+use crate::run::phases::now;
 use crate::run::statistics::{CountedAs, Direction};
 use crate::run::{Account, Completion, Limit, Reports, RunHolds, Tallies, Ticket, Unreleased, UsedBytes};
 
@@ -197,11 +198,11 @@ impl Request {
             "the request is in flight; wait for its end, then post it again"
         );
         self.completion.show(self.counted, self.bytes);
-        let started = enabled(Level::Debug).then(Instant::now);
+        let started = enabled(Level::Debug).then(now);
         let mut hold = None;
         match self.post_here(options, &mut hold) {
             None => {
-                let duration = started.map(|started| started.elapsed());
+                let duration = started.map(|started| now().saturating_sub(started));
                 self.completion.succeed(self.bytes, self.user_data, duration, self.counted);
                 Ok(())
             }

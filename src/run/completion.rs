@@ -12,14 +12,15 @@ use super::deadline::{Deadline, Deadlines, Reservation};
 use super::findings::Findings;
 use super::learned::Record;
 use super::log_lines;
-use super::phases::{Milestone, RunClock, RunTimes};
+use super::phases::{Milestone, RunClock, RunTimes, now};
 use super::queue::{EntryKind, Queue, QueueEntry};
 use super::reports::{Reported, Reports};
 use super::shown::ShownRun;
 use super::spin::is_met_soon;
 pub use super::state::MemoryUse;
 use super::state::{Phase, RunState};
-use super::statistics::{self, CountedAs};
+use super::statistics::{CountedAs, Counters};
+use super::trace::EndedRun;
 use super::unreleased::Unreleased;
 use super::used_bytes::UsedBytes;
 use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +42,7 @@ pub struct Completion {
     /// The last run was cancelled, by the caller or at its deadline: parts that have not begun must not begin.
     is_cancelled: AtomicBool,
     clock: RunClock,
+    counters: &'static Counters,
     shown: ShownRun,
     reports: Reports,
 }
@@ -74,7 +76,8 @@ pub struct Limit {
 struct Last {
     /// Unless it has succeeded.
     outcome: Outcome,
-    duration: Duration,
+    /// In nanoseconds.
+    duration: u64,
     /// Of the run in flight.
     account: Account,
     /// Of the run in flight, if it has one.
@@ -98,7 +101,7 @@ impl Completion {
             state: RunState::new(),
             last: Mutex::new(Last {
                 outcome: Ok(()),
-                duration: Duration::ZERO,
+                duration: 0,
                 account: Account::default(),
                 deadline: None,
                 reported: Reported::default(),
@@ -111,6 +114,7 @@ impl Completion {
             moved_bytes: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             clock: RunClock::default(),
+            counters: Counters::get(),
             shown: ShownRun::default(),
             reports,
         }
@@ -251,14 +255,10 @@ impl Completion {
 
     /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. It ends at its deadline, unless it has
     /// ended before.
-    pub(super) fn begin(
-        self: &Arc<Self>,
-        account: Account,
-        deadline: Option<(Reservation, Instant)>,
-        started: Instant,
-    ) {
+    pub(super) fn begin(self: &Arc<Self>, account: Account, deadline: Option<(Reservation, Instant)>) {
+        let started = now();
         if let Some(counted) = account.counted {
-            statistics::count_start(self.log_id);
+            self.counters.start(self.log_id);
             self.show(counted, account.bytes);
         }
         let mut last = self.last();
@@ -279,8 +279,8 @@ impl Completion {
     /// or cancellation is of it, so this takes no lock. Its claim ends. The duration is only logged. Nothing of this is used
     /// after the end is visible, except the queue.
     #[inline]
-    pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>, counted: CountedAs) {
-        statistics::count_whole(self.log_id, counted, bytes, self.reports.tallies.as_deref());
+    pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<u64>, counted: CountedAs) {
+        self.counters.add_whole(self.log_id, counted, bytes, self.reports.tallies.as_deref());
         self.shown.end();
         if let Some(duration) = duration {
             log_lines::ended(self.log_id, bytes, &Ok(()), duration);
@@ -377,12 +377,13 @@ impl Completion {
 
     /// Duration of the last run that ended.
     pub fn duration(&self) -> Duration {
-        self.last().duration
+        Duration::from_nanos(self.last().duration)
     }
 
     /// Reports the outcome of a run, `None` if that was done early, unless that was done at its deadline. Its claim ends unless it
     /// goes on.
-    pub(super) fn finish(&self, outcome: Option<Outcome>, duration: Duration, memory: MemoryUse) {
+    pub(super) fn finish(&self, outcome: Option<Outcome>, memory: MemoryUse) {
+        let duration = self.clock.elapsed();
         self.shown.end();
         let mut last = self.last();
         let Some(outcome) = outcome.filter(|_| self.is_running()) else {
@@ -394,13 +395,7 @@ impl Completion {
         self.report(last, outcome, duration, memory);
     }
 
-    fn report(
-        &self,
-        mut last: MutexGuard<'_, Last>,
-        outcome: Outcome,
-        duration: Duration,
-        memory: MemoryUse,
-    ) {
+    fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: u64, memory: MemoryUse) {
         let status = outcome.as_ref().err().map(Error::status);
         let Account { bytes, user_data, record, counted, used, .. } = std::mem::take(&mut last.account);
         if let Some(used) = used.filter(|_| memory != MemoryUse::Over) {
@@ -408,11 +403,13 @@ impl Completion {
         }
         log_lines::ended(self.log_id, bytes, &outcome, duration);
         if let Some(counted) = counted {
-            let (times, tallies) = (self.clock.times(duration), self.reports.tallies.as_deref());
-            statistics::count_end(self.log_id, counted, (bytes, user_data), times, status, tallies);
+            let times = self.clock.times(duration);
+            let (transfer, [method, direction]) = (self.log_id.number(), counted.indices());
+            let run = EndedRun { transfer, user_data, bytes, method, direction, status, times };
+            self.counters.end(&run, self.reports.tallies.as_deref());
         }
         if let (None, Some(record)) = (status, record) {
-            record.add(bytes, duration);
+            record.add(bytes, Duration::from_nanos(duration));
         }
         if status.is_none() {
             self.moved.store(self.layers, Ordering::Release);

@@ -5,27 +5,28 @@ use std::time::Duration;
 
 use crate::base::{LogId, Microseconds, Result, Status, log};
 
-pub(super) fn ended(id: LogId, bytes: u64, outcome: &Result<()>, duration: Duration) {
+pub(super) fn ended(id: LogId, bytes: u64, outcome: &Result<()>, nanoseconds: u64) {
+    let took = || Microseconds(Duration::from_nanos(nanoseconds));
     match outcome {
         Ok(()) => {
             log!(
                 Debug,
                 "transfer {id} ended: {bytes} bytes in {}, {:.2} GB/s",
-                Microseconds(duration),
-                rate(bytes, duration)
+                took(),
+                rate(bytes, nanoseconds)
             );
         }
         Err(error) if error.status() == Status::Cancelled => {
-            log!(Debug, "transfer {id} cancelled after {}", Microseconds(duration));
+            log!(Debug, "transfer {id} cancelled after {}", took());
         }
         Err(error) => {
-            let (took, status) = (Microseconds(duration), error.status().name());
-            log!(Debug, "transfer {id} failed after {took}: {status}: {error}");
+            let status = error.status().name();
+            log!(Debug, "transfer {id} failed after {}: {status}: {error}", took());
         }
     }
 }
 
 /// In gigabytes per second, which are bytes per nanosecond.
-fn rate(bytes: u64, duration: Duration) -> f64 {
-    bytes as f64 / (duration.as_nanos().max(1) as f64)
+fn rate(bytes: u64, nanoseconds: u64) -> f64 {
+    bytes as f64 / (nanoseconds.max(1) as f64)
 }

@@ -54,7 +54,6 @@ pub use unreleased::Unreleased;
 pub use used_bytes::UsedBytes;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use self::completion::MemoryUse;
 use crate::base::disposal::dispose_of_then;
@@ -72,7 +71,6 @@ use crate::region::ExtentHold;
 pub struct Run {
     completion: Arc<Completion>,
     life: Life,
-    started: Instant,
     is_reported: bool,
     /// It has a deadline, whose message says how many bytes have moved.
     is_limited: bool,
@@ -144,7 +142,6 @@ impl Run {
         Self {
             completion,
             life: Life::Reserved,
-            started: Instant::now(),
             is_reported: false,
             is_limited,
             held: Some(held),
@@ -183,10 +180,6 @@ impl Run {
     /// Notes what it has reached. The first call for a milestone reads the clock.
     pub fn reach(&self, milestone: Milestone) {
         self.completion.reach(milestone);
-    }
-
-    pub fn started(&self) -> Instant {
-        self.started
     }
 
     /// Whether it was cancelled, by the caller or at its deadline.
@@ -230,7 +223,7 @@ impl Run {
     /// new run can begin before the end, and later reports are ignored.
     pub fn report_early(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.is_reported, true) {
-            self.completion.finish(Some(outcome), self.started.elapsed(), MemoryUse::GoesOn);
+            self.completion.finish(Some(outcome), MemoryUse::GoesOn);
         }
     }
 
@@ -357,9 +350,9 @@ impl Run {
         if last.is_empty() {
             // Without anything to deregister the agent is dropped here, before the report.
             drop(agent);
-            return self.completion.finish(outcome, self.started.elapsed(), memory);
+            return self.completion.finish(outcome, memory);
         }
-        let report = Report { outcome, completion: self.completion.clone(), started: self.started };
+        let report = Report { outcome, completion: self.completion.clone() };
         match agent {
             Some(agent) => {
                 drop(last);
@@ -392,12 +385,11 @@ impl Shared for Check {
 struct Report {
     outcome: Option<Outcome>,
     completion: Arc<Completion>,
-    started: Instant,
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        self.completion.finish(self.outcome.take(), self.started.elapsed(), MemoryUse::Over);
+        self.completion.finish(self.outcome.take(), MemoryUse::Over);
     }
 }
 

@@ -2,9 +2,7 @@
 //! When a run passes from one phase to the next, and how long each phase has taken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use once_cell::race::OnceBox;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What a run reaches, in this order. A run that ends within the call that submits it reaches none of them before it is verified.
@@ -91,9 +89,15 @@ pub(super) struct RunClock {
 impl RunClock {
     /// Only for the run that has claimed the transfer.
     #[inline]
-    pub fn begin(&self, started: Instant) {
-        self.started.store(nanoseconds(started), Ordering::Relaxed);
+    pub fn begin(&self, started: u64) {
+        self.started.store(started, Ordering::Relaxed);
         self.reached.iter().for_each(|at| at.store(0, Ordering::Relaxed));
+    }
+
+    /// Nanoseconds since the run began.
+    #[inline]
+    pub fn elapsed(&self) -> u64 {
+        now().saturating_sub(self.started.load(Ordering::Relaxed))
     }
 
     /// Notes the first time that it is reached: later calls read no clock.
@@ -102,7 +106,7 @@ impl RunClock {
         let at = &self.reached[milestone as usize];
         if at.load(Ordering::Relaxed) == 0 {
             // Another thread may have noted it meanwhile.
-            let _ = at.compare_exchange(0, nanoseconds(Instant::now()), Ordering::Relaxed, Ordering::Relaxed);
+            let _ = at.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -111,48 +115,29 @@ impl RunClock {
     }
 
     #[inline]
-    pub fn times(&self, duration: Duration) -> RunTimes {
+    pub fn times(&self, duration: u64) -> RunTimes {
         RunTimes {
             started: self.started.load(Ordering::Relaxed),
             reached: std::array::from_fn(|at| self.reached[at].load(Ordering::Relaxed)),
-            duration: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            duration,
         }
     }
 }
 
-/// The current time, as times of runs have it.
-pub fn now() -> u64 {
-    nanoseconds(Instant::now())
-}
-
-/// A time of CLOCK_MONOTONIC, which other tools have, too; never 0.
+/// Nanoseconds of CLOCK_MONOTONIC, which other tools have, too; never 0. Read without [`Instant`], whose checks take longer than the
+/// rest of what a run notes.
+///
+/// [`Instant`]: std::time::Instant
 #[inline]
-fn nanoseconds(at: Instant) -> u64 {
-    /// Any time, and the same in nanoseconds. A child that was forked while another thread was reading them does not wait for it.
-    static ORIGIN: OnceBox<(Instant, u64)> = OnceBox::new();
-    let (origin, known) = *ORIGIN.get_or_init(|| {
-        // The thread may be interrupted between the two clocks, but not each time.
-        let read = |_| {
-            let (now, time) = (Instant::now(), clock_gettime(ClockId::Monotonic));
-            (now.elapsed(), now, time)
-        };
-        let (_, now, time) =
-            (1..8).map(read).fold(read(0), |best, other| if other.0 < best.0 { other } else { best });
-        Box::new((
-            now,
-            (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64),
-        ))
-    });
-    let of = |duration: Duration| duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos());
-    match at.checked_duration_since(origin) {
-        Some(later) => known.saturating_add(of(later)),
-        None => known.saturating_sub(of(origin.saturating_duration_since(at))),
-    }
-    .max(1)
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64).max(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::RunPhase::{Completed, Gathered, Moved, Queued, Verified};
     use super::*;
 
@@ -203,29 +188,28 @@ mod tests {
     #[test]
     fn a_milestone_is_noted_once_per_run() {
         let clock = RunClock::default();
-        let started = Instant::now();
-        clock.begin(started);
+        clock.begin(now());
         clock.reach(Milestone::Begun);
-        let first = clock.times(Duration::ZERO);
-        while nanoseconds(Instant::now()) == first.reached[0] {}
+        let first = clock.times(0);
+        while now() == first.reached[0] {}
         clock.reach(Milestone::Begun);
-        assert_eq!(clock.times(Duration::ZERO), first);
+        assert_eq!(clock.times(0), first);
         assert!(first.reached[0] >= first.started && first.reached[1..] == [0; 3]);
         assert!(clock.has_reached(Milestone::Begun) && !clock.has_reached(Milestone::Moved));
-        clock.begin(started);
-        assert_eq!(clock.times(Duration::ZERO).reached, [0; 4]);
+        clock.begin(now());
+        assert_eq!(clock.times(0).reached, [0; 4]);
     }
 
     #[test]
     fn times_are_those_of_the_monotonic_clock() {
         let time = || {
             let time = clock_gettime(ClockId::Monotonic);
-            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64
         };
-        let before = time();
-        let at = nanoseconds(Instant::now());
-        // The origin has two clocks that were read one after the other.
-        let tolerance = 1_000_000_000;
-        assert!(at + tolerance >= before && at <= time() + tolerance, "{before} {at}");
+        let (before, at, after) = (time(), now(), time());
+        assert!(before <= at && at <= after, "{before} {at} {after}");
+        let clock = RunClock::default();
+        clock.begin(before);
+        assert!(clock.elapsed() >= after - before);
     }
 }

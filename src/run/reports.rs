@@ -78,11 +78,11 @@ mod tests {
 
     fn begin(completion: &Arc<Completion>, user_data: u64) {
         assert!(completion.claim(), "run {user_data}");
-        completion.begin(Account { user_data, ..Account::default() }, None, Instant::now());
+        completion.begin(Account { user_data, ..Account::default() }, None);
     }
 
     fn end(completion: &Completion, outcome: Option<Outcome>, memory: MemoryUse) {
-        completion.finish(outcome, Duration::ZERO, memory);
+        completion.finish(outcome, memory);
     }
 
     fn failure() -> Outcome {

@@ -13,7 +13,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::method::TransferMethod;
-use super::phases::RunTimes;
 use super::tallies::Tallies;
 use super::trace::{EndedRun, Place, Ring};
 use crate::base::reported::{LOCKED, ShardIndex};
@@ -75,6 +74,11 @@ pub enum SideKind {
 }
 
 impl CountedAs {
+    /// The indices of its method and its direction, as the trace has them.
+    pub(super) fn indices(self) -> [u8; 2] {
+        [index_of(self.method) as u8, self.direction as u8]
+    }
+
     /// As the trace and NVTX call it.
     pub fn name(self) -> String {
         format!("{} {}", METHOD_LABELS[index_of(self.method)], DIRECTION_LABELS[self.direction as usize])
@@ -125,9 +129,9 @@ pub struct Latencies {
 const MAX_LOOKS: usize = 16;
 
 /// In lists, because threads that end runs may have small stacks.
-struct Runs {
+pub(super) struct Counters {
     /// One by one, because a large piece of memory may be missing. The last one is never locked.
-    shards: Vec<Box<Shard>>,
+    shards: [Box<Shard>; LOCKED + 1],
     /// By method.
     failures: Vec<[[AtomicU64; STATUSES]; DIRECTIONS]>,
     ring: Ring,
@@ -137,7 +141,6 @@ struct Runs {
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
-    index: usize,
     is_locked: AtomicBool,
     place: Place,
     /// Runs that other threads saw in flight. Incremented without the lock.
@@ -154,64 +157,28 @@ struct Successes {
     bytes: AtomicU64,
 }
 
+/// In whole cache lines and in this order, so that a run of some microseconds changes one.
 #[derive(Default)]
+#[repr(C, align(64))]
 struct Durations {
-    counts: [AtomicU64; BUCKETS],
     nanoseconds: AtomicU64,
-}
-
-fn all() -> &'static Runs {
-    static RUNS: PerProcess<Runs> = PerProcess::new();
-    RUNS.get(Runs::new)
-}
-
-/// Counts the start of a run that other threads see in flight.
-#[inline]
-pub(super) fn count_start(transfer: LogId) {
-    all().start(transfer);
-}
-
-/// Counts a run that has ended and whose start was counted, and keeps it among the last ones.
-#[inline]
-pub(super) fn count_end(
-    transfer: LogId,
-    counted: CountedAs,
-    (bytes, user_data): (u64, u64),
-    times: RunTimes,
-    status: Option<Status>,
-    tallies: Option<&Tallies>,
-) {
-    let (method, direction) = (index_of(counted.method) as u8, counted.direction as u8);
-    let run = EndedRun { transfer: transfer.number(), user_data, bytes, method, direction, status, times };
-    all().ended(&run, tallies);
-}
-
-/// Counts a run that has succeeded before another thread could see it in flight. Its duration is not measured: reading the clock
-/// would cost more than counting.
-#[inline]
-pub(super) fn count_whole(transfer: LogId, counted: CountedAs, bytes: u64, tallies: Option<&Tallies>) {
-    let at = [index_of(counted.method), counted.direction as usize];
-    all().with_shard(transfer.number(), |locked| {
-        all().succeeded(locked, at, bytes, None);
-        if let Some(tallies) = tallies {
-            tallies.add(index_in(locked), agent_row(at), bytes, None);
-        }
-    });
+    /// The buckets, and what is left of the last line.
+    counts: [AtomicU64; 31],
 }
 
 /// The last runs in the order of their ends, and how many others were not kept. Fails if there is no memory for them.
 pub fn last_runs() -> Result<(Vec<EndedRun>, u64)> {
-    Ok((all().ring.runs()?, all().ring.left_out()))
+    Ok((Counters::get().ring.runs()?, Counters::get().ring.left_out()))
 }
 
 /// Number of runs that have started and not ended.
 pub fn in_flight() -> u64 {
-    all().in_flight()
+    Counters::get().in_flight()
 }
 
 /// What has happened by a method; `None` for requests on raw descriptors, whose latencies are not measured.
 pub fn by_method(method: Option<TransferMethod>) -> MethodRuns {
-    let (runs, index) = (all(), index_of(method));
+    let (runs, index) = (Counters::get(), index_of(method));
     let shards = &runs.shards;
     let sum = |of: &dyn Fn(&Shard) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
     let latencies = |class: usize| Latencies {
@@ -230,11 +197,26 @@ pub fn by_method(method: Option<TransferMethod>) -> MethodRuns {
     }
 }
 
-impl Runs {
+/// How a run has ended: what is counted of it.
+struct Ended {
+    /// The indices of its method and its direction.
+    at: [usize; 2],
+    bytes: u64,
+    status: Option<Status>,
+    /// Of a run whose start was counted.
+    duration: Option<u64>,
+}
+
+impl Counters {
+    /// Those of this process. A transfer keeps them, because a forked child may not use it.
+    pub fn get() -> &'static Self {
+        static COUNTERS: PerProcess<Counters> = PerProcess::new();
+        COUNTERS.get(Self::new)
+    }
+
     fn new() -> Self {
-        let mut shards: Vec<Box<Shard>> = (0..=LOCKED).map(|_| Box::default()).collect();
-        (0..).zip(&mut shards).for_each(|(index, shard)| shard.index = index);
-        Self { shards, failures: (0..METHODS).map(|_| Default::default()).collect(), ring: Ring::new(LOCKED) }
+        let (shards, failures) = (Default::default(), (0..METHODS).map(|_| Default::default()).collect());
+        Self { shards, failures, ring: Ring::new(LOCKED) }
     }
 
     /// The index of the first shard that runs of a transfer use.
@@ -242,64 +224,97 @@ impl Runs {
         (transfer % LOCKED as u64) as usize
     }
 
+    /// Counts the start of a run that other threads see in flight.
     #[inline]
-    fn start(&self, transfer: LogId) {
+    pub fn start(&self, transfer: LogId) {
         self.shards[Self::first(transfer.number())].started.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Locks a shard, unless other threads have locked all.
+    /// Counts a run that has ended and whose start was counted, and keeps it among the last ones.
     #[inline]
-    fn lock(&self, transfer: u64) -> Option<&Shard> {
-        let (before, from) = self.shards[..LOCKED].split_at(Self::first(transfer));
-        let mut shards = from.iter().chain(before).map(|shard| &**shard);
-        shards.find(|shard| !shard.is_locked.swap(true, Ordering::Acquire))
+    pub fn end(&self, run: &EndedRun, tallies: Option<&Tallies>) {
+        let at = [usize::from(run.method), usize::from(run.direction)];
+        let duration = Some(run.times.duration);
+        let ended = Ended { at, bytes: run.bytes, status: run.status, duration };
+        match self.lock(run.transfer) {
+            Some(index) => {
+                self.ring.add(&self.shards[index].place, run);
+                self.add_and_unlock(index, &ended, tallies);
+            }
+            None => {
+                self.ring.leave_out();
+                self.add_unlocked(&ended, tallies);
+            }
+        }
+    }
+
+    /// Counts a run that has succeeded before another thread could see it in flight. Its duration is not measured: reading the clock
+    /// would cost more than counting.
+    #[inline]
+    pub fn add_whole(&self, transfer: LogId, counted: CountedAs, bytes: u64, tallies: Option<&Tallies>) {
+        let at = counted.indices().map(usize::from);
+        let ended = Ended { at, bytes, status: None, duration: None };
+        match self.lock(transfer.number()) {
+            Some(index) => self.add_and_unlock(index, &ended, tallies),
+            None => self.add_unlocked(&ended, tallies),
+        }
+    }
+
+    /// Locks a shard, and returns its index; `None` if other threads have locked all.
+    #[inline]
+    fn lock(&self, transfer: u64) -> Option<usize> {
+        let mut indices = (0..LOCKED).map(|next| (Self::first(transfer) + next) % LOCKED);
+        indices.find(|index| !self.shards[*index].is_locked.swap(true, Ordering::Acquire))
     }
 
     #[inline]
-    fn with_shard(&self, transfer: u64, act: impl FnOnce(Option<&Shard>)) {
-        let locked = self.lock(transfer);
-        act(locked);
-        if let Some(shard) = locked {
-            shard.is_locked.store(false, Ordering::Release);
+    fn add_and_unlock(&self, index: usize, ended: &Ended, tallies: Option<&Tallies>) {
+        self.add(ShardIndex::locked(index), ended, tallies);
+        self.shards[index].is_locked.store(false, Ordering::Release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_unlocked(&self, ended: &Ended, tallies: Option<&Tallies>) {
+        self.add(ShardIndex::NEVER_LOCKED, ended, tallies);
+    }
+
+    #[inline]
+    fn add<const IS_LOCKED: bool>(
+        &self,
+        index: ShardIndex<IS_LOCKED>,
+        &Ended { at, bytes, status, duration }: &Ended,
+        tallies: Option<&Tallies>,
+    ) {
+        match status {
+            None => self.succeeded(index, at, bytes, duration),
+            Some(status) => self.failed(at, status),
+        }
+        if let Some(tallies) = tallies {
+            tallies.add(index, || agent_row(at), bytes, status);
         }
     }
 
     #[inline]
-    fn ended(&self, run: &EndedRun, tallies: Option<&Tallies>) {
-        let at = [usize::from(run.method), usize::from(run.direction)];
-        self.with_shard(run.transfer, |locked| {
-            self.ring.add(locked.map(|shard| &shard.place), run);
-            match run.status {
-                None => self.succeeded(locked, at, run.bytes, Some(run.times.duration)),
-                Some(status) => self.failed(at, status),
-            }
-            if let Some(tallies) = tallies {
-                tallies.add(index_in(locked), agent_row(at), run.bytes, run.status);
-            }
-        });
-    }
-
-    /// Counts a success by its method and direction, with the duration of a run whose start was counted.
-    #[inline]
-    fn succeeded(
+    fn succeeded<const IS_LOCKED: bool>(
         &self,
-        locked: Option<&Shard>,
+        index: ShardIndex<IS_LOCKED>,
         [method, direction]: [usize; 2],
         bytes: u64,
         duration: Option<u64>,
     ) {
-        let index = index_in(locked);
-        let add = |counter: &AtomicU64, amount| index.add(counter, amount);
-        let shard = locked.unwrap_or(&self.shards[LOCKED]);
-        if let Some(nanoseconds) = duration.filter(|_| method != index_of(None)) {
-            let durations = &shard.latencies[method][class_of(bytes)];
-            add(&durations.counts[bucket_of(nanoseconds)], 1);
-            add(&durations.nanoseconds, nanoseconds);
+        let shard = &self.shards[index.index()];
+        if let Some(nanoseconds) = duration {
+            if method != index_of(None) {
+                let durations = &shard.latencies[method][class_of(bytes)];
+                index.add(&durations.counts[bucket_of(nanoseconds)], 1);
+                index.add(&durations.nanoseconds, nanoseconds);
+            }
+            index.add(&shard.ended, 1);
         }
-        add(&shard.ended, duration.is_some().into());
         let successes = &shard.succeeded[method][direction];
-        add(&successes.bytes, bytes);
-        add(&successes.runs, 1);
+        index.add(&successes.bytes, bytes);
+        index.add(&successes.runs, 1);
     }
 
     #[cold]
@@ -348,11 +363,6 @@ fn bucket_of(nanoseconds: u64) -> usize {
 fn agent_row([method, direction]: [usize; 2]) -> Option<usize> {
     let is_by_agent = method == index_of(None) || method >= index_of(Some(TransferMethod::Nixl));
     direction.checked_sub(FIRST_AGENT_DIRECTION).filter(|_| is_by_agent)
-}
-
-#[inline]
-fn index_in(locked: Option<&Shard>) -> ShardIndex {
-    ShardIndex::new(locked.map(|shard| shard.index))
 }
 
 fn load(counter: &AtomicU64) -> u64 {

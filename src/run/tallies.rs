@@ -32,12 +32,12 @@ impl Tallies {
         Self { layouts: None, agent: Some(agent.tally().clone()) }
     }
 
-    /// Adds a run as the thread that has the shard; to the row of the agent, if it moves the bytes.
+    /// Adds a run as a thread that may change the shard; to the row of the agent, if it moves the bytes.
     #[inline]
-    pub(super) fn add(
+    pub(super) fn add<const IS_LOCKED: bool>(
         &self,
-        shard: ShardIndex,
-        agent_row: Option<usize>,
+        shard: ShardIndex<IS_LOCKED>,
+        agent_row: impl FnOnce() -> Option<usize>,
         bytes: u64,
         status: Option<Status>,
     ) {
@@ -46,10 +46,13 @@ impl Tallies {
             Some(Status::TimedOut) => 2,
             Some(_) => 1,
         };
-        for (row, layout) in self.layouts.iter().flatten().enumerate() {
-            layout.add(shard, row, outcome, bytes);
+        if let Some([source, destination]) = &self.layouts {
+            source.add(shard, 0, outcome, bytes);
+            destination.add(shard, 1, outcome, bytes);
         }
-        if let (Some(agent), Some(row)) = (&self.agent, agent_row) {
+        if let Some(agent) = &self.agent
+            && let Some(row) = agent_row()
+        {
             agent.add(shard, row, outcome, bytes);
         }
     }
@@ -69,11 +72,11 @@ mod tests {
         let ([source, destination], agent) = ([tally(), tally()], tally());
         let layouts = Some([source.clone(), destination.clone()]);
         let tallies = Tallies { layouts, agent: Some(agent.clone()) };
-        let shard = ShardIndex::new(Some(3));
-        tallies.add(shard, Some(2), 5, None);
-        tallies.add(shard, Some(2), 7, Some(Status::TimedOut));
-        tallies.add(shard, Some(1), 11, None);
-        tallies.add(shard, None, 13, Some(Status::Io));
+        let shard = ShardIndex::locked(3);
+        tallies.add(shard, || Some(2), 5, None);
+        tallies.add(shard, || Some(2), 7, Some(Status::TimedOut));
+        tallies.add(shard, || Some(1), 11, None);
+        tallies.add(shard, || None, 13, Some(Status::Io));
         let (moved, none) = ([2, 1, 1, 5 + 11], [0; ROW]);
         assert_eq!(source.values()[..2 * ROW], [moved, none].concat());
         assert_eq!(destination.values()[..2 * ROW], [none, moved].concat());

@@ -56,9 +56,8 @@ impl Ticket {
     pub fn start(self) -> Run {
         let Self { mut run, account, deadline } = self;
         log!(Debug, "transfer {} submitted", run.completion.log_id());
-        let started = Instant::now();
-        run.completion.begin(account, deadline, started);
-        (run.life, run.started) = (Life::Started, started);
+        run.completion.begin(account, deadline);
+        run.life = Life::Started;
         run
     }
 }

@@ -5,6 +5,7 @@
 //! the next one when it is full. So an addition waits for no thread, and is no atomic operation. Readers take no lock: they leave out
 //! a run that is replaced while they read it.
 
+use std::array::from_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use super::phases::{MILESTONES, RunTimes};
@@ -14,8 +15,8 @@ use crate::copy::host::prefetch_into_first_level;
 
 /// How many of the last runs are kept.
 pub const RUNS: usize = 10_000;
-/// Runs of a chunk.
-const EACH: usize = 16;
+/// Runs of a chunk: many, because the first one waits for memory that was last used thousands of runs ago.
+const EACH: usize = 64;
 /// Words of a run without its milestones: one cache line.
 const WORDS: usize = 8;
 /// No chunk.
@@ -47,7 +48,6 @@ pub(super) struct Ring {
 }
 
 #[repr(align(64))]
-#[derive(Default)]
 struct Chunk {
     slots: [Slot; EACH],
     milestones: [[AtomicU64; MILESTONES]; EACH],
@@ -63,6 +63,13 @@ struct Slot([AtomicU64; WORDS]);
 pub(super) struct Place {
     chunk: AtomicUsize,
     next: AtomicUsize,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        let (slots, milestones) = (from_fn(|_| Slot::default()), from_fn(|_| Default::default()));
+        Self { slots, milestones, is_taken: AtomicBool::new(false) }
+    }
 }
 
 impl Default for Place {
@@ -86,22 +93,19 @@ impl Ring {
         Self { is_off, chunks, taken: AtomicUsize::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Adds a run at a place; `None` if the thread has locked none.
+    /// Adds a run at a place that the thread has locked.
     #[inline]
-    pub fn add(&self, place: Option<&Place>, run: &EndedRun) {
+    pub fn add(&self, place: &Place, run: &EndedRun) {
         if self.is_off {
             return;
         }
-        let slot = place.and_then(|place| self.next_slot(place));
-        let Some((chunk, at)) = slot else {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
+        let Some((chunk, at)) = self.next_slot(place) else { return self.leave_out() };
         let (Slot([version, words @ ..]), milestones) = (&chunk.slots[at], &chunk.milestones[at]);
         let before = version.load(Ordering::Relaxed);
         version.store(before + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        let has_milestones = run.times.reached != [0; MILESTONES];
+        // Not compared as an array, which would wait until the words are in memory.
+        let has_milestones = run.times.reached.into_iter().fold(0, |any, at| any | at) != 0;
         let status = run.status.map_or(0, |status| (status as i32).unsigned_abs() as u8);
         let kind = [run.method, run.direction, status, has_milestones.into(), 0, 0, 0, 0];
         let RunTimes { started, duration, reached } = run.times;
@@ -114,6 +118,14 @@ impl Ring {
         // The line of the next run was last used thousands of runs ago. The next atomic operation would wait for it.
         if let Some(next) = chunk.slots.get(at + 1) {
             prefetch_into_first_level(std::ptr::from_ref(next).cast());
+        }
+    }
+
+    /// Counts a run that is not kept, because the thread has locked no place.
+    #[cold]
+    pub fn leave_out(&self) {
+        if !self.is_off {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -211,21 +223,22 @@ mod tests {
         let place = |number: u64| &places[if number.is_multiple_of(5000) { 2 } else { number as usize % 2 }];
         let last = 3 * RUNS as u64 + 7;
         for number in 1..=last {
-            ring.add(Some(place(number)), &run(number));
+            ring.add(place(number), &run(number));
             if number == 100 {
                 assert_eq!(ring.runs().unwrap(), (1..=100).map(run).collect::<Vec<_>>());
             }
         }
         assert_eq!(ring.runs().unwrap(), (last - RUNS as u64 + 1..=last).map(run).collect::<Vec<_>>());
         assert_eq!(ring.left_out(), 0);
-        ring.add(None, &run(1));
+        ring.leave_out();
         assert_eq!(ring.left_out(), 1);
     }
 
     #[test]
     fn a_trace_that_is_off_keeps_no_run_and_has_no_memory() {
         let (ring, place) = (Ring::with(1, true), Place::default());
-        ring.add(Some(&place), &run(1));
+        ring.add(&place, &run(1));
+        ring.leave_out();
         assert_eq!((ring.runs().unwrap(), ring.left_out(), ring.chunks.capacity()), (vec![], 0, 0));
     }
 
@@ -240,7 +253,7 @@ mod tests {
                     let place = Place::default();
                     (1..=LAST)
                         .filter(|number| number % 2 == parity)
-                        .for_each(|number| ring.add(Some(&place), &run(number)));
+                        .for_each(|number| ring.add(&place, &run(number)));
                 })
             });
             let reader = scope.spawn(|| {

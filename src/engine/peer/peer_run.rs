@@ -130,6 +130,7 @@ impl NixlRun {
     }
 
     pub fn new(prepared: Arc<PreparedRequests>, run: Run) -> Self {
+        let now = Instant::now();
         Self {
             spare: Arc::downgrade(&prepared.spare),
             ending: None,
@@ -138,8 +139,8 @@ impl NixlRun {
             in_flight: Vec::new(),
             failure: None,
             has_failed_request: false,
-            last_progress: run.started(),
-            last_check: run.started(),
+            last_progress: now,
+            last_check: now,
             busy: BusyTime::default(),
             counted: 0,
             is_reported: false,

@@ -33,6 +33,6 @@ impl Expires for Completion {
         self.is_cancelled.store(true, Ordering::Release);
         let error = self.timed_out(&limit, last.account.bytes);
         log!(Warn, "transfer {}: {error}", self.log_id);
-        self.report(last, Err(error), limit.after, MemoryUse::GoesOn);
+        self.report(last, Err(error), self.clock.elapsed(), MemoryUse::GoesOn);
     }
 }

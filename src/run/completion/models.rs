@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use super::*;
 use crate::base::modelled::{explore, spawn};
 use crate::run::deadline::Expires;
+use crate::run::statistics;
 use crate::run::{Run, Steps, Ticket};
 
 const LAYERS: u64 = 2;
@@ -88,7 +89,7 @@ fn begin_limited(completion: &Arc<Completion>, user_data: u64) -> Deadline {
     let limit = Limit { after: Duration::ZERO, what: "it".into(), advice: String::new() };
     let at = Instant::now() + Duration::from_secs(3600);
     let limited = Account { limit: Some(Arc::new(limit)), ..account(user_data) };
-    completion.begin(limited, Some((Reservation::of_model(), at)), Instant::now());
+    completion.begin(limited, Some((Reservation::of_model(), at)));
     completion.last().deadline.unwrap()
 }
 
@@ -104,10 +105,10 @@ fn a_deadline_ends_its_own_run_or_none() {
                 completion.expire(deadline);
             }
         });
-        completion.finish(Some(Ok(())), Duration::ZERO, MemoryUse::Over);
+        completion.finish(Some(Ok(())), MemoryUse::Over);
         begin_limited(&completion, 2);
         assert!(!completion.is_cancelled(), "the next run is cancelled");
-        completion.finish(Some(Ok(())), Duration::ZERO, MemoryUse::Over);
+        completion.finish(Some(Ok(())), MemoryUse::Over);
         watcher.join().unwrap();
         let in_time = vec![(RunEnded, 1, None), (RunEnded, 2, None)];
         let late =

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::base::error;
+use crate::run::statistics;
 
 const RUNS: u64 = 20_000;
 const REQUEST: CountedAs = CountedAs { method: None, direction: statistics::Direction::Pull };
@@ -23,9 +24,9 @@ fn end(completion: &Arc<Completion>, number: u64) {
     if number.is_multiple_of(3) {
         return completion.succeed(0, number, None, REQUEST);
     }
-    completion.begin(Account { user_data: number, ..Account::default() }, None, Instant::now());
+    completion.begin(Account { user_data: number, ..Account::default() }, None);
     let outcome = if number % 3 == 1 { Ok(()) } else { Err(failure()) };
-    completion.finish(Some(outcome), Duration::ZERO, MemoryUse::Over);
+    completion.finish(Some(outcome), MemoryUse::Over);
 }
 
 #[test]
@@ -54,10 +55,10 @@ fn the_outcome_is_that_of_the_last_run_that_was_started() {
     end(&completion, 0);
     assert_eq!(completion.poll().unwrap(), Some(()));
     assert!(completion.claim());
-    completion.begin(Account::default(), None, Instant::now());
+    completion.begin(Account::default(), None);
     assert_eq!(completion.poll().unwrap(), None);
     completion.outcome().unwrap();
-    completion.finish(Some(Ok(())), Duration::ZERO, MemoryUse::Over);
+    completion.finish(Some(Ok(())), MemoryUse::Over);
     assert_eq!((completion.poll().unwrap(), completion.is_claimed()), (Some(()), false));
 }
 

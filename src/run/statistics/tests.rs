@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::base::error;
 use crate::run::completion::{Account, Completion};
+use crate::run::phases::RunTimes;
 use crate::run::ticket::Ticket;
 
 #[test]
@@ -57,28 +58,28 @@ fn account(direction: Direction, bytes: u64) -> Account {
     Account { bytes, counted, ..Account::default() }
 }
 
+const PULL: CountedAs = CountedAs { method: None, direction: Direction::Pull };
+
 /// A run of one nanosecond that pulls by a request.
 fn pull(transfer: LogId, bytes: u64, status: Option<Status>) -> EndedRun {
     let times = RunTimes { duration: 1, ..RunTimes::default() };
-    let direction = Direction::Pull as u8;
-    EndedRun { transfer: transfer.number(), user_data: 0, bytes, method: 0, direction, status, times }
+    let [method, direction] = PULL.indices();
+    EndedRun { transfer: transfer.number(), user_data: 0, bytes, method, direction, status, times }
 }
 
 #[test]
 fn runs_in_flight_are_never_more_than_there_are_while_threads_end_runs() {
     const THREADS: u64 = 4;
     const RUNS: u64 = 20_000;
-    let (counters, running) = (Runs::new(), AtomicU64::new(THREADS));
+    let (counters, running) = (Counters::new(), AtomicU64::new(THREADS));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for run in 0..RUNS {
                     let transfer = LogId::next();
                     counters.start(transfer);
-                    counters.ended(&pull(transfer, 1, (run % 8 == 0).then_some(Status::Stale)), None);
-                    counters.with_shard(transfer.number(), |locked| {
-                        counters.succeeded(locked, [0, Direction::Pull as usize], 1, None);
-                    });
+                    counters.end(&pull(transfer, 1, (run % 8 == 0).then_some(Status::Stale)), None);
+                    counters.add_whole(transfer, PULL, 1, None);
                 }
                 running.fetch_sub(1, Ordering::Release);
             });
@@ -94,18 +95,18 @@ fn runs_in_flight_are_never_more_than_there_are_while_threads_end_runs() {
 /// As by threads that are interrupted.
 #[test]
 fn a_run_is_counted_while_all_shards_are_locked() {
-    let (counters, transfer) = (Runs::new(), LogId::next());
+    let (counters, transfer) = (Counters::new(), LogId::next());
     let locked: Vec<_> = std::iter::from_fn(|| counters.lock(transfer.number())).collect();
     assert_eq!(locked.len(), LOCKED);
     counters.start(transfer);
     assert_eq!(counters.in_flight(), 1);
-    counters.ended(&pull(transfer, 7, None), None);
+    counters.end(&pull(transfer, 7, None), None);
     let shard = &counters.shards[LOCKED];
     let successes = &shard.succeeded[0][Direction::Pull as usize];
     assert_eq!((counters.in_flight(), load(&successes.runs), load(&successes.bytes)), (0, 1, 7));
     assert_eq!(load(&shard.latencies[0][0].nanoseconds), 0, "that of a request is not measured");
-    locked[3].is_locked.store(false, Ordering::Release);
-    assert!(std::ptr::eq(counters.lock(transfer.number()).unwrap(), locked[3]));
+    counters.shards[locked[3]].is_locked.store(false, Ordering::Release);
+    assert_eq!(counters.lock(transfer.number()), Some(locked[3]));
 }
 
 /// No other test has runs of this method, which are in the counters of the process.
