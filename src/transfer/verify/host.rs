@@ -370,7 +370,10 @@ impl Shared for Reading {
             }
             let mut left = self.left();
             *left -= taken.len();
-            if *left == 0 {
+            let is_last = *left == 0;
+            // The thread that is woken locks it.
+            drop(left);
+            if is_last {
                 self.done.notify_all();
             }
         }

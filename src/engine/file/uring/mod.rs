@@ -49,19 +49,20 @@ impl Uring {
             return reject(&job);
         }
         let mut state = self.state();
-        if !state.is_served {
-            // Under the lock: other work must not rely on a thread that could not be started.
-            if let Err(error) = Pool::services().run_alone(self.clone()) {
-                drop(state);
-                return job.end_with(error);
-            }
-            state.is_served = true;
-            state.new.push_back(job);
-            return;
-        }
         state.new.push_back(job);
+        let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
-        self.ring.wake();
+        if is_served {
+            return self.ring.wake();
+        }
+        // Without the lock, which the thread takes first.
+        if let Err(error) = Pool::services().run_alone(self.clone()) {
+            let mut state = self.state();
+            state.is_served = false;
+            let unserved = std::mem::take(&mut state.new);
+            drop(state);
+            unserved.iter().for_each(|job| job.end_with(error.clone()));
+        }
     }
 
     /// Passes new work to the session of the thread. Returns false if there is no work: then the thread may end.
