@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Each permits redistributing binaries together with the licence text.
-ALLOWED = {"Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "Unicode-3.0", "Zlib"}
+ALLOWED = {"Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "Unicode-3.0", "Zlib"}
 TEXT_FILES = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNORECASE)
 RULE = "=" * 100
 LIBRARIES = {"libkvmem.so": ROOT, "libkvmem_etcd.so, the client of etcd": ROOT / "etcd"}

@@ -32,10 +32,7 @@ unsafe impl Send for Sink {}
 impl Sink {
     /// Sends a message, and returns the decision of its receiver.
     pub(crate) fn send(&self, message: &Message) -> u32 {
-        let mut bytes = Vec::new();
-        if ciborium::into_writer(message, &mut bytes).is_err() {
-            return DECISION_NONE;
-        }
+        let Ok(bytes) = minicbor_serde::to_vec(message) else { return DECISION_NONE };
         // SAFETY: the context is valid until the client is closed; the bytes live through the call.
         unsafe { (self.receive)(self.context, bytes.as_ptr(), bytes.len()) }
     }
@@ -55,7 +52,7 @@ unsafe extern "C" fn open(
     let start = || {
         // SAFETY: by contract.
         let bytes = unsafe { std::slice::from_raw_parts(options, size) };
-        let options: Options = ciborium::from_reader(bytes).ok()?;
+        let options: Options = minicbor_serde::from_slice(bytes).ok()?;
         let sink = Sink { receive, context };
         let (commands, receiver) = unbounded_channel();
         let thread = std::thread::Builder::new().name("kvmem-etcd".to_string());
@@ -78,7 +75,7 @@ unsafe extern "C" fn send(client: *mut c_void, bytes: *const u8, size: usize) {
     let queue = || {
         // SAFETY: a live client, and readable bytes, by contract.
         let (client, bytes) = unsafe { (&*client.cast::<Client>(), std::slice::from_raw_parts(bytes, size)) };
-        if let (Some(commands), Ok(command)) = (&client.commands, ciborium::from_reader(bytes)) {
+        if let (Some(commands), Ok(command)) = (&client.commands, minicbor_serde::from_slice(bytes)) {
             let _ = commands.send(command);
         }
     };

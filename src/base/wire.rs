@@ -7,6 +7,7 @@
 
 use std::ops::RangeInclusive;
 
+use minicbor_serde::{Deserializer, Serializer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -34,10 +35,14 @@ impl Form {
     pub fn append<T: Serialize>(&self, version: u16, fields: &T, bytes: &mut Vec<u8>) -> Result<()> {
         let start = bytes.len();
         bytes.extend_from_slice(&[0; HEADER]);
-        ciborium::into_writer(fields, &mut *bytes)
-            .map_err(|error| error!(OutOfMemory, "write a {}: {error}", self.name))?;
+        fields.serialize(&mut Serializer::new(&mut *bytes)).map_err(|error| self.not_written(&error))?;
         let (header, body) = bytes[start..].split_at_mut(HEADER);
         self.fill_header(version, header, body)
+    }
+
+    #[cold]
+    fn not_written(&self, error: &dyn std::fmt::Display) -> Error {
+        error!(OutOfMemory, "write a {}: {error}", self.name)
     }
 
     /// The version and the fields of some bytes. The caller must check the values of the fields.
@@ -57,6 +62,7 @@ impl Form {
         self.unframe(bytes).map(|(version, _)| version)
     }
 
+    #[inline(never)] // it is the same for all fields
     fn fill_header(&self, version: u16, header: &mut [u8], body: &[u8]) -> Result<()> {
         let Ok(length) = u32::try_from(body.len()) else {
             fail!(OutOfRange, "a {} of {} bytes is too large", self.name, body.len());
@@ -117,22 +123,12 @@ impl Form {
 }
 
 /// The fields in some bytes, which contain nothing else. Fails with the reason.
-pub fn read_fields<T: DeserializeOwned>(mut bytes: &[u8]) -> std::result::Result<T, String> {
-    let fields = ciborium::from_reader(&mut bytes).map_err(reason)?;
-    match bytes.len() {
+pub fn read_fields<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, String> {
+    let mut reader = Deserializer::new(bytes);
+    let fields = T::deserialize(&mut reader).map_err(|damage| damage.to_string())?;
+    match bytes.len() - reader.decoder().position() {
         0 => Ok(fields),
         left => Err(format!("{left} bytes follow them")),
-    }
-}
-
-#[cold]
-fn reason(damage: ciborium::de::Error<std::io::Error>) -> String {
-    use ciborium::de::Error::{Io, RecursionLimitExceeded, Semantic, Syntax};
-    match damage {
-        Io(_) => "they are cut off".into(),
-        Syntax(at) => format!("an item has no valid start at byte {at}"),
-        Semantic(_, text) => text,
-        RecursionLimitExceeded => "items contain each other too often".into(),
     }
 }
 
@@ -200,17 +196,29 @@ pub(crate) mod tests {
 
     /// A hostile process can compute the checksum, too.
     #[test]
-    fn fields_that_nest_too_deep_or_announce_too_much_fail_with_the_reason() {
-        let reason = |fields: &[u8]| read_fields::<(String, Vec<u64>, IgnoredAny)>(fields).unwrap_err();
-        let nested = [vec![0x83, 0x60, 0x80], vec![0x81; 1 << 20], vec![0]].concat();
-        assert_eq!(reason(&nested), "items contain each other too often");
+    fn fields_that_announce_too_much_or_are_damaged_fail_with_the_reason() {
+        type Fields = (String, Vec<u64>, IgnoredAny);
+        let reason = |fields: &[u8]| read_fields::<Fields>(fields).unwrap_err();
         let most = [0xff; 8];
         let list = [&[0x83, 0x60, 0x9b][..], &most, &[1]].concat();
         let text = [&[0x83, 0x7b][..], &most, b"a"].concat();
-        assert_eq!([reason(&list), reason(&text)], ["they are cut off"; 2]);
+        assert_eq!([reason(&list), reason(&text)], ["end of input bytes"; 2]);
         assert_eq!(reason(&[0x83, 0x60, 0x80, 0, 0]), "1 bytes follow them");
-        assert_eq!(reason(&[0x83, 0x60, 0xfe]), "an item has no valid start at byte 2");
-        assert_eq!(reason(&[0x83, 0x61, 0xff, 0x80, 0]), "an item has no valid start at byte 1");
-        assert!(reason(&[0x83, 0x01, 0x80, 0]).contains("expected string"));
+        for (damaged, part) in [
+            (&[0x83, 0x60, 0xfe][..], "at position 2"),
+            (&[0x83, 0x61, 0xff, 0x80, 0], "utf-8"),
+            (&[0x83, 0x01, 0x80, 0], "expected text"),
+            (&[0x82, 0x60, 0x80], "invalid length"),
+        ] {
+            assert!(reason(damaged).contains(part), "{}", reason(damaged));
+        }
+    }
+
+    /// What is ignored is skipped without recursion.
+    #[test]
+    fn fields_that_are_not_known_may_contain_each_other_in_any_number() {
+        let nested = |item: u8| [vec![0x81; 1], vec![item; 1 << 20]].concat();
+        assert!(read_fields::<(IgnoredAny,)>(&[nested(0x81), vec![0]].concat()).is_ok());
+        assert!(read_fields::<(IgnoredAny,)>(&[nested(0x9f), vec![0xff; 1 << 20]].concat()).is_ok());
     }
 }

@@ -274,10 +274,7 @@ fn error_of(failure: Failure) -> Error {
 }
 
 fn written<T: serde::Serialize>(message: &T) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    ciborium::into_writer(message, &mut bytes)
-        .map_err(|error| error!(OutOfMemory, "write a message: {error}"))?;
-    Ok(bytes)
+    minicbor_serde::to_vec(message).map_err(|error| error!(OutOfMemory, "write a message: {error}"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// The version of the messages and of [`Api`].
-pub const ABI: u32 = 4;
+pub const ABI: u32 = 5;
 
 /// Receives a message, on the thread of the client, and returns a decision. The bytes are valid during the call.
 pub type Receive = unsafe extern "C" fn(context: *mut std::ffi::c_void, bytes: *const u8, size: usize) -> u32;

@@ -245,8 +245,7 @@ proptest! {
     fn a_changed_byte_of_parts_gives_a_result_or_an_error(
         position in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
-        let mut body = Vec::new();
-        ciborium::into_writer(&Parts { parts: parts(), served: None, epochs: None }, &mut body).unwrap();
+        let mut body = minicbor_serde::to_vec(Parts { parts: parts(), served: None, epochs: None }).unwrap();
         let position = position.index(body.len());
         body[position] = byte;
         let _ = super::read(&FORM.frame(OF_PARTS, &body).unwrap());
@@ -256,8 +255,7 @@ proptest! {
     fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
         position in any::<prop::sample::Index>(), byte in any::<u8>(), is_ordered in any::<bool>(),
     ) {
-        let mut body = Vec::new();
-        ciborium::into_writer(&if is_ordered { ordered() } else { payload() }, &mut body).unwrap();
+        let mut body = minicbor_serde::to_vec(if is_ordered { ordered() } else { payload() }).unwrap();
         let position = position.index(body.len());
         body[position] = byte;
         let _ = read(&FORM.frame(OF_ONE, &body).unwrap());

@@ -63,10 +63,9 @@ fn through_a_row(plan: &Plan, sides: [&Placement; 2], leader: usize, step: u64) 
 }
 
 fn serde_round_trip(terms: &Terms, max_bytes: usize) -> Terms {
-    let mut bytes = Vec::new();
-    ciborium::into_writer(terms, &mut bytes).unwrap();
+    let bytes = minicbor_serde::to_vec(terms).unwrap();
     assert!(bytes.len() <= max_bytes, "{} bytes of terms, {max_bytes} are the most", bytes.len());
-    let read: Terms = ciborium::from_reader(&bytes[..]).unwrap();
+    let read: Terms = minicbor_serde::from_slice(&bytes).unwrap();
     assert_eq!(&read, terms);
     read
 }
