@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an engine keeps for a layout, such as staging memory, so that it is not created for each transfer.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Layout;
@@ -9,22 +11,27 @@ use super::caches::Forget;
 use crate::base::{LogId, Mutex, MutexGuard, PerProcess};
 
 /// At most one value per layout. It is dropped with its layout, unless something else holds it, and must not hold the layout.
-pub struct LayoutCache<T: 'static>(PerProcess<Mutex<BTreeMap<LogId, Arc<T>>>>);
+pub struct LayoutCache<T>(Values, PhantomData<fn() -> T>);
 
-impl<T: Send + Sync> Default for LayoutCache<T> {
+/// Values of any type, so that the map is compiled once.
+struct Values(PerProcess<Mutex<BTreeMap<LogId, Value>>>);
+
+type Value = Arc<dyn Any + Send + Sync>;
+
+impl<T: Send + Sync + 'static> Default for LayoutCache<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Send + Sync> LayoutCache<T> {
+impl<T: Send + Sync + 'static> LayoutCache<T> {
     /// No values.
     pub const fn new() -> Self {
-        Self(PerProcess::new())
+        Self(Values(PerProcess::new()), PhantomData)
     }
 
     pub fn get(&self, layout: &Layout) -> Option<Arc<T>> {
-        self.all().get(&layout.log_id()).cloned()
+        of_type(self.0.all().get(&layout.log_id()))
     }
 
     /// The value of a layout. If there is none, the default.
@@ -32,23 +39,36 @@ impl<T: Send + Sync> LayoutCache<T> {
     where
         T: Default,
     {
-        let value = self.all().entry(layout.log_id()).or_default().clone();
-        layout.caches.add(self);
+        let mut all = self.0.all();
+        let known = of_type(all.get(&layout.log_id()));
+        let value = known.unwrap_or_else(|| {
+            let value = Arc::<T>::default();
+            all.insert(layout.log_id(), value.clone());
+            value
+        });
+        drop(all);
+        layout.caches.add(&self.0);
         value
     }
 
     pub fn put(&'static self, layout: &Layout, value: Arc<T>) {
-        let before = self.all().insert(layout.log_id(), value);
-        layout.caches.add(self);
+        let before = self.0.all().insert(layout.log_id(), value);
+        layout.caches.add(&self.0);
         drop(before);
     }
+}
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<LogId, Arc<T>>> {
+fn of_type<T: Send + Sync + 'static>(value: Option<&Value>) -> Option<Arc<T>> {
+    value.cloned()?.downcast().ok()
+}
+
+impl Values {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<LogId, Value>> {
         self.0.get(Mutex::default).lock()
     }
 }
 
-impl<T: Send + Sync> Forget for LayoutCache<T> {
+impl Forget for Values {
     fn forget(&self, layout: LogId) {
         let value = self.all().remove(&layout);
         drop(value);
