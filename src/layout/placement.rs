@@ -7,7 +7,7 @@ use super::axes::overflow;
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
-use crate::base::{Error, Result, ensure, error};
+use crate::base::{Error, Result, ensure, error, fail};
 
 /// A shape with the address where each region starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,20 +60,17 @@ impl Placement {
 
     /// Fails if two regions have a byte in common, which blocks would share.
     pub fn ensure_separate(&self) -> Result<()> {
-        let mut order: Vec<_> = (0..self.bases.len()).collect();
-        order.sort_unstable_by_key(|index| self.bases[*index]);
-        let size = self.geometry.region_size();
-        for pair in order.windows(2) {
-            ensure!(
-                self.bases[pair[1]] - self.bases[pair[0]] >= size,
-                InvalidArgument,
-                "regions {} and {} of {} bytes overlap, so blocks would share bytes",
-                pair[0].min(pair[1]),
-                pair[0].max(pair[1]),
-                size
-            );
-        }
-        Ok(())
+        let (mut sorted, size) = (self.bases.to_vec(), self.geometry.region_size());
+        sorted.sort_unstable();
+        let Some(pair) = sorted.windows(2).find(|pair| pair[1] - pair[0] < size) else { return Ok(()) };
+        let first = self.bases.iter().position(|base| *base == pair[0]).unwrap_or_default();
+        let last = self.bases.iter().rposition(|base| *base == pair[1]).unwrap_or_default();
+        fail!(
+            InvalidArgument,
+            "regions {} and {} of {size} bytes overlap, so blocks would share bytes",
+            first.min(last),
+            first.max(last)
+        )
     }
 
     pub fn geometry(&self) -> &Geometry {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use super::{copy_spans, suits_streaming};
+use crate::base::sorting::sort_few_by;
 use crate::base::{PerProcess, Pool, Result, lists, thread};
 
 /// The size of a copy that is timed: that of a few blocks.
@@ -181,7 +182,7 @@ fn rate_of_all(buffers: &mut [Buffers], size: usize, is_streamed: bool) -> f64 {
 }
 
 fn median(mut durations: Vec<f64>) -> f64 {
-    durations.sort_unstable_by(f64::total_cmp);
+    sort_few_by(&mut durations, f64::total_cmp);
     durations.get(durations.len() / 2).copied().unwrap_or(f64::INFINITY)
 }
 
