@@ -125,11 +125,18 @@ impl Form {
 /// The fields in some bytes, which contain nothing else. Fails with the reason.
 pub fn read_fields<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, String> {
     let mut reader = Deserializer::new(bytes);
-    let fields = T::deserialize(&mut reader).map_err(|damage| damage.to_string())?;
+    let fields = T::deserialize(&mut reader).map_err(|damage| reason(&damage))?;
     match bytes.len() - reader.decoder().position() {
         0 => Ok(fields),
         left => Err(format!("{left} bytes follow them")),
     }
+}
+
+#[cold]
+fn reason(damage: &dyn std::fmt::Display) -> String {
+    let text = damage.to_string();
+    text.strip_prefix("decode error")
+        .map_or_else(|| text.clone(), |rest| rest.trim_start_matches([':', ' ']).into())
 }
 
 #[cfg(test)]
