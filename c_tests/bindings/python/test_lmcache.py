@@ -15,6 +15,7 @@ from lmcache.v1.distributed.l2_adapters.config import L2AdaptersConfig
 from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2AdapterConfig
 from lmcache.v1.distributed.storage_manager import StorageManager
 
+import kvmem
 from kvmem.lmcache._objects import key_of
 
 SHAPE = MemoryLayoutDesc([torch.Size([2, 4, 16, 32])], [torch.bfloat16])
@@ -253,6 +254,62 @@ def test_a_store_for_which_there_is_no_space_is_said_once_and_stores_nothing(tmp
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         assert "cannot be used" in said[0] and "RLIMIT_FSIZE" in said[0] and "\n" not in said[0]
         assert store(manager, key(2)).is_successful()
+
+
+class Memory:
+    """An object of the host."""
+
+    def __init__(self):
+        self.byte_array = memoryview(bytearray(SIZE))
+
+    def get_shapes(self):
+        return SHAPE.shapes
+
+    def get_dtypes(self):
+        return SHAPE.dtypes
+
+
+class Stuck:
+    """A run whose file system does not respond."""
+
+    def cancel(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_after_a_store_that_was_late_others_are_not_tried_for_a_while(tmp_path):
+    with server(tmp_path) as manager:
+        adapter = manager.adapter
+        assert store(manager, key(0)).is_successful()
+        (opened,) = adapter._objects.of()
+        put, reports, kind = opened.put, [], kvmem.CompletionKind
+
+        def waits(*arguments, **more):
+            raise kvmem.TimedOut("the file system does not respond")
+
+        def stuck(*arguments, user_data, **more):
+            reports.append(user_data)
+            return kvmem.StoreRun(Stuck(), 1)
+
+        # Its call was late.
+        opened.put = waits
+        assert not store(manager, key(1)).is_successful()
+        opened.put = put
+        assert not store(manager, key(2)).is_successful()
+        adapter._pause.until = 0.0
+        assert store(manager, key(3)).is_successful()
+        # Its run was late, and uses the memory of its object.
+        opened.put = stuck
+        adapter.submit_store_task([key(4)], [Memory()])
+        reports[0](kvmem.Completion(kind.RUN_ENDED, None, None, kvmem.Status.TIMED_OUT, 0, 0, False))
+        opened.put = put
+        assert not store(manager, key(5)).is_successful() and adapter._stores._copies
+        reports[0](kvmem.Completion(kind.MEMORY_RELEASED, None, None, kvmem.Status.OK, 0, 0, True))
+        assert manager.ends.acquire(timeout=DEADLINE) and not manager.results[-1].is_successful() and not adapter._stores._copies
+        adapter._pause.until = 0.0
+        assert store(manager, key(6)).is_successful()
 
 
 def test_the_event_fds_are_those_of_queues(tmp_path):

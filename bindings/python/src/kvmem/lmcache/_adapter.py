@@ -16,6 +16,7 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 
 import kvmem
+from kvmem._blocks._pause import Pause
 from kvmem._blocks._store import BlockStore
 from kvmem.lmcache._objects import Objects, form_of, key_of, parse
 from kvmem.lmcache._tasks import Copy, Lane, Task
@@ -43,6 +44,7 @@ class KvmemL2Adapter(L2AdapterInterface):
         """Objects that are removed when no load reads them any more."""
         self._closed = False
         self._said: set[str] = set()
+        self._pause = Pause(logger)
         logger.info("kvmem %s keeps objects in %s", kvmem.__version__, self._config.path)
 
     # ---- event fds: of a queue each ----
@@ -71,18 +73,28 @@ class KvmemL2Adapter(L2AdapterInterface):
                 self._say(str(error))
                 self._objects.count(failed_stores=1)
                 continue
-            self._copy(self._stores, task, at, store, store.put, self._stored)
+            self._copy(self._stores, task, at, store, self._put(store), self._stored, self._pause.note)
         self._end_store(task)
         return task.number
 
-    def _copy(self, lane: Lane, task: Task, at: int, store: BlockStore, put_or_get: Any, ended: Any) -> None:
-        """Starts a copy, and calls `ended` with it when it has ended. `ended` gets an error if it cannot start, or None if there is nothing to
-        copy."""
+    def _put(self, store: BlockStore) -> Any:
+        """The put of a store, which fails during a pause."""
+
+        def put(*arguments: Any, **more: Any) -> kvmem.StoreRun:
+            self._pause.check()
+            return store.put(*arguments, **more)
+
+        return put
+
+    def _copy(self, lane: Lane, task: Task, at: int, store: BlockStore, put_or_get: Any, ended: Any, late: Any) -> None:
+        """Starts a copy, and calls `ended` with it when it has ended, and `late` before that with the error of a late run. `ended` gets an error
+        if it cannot start, or None if there is nothing to copy."""
         task.left += 1
         result: Copy | kvmem.Error | None = None
         try:
             name = key_of(task.keys[at])
-            if lane.start(Copy(task.memories[at]), put_or_get, name, self._config.timeout_seconds, lambda copy: ended(task, at, store, copy)):
+            copy, timeout = Copy(task.memories[at]), self._config.timeout_seconds
+            if lane.start(copy, put_or_get, name, timeout, lambda copy: ended(task, at, store, copy), late):
                 return
         except kvmem.Error as error:
             self._say(f"kvmem: an object cannot be copied: {error}")
@@ -92,6 +104,7 @@ class KvmemL2Adapter(L2AdapterInterface):
     def _stored(self, task: Task, at: int, store: BlockStore, result: Copy | kvmem.Error | None) -> None:
         name, error = key_of(task.keys[at]), result.error if isinstance(result, Copy) else result
         if error is not None:
+            self._pause.note(error)
             self._objects.count(failed_stores=1)
         else:
             task.good.add(at)
@@ -170,7 +183,7 @@ class KvmemL2Adapter(L2AdapterInterface):
         for at in range(len(keys)):
             store = self._objects.found(len(task.memories[at]), task.forms[at])
             if store is not None:
-                self._copy(self._loads, task, at, store, store.get, self._loaded)
+                self._copy(self._loads, task, at, store, store.get, self._loaded, lambda error: None)
         self._end_load(task)
         return task.number
 

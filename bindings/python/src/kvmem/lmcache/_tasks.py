@@ -45,9 +45,17 @@ class Copy:
         self._ending = Ending()
         self.error: kvmem.Error | None = None
 
-    def start(self, put_or_get: Callable[..., kvmem.StoreRun], key: bytes, queue: kvmem.Queue, timeout: float, ended: Callable[[Copy], None]) -> bool:
+    def start(
+        self,
+        put_or_get: Callable[..., kvmem.StoreRun],
+        key: bytes,
+        queue: kvmem.Queue,
+        timeout: float,
+        ended: Callable[[Copy], None],
+        late: Callable[[kvmem.Error], None],
+    ) -> bool:
         """Starts the run, of which the queue reports the end. Returns whether there is one: a put of an object that is stored, and a get of
-        one that is not, have none."""
+        one that is not, have none. `late` gets the error of a run that still uses the memory after its end."""
         with self._starting:  # the queue may report the end on another thread at once
             started = put_or_get(
                 self._layout,
@@ -56,13 +64,15 @@ class Copy:
                 queue=queue,
                 transfer_flags=kvmem.TransferFlags.REPORT_RELEASE,
                 run_timeout=timeout,
-                user_data=lambda completion: self._report(completion, ended),
+                user_data=lambda completion: self._report(completion, ended, late),
             )
             self._transfer = started.transfer
         return self._transfer is not None
 
-    def _report(self, completion: kvmem.Completion, ended: Callable[[Copy], None]) -> None:
+    def _report(self, completion: kvmem.Completion, ended: Callable[[Copy], None], late: Callable[[kvmem.Error], None]) -> None:
         if not self._ending.is_over(completion):
+            if completion.error is not None:
+                late(completion.error)
             return
         with self._starting:
             self.error = self._ending.failure()
@@ -94,8 +104,17 @@ class Lane:
         self._done: dict[int, Any] = {}
         self._copies: set[Copy] = set()
 
-    def start(self, copy: Copy, put_or_get: Callable[..., kvmem.StoreRun], key: bytes, timeout: float, ended: Callable[[Copy], None]) -> bool:
-        """Starts a copy, and calls `ended` in `collect` when it has ended. Returns whether there is anything to copy."""
+    def start(
+        self,
+        copy: Copy,
+        put_or_get: Callable[..., kvmem.StoreRun],
+        key: bytes,
+        timeout: float,
+        ended: Callable[[Copy], None],
+        late: Callable[[kvmem.Error], None],
+    ) -> bool:
+        """Starts a copy, and calls `ended` in `collect` when it has ended, and `late` before that if its run was late. Returns whether there is
+        anything to copy."""
 
         def end(copy: Copy) -> None:
             with self._lock:
@@ -106,7 +125,7 @@ class Lane:
             self._copies.add(copy)
         begun = False
         try:
-            begun = copy.start(put_or_get, key, self.queue, timeout, end)
+            begun = copy.start(put_or_get, key, self.queue, timeout, end, late)
         finally:
             if not begun:
                 with self._lock:
