@@ -23,6 +23,7 @@ static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_MAPPED,
                                     MEMORY_FABRIC};
 
 void operations_open(void) {
+    let_objects_remain(); /* granules of mapped memory */
     for (size_t i = 0; i < NUM(kinds); i++) {
         const memory_kind kind = kinds[i];
         own[kind] = memory_create(kind, MEMORY_SIZE, NULL);
