@@ -10,6 +10,7 @@
 
 #include <kvmem/store.h>
 
+#include <deque>
 #include <fcntl.h>
 #include <fstream>
 #include <random>
@@ -133,6 +134,10 @@ candidate looked_up_in_set(const std::unordered_set<std::string_view> &set, cons
 
 // What a call of put or get moves.
 constexpr uint64_t bytes_per_call = 16 << 20;
+// Of a caller that does not wait for one before the next.
+constexpr unsigned calls_in_flight = 2;
+// Of the reference.
+constexpr unsigned max_requests = 128;
 // What the index of a store has for each block.
 constexpr uint64_t record_size = 256;
 
@@ -144,10 +149,11 @@ class stored_blocks {
         : block_bytes_(block_bytes), config_(blocks_of(block_bytes, num_blocks, 4, 2)), source_(in_memory()),
           destination_(in_memory()), store_(open_store(folder_, config_, durability, KVMEM_DISK_DIRECT_REQUIRED)),
           keys_(random_keys(num_blocks)), pairs_(scattered_pairs(static_cast<uint32_t>(num_blocks), static_cast<uint32_t>(num_blocks))),
-          file_(opened("blocks.0", O_DIRECT)), records_(opened("reference", O_CREAT))
+          file_(opened("blocks.0", O_DIRECT)), records_(opened("reference", O_CREAT)),
+          ring_of_calls_(static_cast<unsigned>(std::min<uint64_t>(max_requests, calls_in_flight * per_call())))
     {
         host_view(source_).fill();
-        move(kvmem_store_put, source_, &kvmem_block_pair::source);
+        move(kvmem_store_put, 1, source_, &kvmem_block_pair::source);
     }
     ~stored_blocks()
     {
@@ -156,22 +162,23 @@ class stored_blocks {
     }
     stored_blocks(const stored_blocks &) = delete;
 
-    candidate put()
+    // `calls`: how many are in flight.
+    candidate put(unsigned calls)
     {
-        return written([this] { move(kvmem_store_put, source_, &kvmem_block_pair::source); });
+        return written([this, calls] { move(kvmem_store_put, calls, source_, &kvmem_block_pair::source); });
     }
-    candidate get()
+    candidate get(unsigned calls)
     {
-        return read([this] { move(kvmem_store_get, destination_, &kvmem_block_pair::destination); });
+        return read([this, calls] { move(kvmem_store_get, calls, destination_, &kvmem_block_pair::destination); });
     }
     // With one sync after each call, of the blocks, or with a second one, of records that are appended to another file after the first.
-    candidate written_bare(unsigned syncs)
+    candidate written_bare(unsigned calls, unsigned syncs)
     {
-        return written([this, syncs] { move_bare(true, syncs, source_, &kvmem_block_pair::source); });
+        return written([this, calls, syncs] { move_bare(true, calls, syncs, source_, &kvmem_block_pair::source); });
     }
-    candidate read_bare()
+    candidate read_bare(unsigned calls)
     {
-        return read([this] { move_bare(false, 0, destination_, &kvmem_block_pair::destination); });
+        return read([this, calls] { move_bare(false, calls, 0, destination_, &kvmem_block_pair::destination); });
     }
 
   private:
@@ -207,9 +214,17 @@ class stored_blocks {
         kv::call(kvmem_store_remove, store_.get(), keys_.data(), key_size, pairs_.size(), KVMEM_TIMEOUT_FOREVER, &removed);
     }
 
-    template <typename Move> void move(Move call, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    static void end_first(std::deque<kv::transfer> &in_flight)
+    {
+        kv::call(kvmem_transfer_wait, in_flight.front().get(), KVMEM_TIMEOUT_FOREVER);
+        in_flight.pop_front();
+    }
+
+    template <typename Move>
+    void move(Move call, unsigned calls, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
     {
         const uint64_t each = per_call();
+        std::deque<kv::transfer> in_flight;
         std::vector<uint32_t> ids(each);
         for (uint64_t first = 0; first + each <= pairs_.size(); first += each) {
             for (uint64_t i = 0; i < each; ++i)
@@ -220,14 +235,17 @@ class stored_blocks {
             blocks.key_size = key_size;
             blocks.num_keys = blocks.num_blocks = each;
             blocks.blocks = ids.data();
+            if (in_flight.size() == calls)
+                end_first(in_flight);
             kvmem_transfer *started = nullptr;
             size_t moved = 0;
             kv::call(call, store_.get(), memory.get(), nullptr, &blocks, &started, &moved);
-            const kv::transfer transfer(started);
+            in_flight.emplace_back(started);
             if (moved != each)
                 throw std::runtime_error("the store moved other blocks");
-            kv::call(kvmem_transfer_wait, transfer.get(), KVMEM_TIMEOUT_FOREVER);
         }
+        while (!in_flight.empty())
+            end_first(in_flight);
     }
 
     int opened(const char *name, int flags) const
@@ -252,16 +270,18 @@ class stored_blocks {
         sync(records_);
     }
 
-    void move_bare(bool writes, unsigned syncs, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    // With several calls in flight it is one transfer of all, with as many requests in flight as the calls have.
+    void move_bare(bool writes, unsigned calls, unsigned syncs, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
     {
         const host_view view(memory);
-        const uint64_t each = per_call();
+        uring::ring &ring = calls == 1 ? ring_ : ring_of_calls_;
+        const uint64_t each = calls == 1 ? per_call() : pairs_.size();
         std::vector<nixl::file_piece> pieces(each);
         for (uint64_t first = 0; first + each <= pairs_.size(); first += each) {
             for (uint64_t i = 0; i < each; ++i)
                 pieces[i] = {reinterpret_cast<uintptr_t>(view.piece(pairs_[first + i].*side, 0, 0)),
                              (first + i) * block_bytes_, static_cast<size_t>(block_bytes_)};
-            ring_.transfer(file_, writes, pieces);
+            ring.transfer(file_, writes, pieces);
             if (syncs > 0)
                 sync(file_);
             if (syncs > 1)
@@ -277,7 +297,7 @@ class stored_blocks {
     std::vector<unsigned char> keys_;
     kv::pairs pairs_;
     int file_, records_;
-    uring::ring ring_{128};
+    uring::ring ring_{max_requests}, ring_of_calls_;
 };
 
 void measure_moves(const options &chosen, uint64_t block_bytes, uint32_t durability, results &found)
@@ -290,19 +310,23 @@ void measure_moves(const options &chosen, uint64_t block_bytes, uint32_t durabil
     stored_blocks blocks(block_bytes, total / block_bytes, durability);
     const std::string reference = "io_uring on the same file";
     // The first of `ways` is that of kvmem.
-    const auto add = [&](const char *way, const std::vector<candidate> &ways, const std::vector<std::string> &references) {
+    const auto add = [&](const char *way, unsigned calls, const std::vector<candidate> &ways,
+                         const std::vector<std::string> &references) {
         const std::vector<samples> taken = alternate(chosen.rounds(15), ways);
         const auto rate = [&](const samples &durations) { return rates(static_cast<double>(total), durations); };
         for (size_t i = 0; i < references.size(); ++i)
             found.add({"22-store",
-                       {{"way", way}, {"block", size}, {"durability", durable}},
+                       {{"way", way}, {"calls", calls}, {"block", size}, {"durability", durable}},
                        rate(taken[0]), references[i], rate(taken[i + 1]), {}, "GB/s"});
     };
     if (is_strict)
-        return add("put", {blocks.put(), blocks.written_bare(1), blocks.written_bare(2)},
+        return add("put", 1, {blocks.put(1), blocks.written_bare(1, 1), blocks.written_bare(1, 2)},
                    {reference + ", and fdatasync", reference + ", fdatasync, records, and fdatasync"});
-    add("get", {blocks.get(), blocks.read_bare()}, {reference});
-    add("put", {blocks.put(), blocks.written_bare(0)}, {reference});
+    // Puts leave a store without the blocks.
+    for (const unsigned calls : {1u, calls_in_flight})
+        add("get", calls, {blocks.get(calls), blocks.read_bare(calls)}, {reference});
+    for (const unsigned calls : {1u, calls_in_flight})
+        add("put", calls, {blocks.put(calls), blocks.written_bare(calls, 0)}, {reference});
 }
 
 // ---- keys ----

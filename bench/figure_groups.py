@@ -180,11 +180,12 @@ BARE = "io_uring on the same file"
 SYNCED = {"one": f"{BARE}, and fdatasync", "two": f"{BARE}, fdatasync, records, and fdatasync"}
 
 
-def moved(way, durability="none", syncs=None):
-    """One row of a table: the sizes of blocks are its columns. `syncs` are those of the reference in each call."""
+def moved(way, durability="none", syncs=None, calls=1):
+    """One row of a table: the sizes of blocks are its columns. `syncs` are those of the reference in each call, `calls` are in flight."""
     against = f", against {syncs} {'sync' if syncs == 'one' else 'syncs'}" if syncs else ""
     named = f"{way}, durability {durability}{against}" if way == "put" else way
-    where = {"way": way, "durability": durability, "reference": SYNCED.get(syncs, BARE)}
+    named += f", {calls} calls in flight" if calls > 1 else ""
+    where = {"way": way, "calls": calls, "durability": durability, "reference": SYNCED.get(syncs, BARE)}
     return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in both(("GB/s", "ratio"), MOVED, **where, block=f"{size} KiB")))
 
 
@@ -452,7 +453,7 @@ GROUPS = [
      ]),
     ("22. Puts and gets of a store", "Each block with its checksum, against io_uring without a library on the same file, which computes none.", [MOVED],
      [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
-     [moved("get"), moved("put"), *(moved("put", "strict", syncs) for syncs in SYNCED)]),
+     [*(moved(way, calls=calls) for calls in (1, 2) for way in ("get", "put")), *(moved("put", "strict", syncs) for syncs in SYNCED)]),
     ("22. Keys of a store", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
      ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
          *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),
