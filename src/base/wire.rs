@@ -221,7 +221,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What is ignored is skipped without recursion.
+    /// Ignored items are skipped without recursion.
     #[test]
     fn fields_that_are_not_known_may_contain_each_other_in_any_number() {
         let nested = |item: u8| [vec![0x81; 1], vec![item; 1 << 20]].concat();

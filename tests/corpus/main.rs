@@ -176,8 +176,8 @@ fn refusal_of_share(bytes: &[u8]) -> String {
 }
 
 /// Each damaged seed of the share's target, and what its refusal says. A seed that is refused for another reason tests nothing that is in
-/// its name: it has to be converted when a form changes. Fields that are not known may contain each other in any number: of those seeds others
-/// are missing.
+/// its name: it has to be converted when a form changes. Unknown fields may contain each other in any number: the
+/// seeds with such fields lack other fields.
 const REFUSALS: &[(&str, &str)] = &[
     ("alignment-of-three", "alignment is 3"),
     ("allocation-too-small", "do not fit an allocation of 1"),
