@@ -26,13 +26,22 @@ def deadline():
     faulthandler.cancel_dump_traceback_later()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    item.has_failed = report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
-def everything_is_released():
+def everything_is_released(request):
     """No case leaves memory of others in use, or a warning about what it has not closed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
         gc.collect()
+    if request.node.has_failed:
+        return  # what the case used is kept by the report of its failure
     end = time.monotonic() + DEADLINE / 2
     while _release.held() and time.monotonic() < end:
         os.sched_yield()

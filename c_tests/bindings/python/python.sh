@@ -9,6 +9,8 @@ here=$source/c_tests/bindings/python
 site=$build/site
 [[ -x $tools/python ]] || { echo "there is no Python at $tools: run scripts/setup.sh"; exit 1; }
 unset KVMEM_LIBRARY
+# A case that hangs is ended with all that was printed until then.
+export PYTHONUNBUFFERED=1
 export PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 KVMEM_TEST_INCLUDE=$prefix/include
 
 tests() { "$tools/python" -X dev -m pytest -q -rs -p no:cacheprovider --rootdir "$here" "$@"; }

@@ -47,11 +47,15 @@ def readable(lane):
     return bool(select.select([lane.fd], [], [], 10)[0])
 
 
+def not_late(error):
+    raise AssertionError(f"a run still uses the memory after its end: {error}")
+
+
 def moved(lane, memory, put_or_get, key=KEY):
     """Copies one object as LMCache sees it: it polls the fd, reads it, and then asks."""
     ended = []
     copy = Copy(memory)
-    if not lane.start(copy, put_or_get, key, 10.0, ended.append):
+    if not lane.start(copy, put_or_get, key, 10.0, ended.append, not_late):
         return None
     while not ended:
         assert readable(lane)
@@ -78,14 +82,14 @@ def test_objects_move_to_a_store_and_back_although_the_engine_reads_the_fd(tmp_p
 
 
 def test_a_late_copy_ends_when_it_no_longer_uses_the_memory():
-    ended = []
+    ended, late = [], []
     copy = Copy(np.zeros(SIZE, np.uint8))
     kind = kvmem.CompletionKind
-    late = kvmem.Completion(kind.RUN_ENDED, None, None, kvmem.Status.TIMED_OUT, 0, 0, False)
-    copy._report(late, ended.append)
-    assert not ended
-    copy._report(kvmem.Completion(kind.MEMORY_RELEASED, None, None, kvmem.Status.OK, 0, 0, True), ended.append)
-    assert ended == [copy] and isinstance(copy.error, kvmem.TimedOut)
+    timed_out = kvmem.Completion(kind.RUN_ENDED, None, None, kvmem.Status.TIMED_OUT, 0, 0, False)
+    copy._report(timed_out, ended.append, late.append)
+    assert not ended and len(late) == 1 and isinstance(late[0], kvmem.TimedOut)
+    copy._report(kvmem.Completion(kind.MEMORY_RELEASED, None, None, kvmem.Status.OK, 0, 0, True), ended.append, late.append)
+    assert ended == [copy] and isinstance(copy.error, kvmem.TimedOut) and len(late) == 1
     copy.close()
 
 
@@ -102,7 +106,7 @@ def test_a_lane_that_is_closed_ends_its_copies(store, lane):
     ended = []
     copies = [Copy(np.zeros(SIZE, np.uint8)) for _ in range(4)]
     for at, copy in enumerate(copies):
-        assert lane.start(copy, store.put, bytes([at]) * 32, 10.0, ended.append)
+        assert lane.start(copy, store.put, bytes([at]) * 32, 10.0, ended.append, not_late)
     lane.close(10)
     assert set(ended) == set(copies) and lane.queue.closed
     for copy in copies:
@@ -112,7 +116,7 @@ def test_a_lane_that_is_closed_ends_its_copies(store, lane):
 def test_a_copy_that_cannot_start_leaves_nothing(store, lane):
     copy = Copy(np.zeros(SIZE, np.uint8))
     with pytest.raises(kvmem.InvalidArgument):
-        lane.start(copy, store.put, b"short", 10.0, lambda copy: None)
+        lane.start(copy, store.put, b"short", 10.0, lambda copy: None, not_late)
     assert not lane._copies and copy._layout.closed
 
 
