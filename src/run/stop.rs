@@ -16,6 +16,12 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// That of no run, whose requests are reported.
+    #[cfg(test)]
+    pub fn reporting_to(progress: Arc<dyn FileProgress>) -> Self {
+        Self { progress: Some(progress), ..Self::default() }
+    }
+
     /// Whether the run was cancelled: then no further part may begin.
     pub fn is_asked(&self) -> bool {
         self.completion.as_ref().is_some_and(|completion| completion.is_cancelled())

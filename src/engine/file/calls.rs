@@ -10,7 +10,7 @@ use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
 use super::work::{FileJob, Report};
 use crate::base::file_systems::FileSystems;
-use crate::base::{Pool, Result, Shared, guarded};
+use crate::base::{Pool, Result, Shared, guarded, log};
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 128 << 10;
@@ -44,22 +44,24 @@ impl Callers {
 /// Requests that threads execute in order.
 impl Shared for FileJob {
     fn run(&self) {
-        let begin = || {
-            let (taken, begun) = self.take()?;
-            begun.into_iter().for_each(Report::make);
-            Some(taken)
-        };
         let take = || {
-            guarded(begin).unwrap_or_else(|panic| {
+            guarded(|| self.take()).unwrap_or_else(|panic| {
                 self.fail(panic);
                 None
             })
         };
-        while let Some((requests, index)) = take() {
-            let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
-            let outcome = outcome.map(|()| *requests.get(index));
+        while let Some(((requests, index), begun)) = take() {
+            // A request that was taken ends, also by a panic of what it is reported to.
+            let outcome = guarded(|| {
+                begun.into_iter().for_each(Report::make);
+                execute(&requests, index)
+            });
+            let outcome = outcome.and_then(|outcome| outcome).map(|()| *requests.get(index));
             drop(requests);
-            self.ended(outcome).into_iter().for_each(Report::make);
+            if let Err(panic) = guarded(|| self.ended(outcome).into_iter().for_each(Report::make)) {
+                log!(Error, "panic after a read or a write of a file: {panic}");
+                self.fail(panic);
+            }
         }
         self.end_if_over();
     }
@@ -96,4 +98,46 @@ unsafe fn call(call: IoCall<'_>, writes: bool) -> std::result::Result<u64, Errno
         let code = std::io::Error::last_os_error().raw_os_error();
         Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::super::file_requests::Piece;
+    use super::super::planned::RequestSource;
+    use super::super::work::{Ending, Work};
+    use super::*;
+    use crate::base::Status;
+    use crate::run::{FileProgress, Stop};
+
+    /// Panics when a request begins, or when it has moved.
+    struct Brittle(bool);
+
+    impl FileProgress for Brittle {
+        fn begun(&self) {
+            assert!(self.0, "deliberate");
+        }
+
+        fn moved(&self, _offset: u64, _size: u64) {
+            panic!("deliberate");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_what_requests_are_reported_to_ends_their_work() {
+        let (file, memory) = (memfd_create("requests", MemfdFlags::CLOEXEC).unwrap(), [1u8; 16]);
+        let (fd, address) = (file.as_raw_fd(), memory.as_ptr() as u64);
+        for begins in [false, true] {
+            let piece = |at: u64| Piece { file: fd, offset: at * 2, address: address + at, size: 8 };
+            let requests = Arc::new(FileRequests::gather([0, 8].map(piece), true).unwrap());
+            let (sender, end) = std::sync::mpsc::channel();
+            let ending = Ending::OfSlot { to: Arc::new(move |end| sender.send(end).unwrap()), slot: 0 };
+            let stop = Stop::reporting_to(Arc::new(Brittle(begins)));
+            FileJob::new(Work { requests: RequestSource::listed(requests), stop, ending }).run();
+            assert_eq!(end.recv().unwrap().unwrap_err().status(), Status::Panic);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::file_requests::{FileRequest, FileRequests};
 use super::planned::RequestSource;
-use crate::base::{Error, Mutex, MutexGuard, Result};
+use crate::base::{Error, Mutex, MutexGuard, Result, guarded, log};
 use crate::run::completion::Outcome;
 use crate::run::{FileProgress, Run, Stop, cancelled};
 
@@ -32,6 +32,13 @@ pub enum Ending {
 /// Receives the outcomes of work in slots.
 pub trait SlotOutcomes: Send + Sync {
     fn add(&self, slot: usize, outcome: Outcome);
+}
+
+#[cfg(test)]
+impl<F: Fn(Outcome) + Send + Sync> SlotOutcomes for F {
+    fn add(&self, _slot: usize, outcome: Outcome) {
+        self(outcome);
+    }
 }
 
 impl Ending {
@@ -137,6 +144,15 @@ impl FileJob {
         if let Some(mut left) = left {
             left.fail(error);
             left.report();
+        }
+    }
+
+    /// The same for several. If a panic ends one of them, dropping its run has reported its end, and the others end as well.
+    pub fn end_all(jobs: impl IntoIterator<Item = Arc<Self>>, error: &Error) {
+        for job in jobs {
+            if let Err(panic) = guarded(|| job.end_with(error.clone())) {
+                log!(Error, "panic at the end of a run: {panic}");
+            }
         }
     }
 

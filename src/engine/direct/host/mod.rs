@@ -292,8 +292,8 @@ impl HostRun {
             if chunk >= self.chunks.count() {
                 return;
             }
-            self.stop.iter().filter(|_| chunk == 0).for_each(Stop::begun);
             let copied = guarded(|| {
+                self.stop.iter().filter(|_| chunk == 0).for_each(Stop::begun);
                 copy(chunk);
                 if let Some(stop) = &self.stop {
                     stop.count(self.chunks.bytes_of(chunk));

@@ -98,8 +98,8 @@ impl Shared for Inbox {
         let mut session = StagingSession::default();
         if let Err(panic) = guarded(|| session.serve(self)) {
             log!(Error, "panic on the thread of a staging ring: {panic}");
-            session.abandon(&panic);
             self.close(&panic);
+            session.abandon(&panic);
         }
     }
 }

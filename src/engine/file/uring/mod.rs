@@ -46,7 +46,7 @@ impl Uring {
     /// Passes work to the thread of the ring.
     pub fn start(self: &Arc<Self>, job: Arc<FileJob>) {
         if self.ring.is_broken() {
-            return reject(&job);
+            return job.end_with(broken());
         }
         let mut state = self.state();
         state.new.push_back(job);
@@ -61,7 +61,7 @@ impl Uring {
             state.is_served = false;
             let unserved = std::mem::take(&mut state.new);
             drop(state);
-            unserved.iter().for_each(|job| job.end_with(error.clone()));
+            FileJob::end_all(unserved, &error);
         }
     }
 
@@ -78,10 +78,9 @@ impl Uring {
     }
 }
 
-/// Fails work that was submitted after the ring has failed.
-fn reject(job: &Arc<FileJob>) {
-    let message = "io_uring has failed before; create the transfer again to use another method";
-    job.end_with(Error::new(Status::Io, message));
+/// The error of work that was submitted after the ring has failed.
+fn broken() -> Error {
+    Error::new(Status::Io, "io_uring has failed before; create the transfer again to use another method")
 }
 
 impl Shared for Uring {
@@ -101,7 +100,7 @@ impl Uring {
         let served = guarded(|| {
             while self.pass_new(&mut session) {
                 if self.ring.is_broken() {
-                    session.reject_new(reject);
+                    session.reject_new(&broken());
                 } else {
                     session.begin();
                     session.step();

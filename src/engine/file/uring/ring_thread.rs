@@ -17,7 +17,7 @@ use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
 use super::super::work::{FileJob, Report};
 use super::ring::{DEPTH, Ring};
-use crate::base::{Error, guarded, log, retried};
+use crate::base::{Error, retried};
 
 /// Maximum number of bytes in the kernel. A single request may be larger.
 const MAX_BYTES: u64 = 32 << 20;
@@ -93,9 +93,9 @@ impl UringSession {
         self.new.append(new);
     }
 
-    /// Passes new work to `reject` instead of beginning it.
-    pub fn reject_new(&mut self, reject: impl Fn(&Arc<FileJob>)) {
-        self.new.drain(..).for_each(|job| reject(&job));
+    /// Ends new work with an error instead of beginning it.
+    pub fn reject_new(&mut self, error: &Error) {
+        FileJob::end_all(self.new.drain(..), error);
     }
 
     pub fn begin(&mut self) {
@@ -144,13 +144,7 @@ impl UringSession {
                 _ => {}
             }
         }
-        let begun = std::mem::take(&mut self.in_flight).into_values();
-        for job in begun.chain(std::mem::take(&mut self.new)) {
-            // If that panics too, dropping the run has reported its end.
-            if let Err(again) = guarded(|| job.end_with(panic.clone())) {
-                log!(Error, "panic at the end of a run: {again}");
-            }
-        }
+        FileJob::end_all(self.in_flight.into_values().chain(self.new), panic);
     }
 
     /// Submits the entries and waits for a completion. Returns the kernel's error, unless a signal interrupted the call. It is EAGAIN
@@ -307,9 +301,7 @@ impl UringSession {
         self.ring.set_broken();
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
-        for job in std::mem::take(&mut self.in_flight).into_values() {
-            job.end_with(error.clone());
-        }
+        FileJob::end_all(std::mem::take(&mut self.in_flight).into_values(), &error);
         *self = Self::new(self.ring.clone());
     }
 

@@ -10,18 +10,12 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::super::file_requests::{FileRequests, Piece};
 use super::super::planned::RequestSource;
-use super::super::work::{Ending, FileJob, SlotOutcomes, Work};
+use super::super::work::{Ending, FileJob, Work};
 use super::*;
 use crate::base::{Result, retried};
-use crate::layout::Layout;
-use crate::run::{Completion, FileProgress, Findings, Outcome, Stop, Ticket, Verify};
+use crate::run::{Completion, FileProgress, Stop, Ticket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn stop() -> Stop {
-    let completion = Arc::new(Completion::new(1, None));
-    Ticket::unheld(&completion, Default::default()).start().stop()
-}
 
 /// Lets one request begin at a time, and notes what each has done. At the end of the first of two writes to a pipe, waits for the second.
 struct OneByOne(Mutex<Vec<&'static str>>, std::io::PipeReader);
@@ -45,26 +39,6 @@ impl FileProgress for OneByOne {
     }
 }
 
-struct Followed(Arc<OneByOne>);
-
-impl Verify for Followed {
-    fn follows(&self, _moved: &Outcome, _is_reported: bool) -> bool {
-        false
-    }
-
-    fn outcome(&self, moved: Outcome, _: &[Arc<Layout>; 2], _: Stop, _: &mut Findings) -> Outcome {
-        moved
-    }
-
-    fn notify(&self) -> Outcome {
-        Ok(())
-    }
-
-    fn progress(&self) -> Option<Arc<dyn FileProgress>> {
-        Some(self.0.clone())
-    }
-}
-
 fn ring(on: &FileSystems) -> Option<Arc<Uring>> {
     let ring = Uring::get(on).ok();
     if ring.is_none() {
@@ -82,34 +56,16 @@ fn a_request_begins_when_it_may_and_is_submitted_before_the_end_of_another_is_re
     let piece = |at: u64| Piece { file: writer.as_raw_fd(), offset: at * 2, address: memory + at, size: 8 };
     let requests = Arc::new(FileRequests::gather([0, 8].map(piece), true).unwrap());
     let noted = Arc::new(OneByOne(Mutex::default(), reader));
-    let completion = Arc::new(Completion::new(1, None));
-    let ticket = Ticket::unheld(&completion, Default::default());
-    let stop = ticket.verified_by(Arc::new(Followed(noted.clone()))).start().stop();
+    let stop = Stop::reporting_to(noted.clone());
     let (sender, end) = channel();
-    let ending = Ending::OfSlot { to: Arc::new(Calls(move |end| sender.send(end).unwrap())), slot: 0 };
+    let ending = Ending::OfSlot { to: Arc::new(move |end| sender.send(end).unwrap()), slot: 0 };
     uring.start(FileJob::new(Work { requests: RequestSource::listed(requests), stop, ending }));
     end.recv_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(*noted.0.lock(), ["begun", "next", "moved", "begun", "moved"]);
 }
 
-struct Calls<F>(F);
-
-impl<F: Fn(Result<()>) + Send + Sync> SlotOutcomes for Calls<F> {
-    fn add(&self, _slot: usize, outcome: Result<()>) {
-        (self.0)(outcome);
-    }
-}
-
 /// A read of a pipe, which ends when the test has written to the pipe.
 fn read(
-    file: i32,
-    into: &'static mut [u8],
-    ended: impl Fn(Result<()>) + Send + Sync + 'static,
-) -> Arc<FileJob> {
-    stoppable_read(file, into, stop(), ended)
-}
-
-fn stoppable_read(
     file: i32,
     into: &'static mut [u8],
     stop: Stop,
@@ -117,14 +73,14 @@ fn stoppable_read(
 ) -> Arc<FileJob> {
     let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
     let requests = Arc::new(FileRequests::gather([piece], false).unwrap());
-    let ending = Ending::OfSlot { to: Arc::new(Calls(ended)), slot: 0 };
+    let ending = Ending::OfSlot { to: Arc::new(ended), slot: 0 };
     FileJob::new(Work { requests: RequestSource::listed(requests), stop, ending })
 }
 
 /// A read, and the receiver of its outcome.
 fn read_with_outcome(file: i32, into: &'static mut [u8]) -> (Arc<FileJob>, Receiver<Result<()>>) {
     let (sender, receiver) = channel();
-    (read(file, into, move |outcome| sender.send(outcome).unwrap()), receiver)
+    (read(file, into, Stop::default(), move |outcome| sender.send(outcome).unwrap()), receiver)
 }
 
 #[test]
@@ -138,7 +94,7 @@ fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
     let (waiting, end) = read_with_outcome(other_reader.as_raw_fd(), memory());
     let (sender, panics) = channel();
     uring.start(waiting);
-    uring.start(read(reader.as_raw_fd(), memory(), move |_| {
+    uring.start(read(reader.as_raw_fd(), memory(), Stop::default(), move |_| {
         sender.send(()).unwrap();
         panic!("deliberate")
     }));
@@ -174,7 +130,7 @@ fn a_file_system_that_does_not_respond_delays_no_other() {
     let run = Ticket::unheld(&completion, Default::default()).start();
     let (sender, cancelled) = channel();
     let report = move |outcome| sender.send(outcome).unwrap();
-    let behind = stoppable_read(silent.as_raw_fd(), memory(), run.stop(), report);
+    let behind = read(silent.as_raw_fd(), memory(), run.stop(), report);
     uring.start(behind.clone());
     completion.cancel().unwrap();
     behind.end_if_cancelled();
