@@ -12,6 +12,7 @@ use super::api::Api;
 use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
 use super::ending::means_failed;
 use super::entry::CallResult;
+use super::exit;
 use crate::base::process::{self, ForkCheckedLock};
 use crate::base::{Cause, Error, Result, Status, ensure, fail, log};
 
@@ -84,6 +85,7 @@ impl Driver {
         ensure!(device_count > 0, UnavailableCuda, "the CUDA driver has no device this process may use");
         driver.version = version;
         driver.device_count = device_count;
+        exit::prepare();
         Ok(driver)
     }
 

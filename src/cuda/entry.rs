@@ -6,7 +6,8 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
-use super::codes::Code;
+use super::codes::{Code, DEINITIALIZED};
+use super::exit;
 
 /// A function of the driver's. `F` is its type.
 #[derive(Clone, Copy)]
@@ -56,14 +57,18 @@ unsafe fn address_of(name: &str) -> Option<*const c_void> {
 macro_rules! callable {
     ($($argument:ident: $type:ident),+) => {
         impl<$($type),+> EntryPoint<unsafe extern "C" fn($($type),+) -> Code> {
-            /// Calls it.
+            /// Calls it, unless the process exits.
             ///
             /// # Safety
             /// The requirements of the driver's function.
             #[allow(clippy::too_many_arguments, reason = "they are the driver's")]
             pub unsafe fn call(&self, $($argument: $type),+) -> CallResult {
+                if !exit::begin_call() {
+                    return CallResult { code: DEINITIALIZED, function: self.name };
+                }
                 // SAFETY: the caller's promise.
                 let code = unsafe { (self.pointer)($($argument),+) };
+                exit::end_call();
                 CallResult { code, function: self.name }
             }
         }
