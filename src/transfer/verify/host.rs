@@ -211,7 +211,9 @@ impl FileProgress for Arriving {
             read.1 = complete;
         }
         drop(read);
-        self.reading.available.fetch_max(complete, Ordering::Release);
+        // Not `fetch_max`, which ThreadSanitizer does not see. What another thread has reported meanwhile may be more.
+        let more = |before: usize| (before < complete).then_some(complete);
+        let _ = self.reading.available.fetch_update(Ordering::Release, Ordering::Relaxed, more);
         if self.is_alone {
             return self.reading.run();
         }
