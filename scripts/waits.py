@@ -20,7 +20,7 @@ from unsafe_modules import paths_in
 
 HEADING = "Where threads wait"
 WAITS = re.compile(r"""
-    \.wait(_while|_until|_timeout)?\( | \.recv(_timeout)?\( | \.join\(\) | \bsleep\( | \b(yield_now|yields_soon)\b | \bpark\w*\(
+    \.wait(_while|_until|_while_until|_timeout)?\( | \.recv(_timeout)?\( | \.join\(\) | \bsleep\( | \b(yield_now|yields_soon)\b | \bpark\w*\(
     | \bthread::poll\( | \.take\((deadline|Some\() | \w*Synchronize\b | \b(submit_and_wait|to_socket_addrs|sigtimedwait|dlopen|dlclose)\b
     | \bnet::(connect|sendmsg) | \brecvmsg\b | \bretried:: | \bstd::fs::
 """, re.VERBOSE)

@@ -22,16 +22,13 @@ struct Turn(Arc<WorkInTurn>);
 
 impl WorkInTurn {
     fn take(self: &Arc<Self>, deadline: Option<Instant>, doing: &str) -> Result<Turn> {
-        let mut is_taken = self.is_taken.lock();
-        while *is_taken {
-            let Ok(woken) = self.ended.wait_until(is_taken, deadline) else {
-                fail!(
-                    TimedOut,
-                    "{doing}: an earlier call still waits for the file system, and this one has done nothing. Find what delays it"
-                );
-            };
-            is_taken = woken;
-        }
+        let free = self.ended.wait_while_until(self.is_taken.lock(), deadline, |is_taken| *is_taken);
+        let Ok(mut is_taken) = free else {
+            fail!(
+                TimedOut,
+                "{doing}: an earlier call still waits for the file system, and this one has done nothing. Find what delays it"
+            );
+        };
         *is_taken = true;
         Ok(Turn(self.clone()))
     }

@@ -88,12 +88,8 @@ impl<T> Taker<T> {
     /// Waits until there is a value, or none will come; without a deadline for ever. False if the time is over.
     pub fn wait(&self, deadline: Option<Instant>) -> bool {
         self.poll_briefly();
-        let mut state = self.0.state.lock();
-        while matches!(*state, State::Waiting) {
-            let Ok(woken) = self.0.changed.wait_until(state, deadline) else { return false };
-            state = woken;
-        }
-        true
+        let is_awaited = |state: &mut State<T>| matches!(state, State::Waiting);
+        self.0.changed.wait_while_until(self.0.state.lock(), deadline, is_awaited).is_ok()
     }
 
     /// Waits for the value and takes it.

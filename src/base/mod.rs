@@ -33,6 +33,7 @@ pub(crate) mod sync;
 mod tests;
 pub(crate) mod thread;
 pub(crate) mod thread_pool;
+pub(crate) mod timeouts;
 pub mod wire;
 
 pub(crate) use by_deadline::{WorkInTurn, by_deadline};
@@ -50,3 +51,4 @@ pub(crate) use random::random;
 pub(crate) use shared_objects::SharedObjects;
 pub(crate) use sync::{Condvar, Mutex, MutexGuard, atomic};
 pub(crate) use thread_pool::{Pool, Shared};
+pub(crate) use timeouts::{deadline_of, earlier, has_passed, time_left};

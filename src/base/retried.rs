@@ -12,7 +12,7 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec};
 use rustix::fs::{
@@ -24,6 +24,8 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use rustix::path::Arg;
 use rustix::rand::GetRandomFlags;
 use rustix::{event, fs, io, mm, net};
+
+use super::timeouts::{deadline_of, time_left};
 
 /// Functions of rustix with the same arguments.
 macro_rules! retried {
@@ -99,10 +101,9 @@ pub fn pread(file: impl AsFd + Copy, bytes: &mut [u8], offset: u64) -> Result<us
 /// `event::poll` of rustix, for no longer than `time` in all; `None` means no limit.
 pub fn poll(fds: &mut [PollFd<'_>], time: Option<Duration>) -> Result<usize> {
     // A time that exceeds the clock's range is as good as none.
-    let deadline = time.and_then(|time| Instant::now().checked_add(time));
+    let deadline = deadline_of(time);
     retry_on_intr(|| {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        event::poll(fds, left.and_then(|left| Timespec::try_from(left).ok()).as_ref())
+        event::poll(fds, time_left(deadline).and_then(|left| Timespec::try_from(left).ok()).as_ref())
     })
 }
 

@@ -42,13 +42,8 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
         // Dropped after the lock: freeing the object may take long.
         let known;
         let cell = self.cell(key);
-        let mut current = cell.current.lock();
-        while current.is_making {
-            let Ok(woken) = cell.made.wait_until(current, deadline) else {
-                fail!(TimedOut, "another thread still prepares the same memory");
-            };
-            current = woken;
-        }
+        let made = cell.made.wait_while_until(cell.current.lock(), deadline, |current| current.is_making);
+        let Ok(mut current) = made else { fail!(TimedOut, "another thread still prepares the same memory") };
         known = current.object.upgrade();
         if let Some(known) = known.as_ref().filter(|known| suits(known)) {
             return Ok(known.clone());

@@ -162,6 +162,19 @@ impl Condvar {
         }
     }
 
+    /// Waits while the condition holds, until a deadline. `Err` if it still holds then.
+    pub fn wait_while_until<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        deadline: Option<Instant>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<MutexGuard<'a, T>, MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.wait_until(guard, deadline)?;
+        }
+        Ok(guard)
+    }
+
     /// Wakes one of the threads that wait.
     pub fn notify_one(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {

@@ -322,11 +322,9 @@ impl Queue {
     /// Waits until its thread has freed all objects, for a limited time.
     fn await_empty(&self, patience: Duration) {
         let end = Instant::now() + patience;
-        let mut state = self.state();
-        while state.has_thread && (state.freeing.is_some() || !state.waiting.is_empty()) {
-            let Ok(woken) = self.changed.wait_until(state, Some(end)) else { return };
-            state = woken;
-        }
+        let has_objects =
+            |state: &mut State| state.has_thread && (state.freeing.is_some() || !state.waiting.is_empty());
+        drop(self.changed.wait_while_until(self.state(), Some(end), has_objects));
     }
 
     /// Waits until its objects have been freed, or work prevents that. Returns whether any was freed.

@@ -20,10 +20,6 @@ impl Wake {
 
     /// Waits until it is rung, or until a time.
     pub fn wait(&self, until: Instant) {
-        let mut is_rung = self.is_rung.lock();
-        while !*is_rung {
-            let Ok(woken) = self.changed.wait_until(is_rung, Some(until)) else { return };
-            is_rung = woken;
-        }
+        drop(self.changed.wait_while_until(self.is_rung.lock(), Some(until), |is_rung| !*is_rung));
     }
 }

@@ -21,7 +21,10 @@ use std::time::{Duration, Instant};
 use serde_bytes::ByteBuf;
 
 use crate::base::random::random as random_bytes;
-use crate::base::{Count, Error, LogId, Mutex, Result, Status, Taken, Taker, ensure, fail, handoff, log};
+use crate::base::{
+    Count, Error, LogId, Mutex, Result, Status, Taken, Taker, deadline_of, earlier, ensure, fail, handoff,
+    log,
+};
 use board::Event;
 pub use entry::{Entry, Presence, PublishedLayout, PublishedShare};
 use entry::{check_layouts, check_name};
@@ -284,7 +287,7 @@ impl Directory {
     /// Waits for a reply. If the store does not respond in time, the error contains the reason that the store knows.
     fn receive(&self, reply: Taker<Result<Reply>>, deadline: Option<Instant>) -> Result<Reply> {
         let limit = self.store.longest().map(|longest| Instant::now() + longest);
-        match reply.take([deadline, limit].into_iter().flatten().min()) {
+        match reply.take(earlier(deadline, limit)) {
             Taken::Value(reply) => reply,
             Taken::Gone => {
                 self.watch.state.lock().ensure_running()?;
@@ -301,11 +304,6 @@ fn late(what: &'static str, reason: Option<Error>) -> Error {
         Some(reason) => late.followed_by(reason),
         None => late,
     }
-}
-
-/// `None` stands for no limit.
-fn deadline_of(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
 /// Until when a store may respond, in a call that ends at this deadline.

@@ -22,12 +22,9 @@ pub struct Turn<'a> {
 impl Turns {
     /// Waits until no other call changes the entry of an agent.
     pub fn take<'a>(&'a self, name: &'a str, deadline: Option<Instant>) -> Result<Turn<'a>> {
-        let mut names = self.names.lock();
-        while !names.insert(name.to_string()) {
-            let Ok(woken) = self.ended.wait_until(names, deadline) else {
-                fail!(TimedOut, "another call publishes or withdraws the agent, and did not end in time");
-            };
-            names = woken;
+        let is_taken = |names: &mut BTreeSet<String>| !names.insert(name.to_string());
+        if self.ended.wait_while_until(self.names.lock(), deadline, is_taken).is_err() {
+            fail!(TimedOut, "another call publishes or withdraws the agent, and did not end in time");
         }
         Ok(Turn { turns: self, name })
     }

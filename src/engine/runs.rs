@@ -2,10 +2,10 @@
 //! The runs of a prepared transfer: checks and holds what each of them needs, and waits for the last one.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Engine;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, deadline_of};
 use crate::layout::{Layout, TouchedExtents};
 use crate::plan::Plan;
 use crate::region::Contexts;
@@ -88,7 +88,7 @@ impl Runs {
         if let Some(()) = self.completion.poll()? {
             return Ok(());
         }
-        let deadline = deadline(timeout);
+        let deadline = deadline_of(timeout);
         engine.assist(self.completion.earlier(deadline), &|| !self.completion.is_running());
         self.completion.wait(deadline)
     }
@@ -108,7 +108,7 @@ impl Runs {
 
     /// Waits until the first `layers` of the last run have moved.
     pub fn wait_layers(&self, engine: &dyn Engine, layers: u64, timeout: Option<Duration>) -> Result<()> {
-        let deadline = deadline(timeout);
+        let deadline = deadline_of(timeout);
         let have_moved = || self.completion.moved().is_ok_and(|moved| moved >= layers);
         let is_enough = || have_moved() || !self.completion.is_running();
         engine.assist(self.completion.earlier(deadline), &is_enough);
@@ -127,8 +127,4 @@ pub fn contexts([source, destination]: [&Layout; 2], with_page_locks: bool) -> C
 pub fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
     // A part of a block is in one extent, so the footprints are in no other extents than the moves.
     [source.touched_extents(plan.footprints(0)), destination.touched_extents(plan.footprints(1))]
-}
-
-fn deadline(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::prepare::prepare;
 use super::runs::{self, Needs, Runs};
 use super::{Engine, select, time_limit};
-use crate::base::{Result, Status, ensure};
+use crate::base::{Result, Status, ensure, has_passed, time_left};
 use crate::engine::preferences::{Ending, Preferences, STALL_TIMEOUT};
 use crate::layout::Layout;
 use crate::plan::Plan;
@@ -36,14 +36,13 @@ impl WaitLimits {
 
     /// Fails after the deadline, with the state that `what` gives.
     pub fn ensure_in_time(&self, what: impl FnOnce() -> String) -> Result<()> {
-        let is_in_time = self.deadline.is_none_or(|deadline| Instant::now() < deadline);
-        ensure!(is_in_time, TimedOut, "timeout_ns has passed, and {}", what());
+        ensure!(!has_passed(self.deadline), TimedOut, "timeout_ns has passed, and {}", what());
         Ok(())
     }
 
     fn of_run(&self, described: &str) -> Option<Limit> {
-        self.deadline.map(|deadline| Limit {
-            after: deadline.saturating_duration_since(Instant::now()),
+        time_left(self.deadline).map(|after| Limit {
+            after,
             what: described.to_string(),
             advice: "Pass a longer timeout_ns, or fewer blocks".to_string(),
         })

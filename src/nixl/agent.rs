@@ -21,7 +21,9 @@ use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::task::AgentTask;
 use crate::base::reported::{OpenTally, ReportedKind, Tally, add_label};
-use crate::base::{Error, LogId, Mutex, Result, Taken, Taker, ensure, error, handoff, log, thread};
+use crate::base::{
+    Error, LogId, Mutex, Result, Taken, Taker, deadline_of, earlier, ensure, error, handoff, log, thread,
+};
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -178,13 +180,12 @@ impl Agent {
     /// bounded; none waits for a peer.
     #[inline(never)]
     pub fn call_deadline(&self) -> Option<Instant> {
-        let of_agent = self.call_timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        [of_agent, LIMIT.get()].into_iter().flatten().min()
+        earlier(deadline_of(self.call_timeout), LIMIT.get())
     }
 
     /// When a call with a deadline of the caller's ends: NIXL may not return, also if the caller has none.
     pub fn call_deadline_before(&self, deadline: Option<Instant>) -> Option<Instant> {
-        [deadline, self.call_deadline()].into_iter().flatten().min()
+        earlier(deadline, self.call_deadline())
     }
 
     /// Has the agent's thread execute a command, and waits for its result, as long as calls of this agent may take. It may be
@@ -297,7 +298,7 @@ impl Agent {
     ///
     /// The agent's thread looks for them, and fails with a reason once the time is over.
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(timeout);
         let (reply, result) = handoff();
         self.start(Box::new(ReceiveTask::new(deadline, reply)))?;
         self.taken(result, deadline)?.into_messages(&self.name)

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::base::thread::yields_soon;
-use crate::base::{Condvar, Mutex};
+use crate::base::{Condvar, Mutex, deadline_of};
 
 /// A queue without a bound.
 pub struct CommandQueue<T> {
@@ -79,13 +79,8 @@ impl<T> CommandQueue<T> {
         if self.take_wake() {
             return true;
         }
-        let end = limit.map(|limit| Instant::now() + limit);
-        let mut state = self.state.lock();
-        while !self.take_wake() {
-            let Ok(woken) = self.woken.wait_until(state, end) else { return false };
-            state = woken;
-        }
-        true
+        let end = deadline_of(limit);
+        self.woken.wait_while_until(self.state.lock(), end, |_| !self.take_wake()).is_ok()
     }
 
     /// The same without sleeping, if yielding takes little time. It takes no lock but this queue's.

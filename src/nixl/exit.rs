@@ -130,11 +130,7 @@ impl Exit {
             log!(Debug, "the process waits for the end of {others}, then exits");
         }
         let end = state.last_began.unwrap_or_else(Instant::now) + patience;
-        while state.destroying > own {
-            let Ok(woken) = self.destroyed.wait_until(state, Some(end)) else { return false };
-            state = woken;
-        }
-        true
+        self.destroyed.wait_while_until(state, Some(end), |state| state.destroying > own).is_ok()
     }
 }
 

@@ -15,7 +15,7 @@ use super::command::{Command, ForListener, Reply};
 use super::host_names;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::{Error, Result, Status, ensure, error, handoff};
+use crate::base::{Error, Result, Status, deadline_of, ensure, error, handoff, has_passed, time_left};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
 /// rounds by default, so that it mostly arrives before.
@@ -39,7 +39,7 @@ impl Agent {
             InvalidArgument,
             "'{name}' is the agent itself; only the metadata of a peer can be fetched"
         );
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(timeout);
         let listener = self.peer_listener(address, port, deadline)?;
         let (peer, host) = (name.to_string(), listener.ip().to_string());
         let fetching = |error: Error| {
@@ -108,8 +108,7 @@ impl Agent {
 /// Fails if nothing listens at an address, or if it is unreachable. Other failures, and a machine that does not respond in
 /// time, prove nothing.
 fn ensure_listens(listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
-    let left =
-        deadline.map_or(CHECK, |deadline| deadline.saturating_duration_since(Instant::now()).min(CHECK));
+    let left = time_left(deadline).map_or(CHECK, |left| left.min(CHECK));
     if left.is_zero() {
         return Ok(());
     }
@@ -150,7 +149,7 @@ impl AgentTask for MetadataArrival {
         if !self.reply.is_awaited() {
             return TaskStep::Done;
         }
-        let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let over = has_passed(self.deadline);
         let result = match state.remote(&self.name) {
             Err(error) if error.status() == Status::NotFound && !over => return TaskStep::Waiting,
             Err(error) if error.status() == Status::NotFound => Err(error!(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::notification_inbox::Arrivals;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use crate::base::{Count, Error, Giver, Result, log};
+use crate::base::{Count, Error, Giver, Result, has_passed, log};
 
 /// Waits on the agent's thread until a message is there or the time is over.
 pub(super) struct ReceiveTask {
@@ -27,8 +27,7 @@ impl ReceiveTask {
         if let Some(error) = state.look_failure() {
             return Some(Err(error.clone()));
         }
-        let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        over.then(|| Err(state.none_arrived()))
+        has_passed(self.deadline).then(|| Err(state.none_arrived()))
     }
 }
 

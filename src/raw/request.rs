@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::raw_run::{Posting, RequestRun, Resource};
 use super::{Holds, Prepared};
 use crate::base::log::{Level, enabled, log};
-use crate::base::{Error, Result, ensure, guarded, leak, lists, nvtx};
+use crate::base::{Error, Result, deadline_of, ensure, guarded, leak, lists, nvtx};
 use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
     Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
@@ -314,7 +314,7 @@ impl Request {
         if let Some(()) = self.poll()? {
             return Ok(());
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(timeout);
         if self.completion.earlier(deadline).is_none() {
             self.resource.agent.drive(|| !self.completion.is_running());
         }

@@ -24,7 +24,7 @@ use super::trace::EndedRun;
 use super::unreleased::Unreleased;
 use super::used_bytes::UsedBytes;
 use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::base::{Condvar, Error, LogId, Mutex, MutexGuard, Result, Status, fail, log};
+use crate::base::{Condvar, Error, LogId, Mutex, MutexGuard, Result, Status, earlier, fail, log};
 
 pub type Outcome = Result<()>;
 
@@ -211,7 +211,7 @@ impl Completion {
     /// is one.
     pub fn earlier(&self, deadline: Option<Instant>) -> Option<Instant> {
         let of_run = self.last().deadline.map(|(at, _)| at);
-        [deadline, of_run].into_iter().flatten().min()
+        earlier(deadline, of_run)
     }
 
     /// Waits for the outcome of the last run; `None` waits without a timeout.
@@ -243,14 +243,8 @@ impl Completion {
     }
 
     fn sleep(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
-        let mut last = self.last();
-        while !is_met() {
-            let Ok(woken) = self.over.wait_until(last, deadline) else {
-                return Err(Error::elapsed("the transfer is still in flight"));
-            };
-            last = woken;
-        }
-        Ok(())
+        let met = self.over.wait_while_until(self.last(), deadline, |_| !is_met());
+        met.map(drop).map_err(|_| Error::elapsed("the transfer is still in flight"))
     }
 
     /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. It ends at its deadline, unless it has

@@ -4,14 +4,16 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
 use crate::base::atomic::{AtomicBool, Ordering};
 use crate::base::reported::{MAX_VALUES, Report, Reported, ReportedKind, add_label, report};
-use crate::base::{Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, log, retried};
+use crate::base::{
+    Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, deadline_of, log, retried,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -204,16 +206,10 @@ impl Queue {
 
     #[cold]
     fn sleep(&self, timeout: Option<Duration>) -> Result<MutexGuard<'_, State>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(timeout);
         is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
-        let mut state = self.lock();
-        while state.entries.is_empty() {
-            let Ok(woken) = self.arrival.wait_until(state, deadline) else {
-                return Err(Error::elapsed("no completion arrived within the timeout"));
-            };
-            state = woken;
-        }
-        Ok(state)
+        let arrived = self.arrival.wait_while_until(self.lock(), deadline, |state| state.entries.is_empty());
+        arrived.map_err(|_| Error::elapsed("no completion arrived within the timeout"))
     }
 
     #[inline]

@@ -16,7 +16,7 @@ use super::frame::{CHUNK, MAX_BYTES, MAX_FDS, MessageKind, Parcel};
 use super::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Outgoing, ParcelRef, SendStep};
-use crate::base::{Error, Result, Status, ensure, fail, log, retried};
+use crate::base::{Error, Result, Status, ensure, fail, has_passed, log, retried, time_left};
 
 /// The pause between attempts while the kernel allows no more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
@@ -108,7 +108,7 @@ pub(super) fn receive_kind(
     loop {
         let in_time = match incoming.step(socket)? {
             ReceiveStep::All(kind, parcel) => return Ok((kind, parcel)),
-            ReceiveStep::Some => !is_over(deadline) || spend(&mut late_steps),
+            ReceiveStep::Some => !has_passed(deadline) || spend(&mut late_steps),
             ReceiveStep::Nothing => wait(socket, PollFlags::IN, deadline)?,
         };
         if !in_time {
@@ -152,10 +152,6 @@ fn boundaries(socket: BorrowedFd<'_>) -> Result<Boundaries> {
     }
 }
 
-fn is_over(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| deadline <= Instant::now())
-}
-
 /// Takes one away, if there is one.
 fn spend(steps: &mut usize) -> bool {
     let left = steps.checked_sub(1);
@@ -166,7 +162,7 @@ fn spend(steps: &mut usize) -> bool {
 /// Waits until the socket is ready. Returns false after a timeout.
 fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> Result<bool> {
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = time_left(deadline);
         if poll_once(socket, event, left)? {
             return Ok(true);
         }
@@ -178,7 +174,7 @@ fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> 
 
 /// Pauses before another attempt. Returns false if the deadline has passed.
 fn pause(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let left = time_left(deadline);
     poll_once(socket, PollFlags::empty(), Some(left.unwrap_or(IN_FLIGHT_PAUSE).min(IN_FLIGHT_PAUSE)))?;
     Ok(left.is_none_or(|left| !left.is_zero()))
 }

@@ -21,7 +21,7 @@ use serde_bytes::ByteBuf;
 use super::entry::{Entry, Presence, decode, encode, invalid, not_found, refused};
 use super::store::{self, Reply, Report, Request, Sink, State, Store};
 use crate::base::wire::read_fields;
-use crate::base::{Error, Giver, Mutex, Result, Status, Taken, error, fail, handoff, log};
+use crate::base::{Error, Giver, Mutex, Result, Status, Taken, error, fail, handoff, log, time_left};
 pub use config::EtcdConfig;
 use plugin::Plugin;
 use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};
@@ -89,8 +89,7 @@ impl Store for EtcdStore {
             Err(error) => return drop(reply.give(Err(error))),
         };
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        let timeout_ms = time_left(deadline).map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         match written(&Command { id, timeout_ms, request }) {
             Ok(bytes) => {
                 self.shared.requests.lock().insert(id, Pending { expects, reply });

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::changes::{Changes, Inotify};
 use super::files::{Folder, Found, OwnFile};
-use crate::base::{Error, Giver, Result, Status, ensure, log, retried};
+use crate::base::{Error, Giver, Result, Status, ensure, has_passed, log, retried, time_left};
 use crate::directory::entry::{Entry, Presence, invalid, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
 
@@ -123,7 +123,7 @@ impl Worker {
         // Of a folder that is gone nothing counts any more.
         let inotify = self.folder.inotify.as_ref().filter(|_| !self.is_gone);
         fds.extend(inotify.map(|inotify| PollFd::new(&inotify.fd, PollFlags::IN)));
-        let timeout = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = time_left(self.next_look());
         // A wait that fails is only a look too early.
         let _ = retried::poll(&mut fds, timeout);
         let _ = retried::read(wake, &mut [0; 8]);
@@ -318,7 +318,7 @@ impl Worker {
 
     fn execute(&mut self, job: Job) {
         self.replying = Some(job.reply);
-        let is_late = job.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let is_late = has_passed(job.deadline);
         // A withdrawal is executed even if its caller waits no more.
         let result = if is_late && !matches!(job.request, Request::Withdraw(_) | Request::Unwatch(_)) {
             Err(Error::new(Status::TimedOut, "there was no time left"))

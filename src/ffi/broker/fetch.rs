@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::base::{Result, ensure, fail};
 use crate::ffi::broker::publish::kvmem_token;
 use crate::ffi::common::{
-    call_new, check_flags, check_reserved, ensure_given, kvmem_error, kvmem_status, null, options, read, text,
+    call_new, check_flags, check_reserved, deadline, ensure_given, kvmem_error, kvmem_status, null, options,
+    read, text,
 };
 use crate::ffi::share::kvmem_share;
-use crate::ffi::share::socket::deadline;
+
 use crate::region::Access;
 use crate::share::Share;
 use crate::share::broker::Token;

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::deadline_of;
+
 /// A timeout that never expires, for every `timeout_ns`.
 pub const KVMEM_TIMEOUT_FOREVER: u64 = u64::MAX;
 
@@ -13,5 +15,5 @@ pub(in crate::ffi) fn timeout(nanoseconds: u64) -> Option<Duration> {
 
 /// When a timeout that begins now ends.
 pub(in crate::ffi) fn deadline(nanoseconds: u64) -> Option<Instant> {
-    timeout(nanoseconds).and_then(|timeout| Instant::now().checked_add(timeout))
+    deadline_of(timeout(nanoseconds))
 }

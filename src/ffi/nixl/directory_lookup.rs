@@ -2,9 +2,8 @@
 //! Finding what other processes have published in a directory.
 
 use std::ffi::c_char;
-use std::time::Instant;
 
-use crate::base::{Result, Status};
+use crate::base::{Result, Status, time_left};
 use crate::directory::{Directory, Entry};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn kvmem_directory_connect(
         let peer = text::required(peer, "peer")?;
         let deadline = deadline(timeout_ns);
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = time_left(deadline);
             let found = FoundEntry::from(directory.wait_for(peer, left)?);
             let loaded = agent.map_or(Ok(()), |agent| found.load(&agent.agent, deadline));
             let is_stale = loaded.as_ref().is_err_and(|error| error.status() == Status::Stale);

@@ -3,10 +3,9 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::base::{Result, ensure};
-use crate::ffi::common::{borrow, call, call_new, kvmem_error, kvmem_status, timeout};
+use crate::ffi::common::{borrow, call, call_new, deadline, kvmem_error, kvmem_status};
 use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 
@@ -69,9 +68,4 @@ fn open_socket<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
     ensure!(fd >= 0, InvalidArgument, "fd is {fd}, which is not a socket");
     // SAFETY: not -1; the kernel checks whether it is open, and the caller keeps it open during the call.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
-}
-
-/// When a timeout ends; `None` for KVMEM_TIMEOUT_FOREVER, and for a time that the clock cannot represent.
-pub(in crate::ffi) fn deadline(timeout_ns: u64) -> Option<Instant> {
-    timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout))
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Registration;
 use crate::base::reported::HeldByTally;
-use crate::base::{Condvar, Counted, Error, Gauge, LogId, Mutex, MutexGuard, Result, Status};
+use crate::base::{Condvar, Counted, Error, Gauge, LogId, Mutex, MutexGuard, Result, Status, earlier};
 use crate::nixl::{self, Agent};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.
@@ -194,7 +194,7 @@ impl State {
     fn limit(&self, begun: Instant) -> Option<Instant> {
         let of_entry = |entry: &AgentRegistration| nixl::call_end(begun, entry.call_timeout);
         let of_agents: Option<Vec<_>> = self.entries.iter().map(of_entry).collect();
-        [of_agents.and_then(|ends| ends.into_iter().max()), nixl::limit()].into_iter().flatten().min()
+        earlier(of_agents.and_then(|ends| ends.into_iter().max()), nixl::limit())
     }
 
     /// The error of a wait that has taken too long.

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -80,10 +79,7 @@ impl HeldSync {
     }
 
     fn until(&self, is_met: impl Fn(&(bool, bool)) -> bool) {
-        let mut state = self.state.lock();
-        while !is_met(&state) {
-            state = self.changed.wait_timeout(state, Duration::from_secs(60)).0;
-        }
+        drop(self.changed.wait_while(self.state.lock(), |state| !is_met(state)));
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Milliseconds, ProcessIdentity, Result, error, fail, log};
+use crate::base::{Error, Milliseconds, ProcessIdentity, Result, error, fail, has_passed, log};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
 use crate::engine::peer::served::{OpenSession, ServedOwner};
@@ -171,8 +171,7 @@ impl LeaseTask {
 
     /// Fails if the owner is lost, the time is over, or NIXL has failed and the reason is known or will not be.
     fn ensure_awaited(&mut self, is_awaited: bool) -> Result<()> {
-        let (peer, is_due) =
-            (&self.owner.peer, self.deadline.is_some_and(|deadline| Instant::now() >= deadline));
+        let (peer, is_due) = (&self.owner.peer, has_passed(self.deadline));
         let is_late = is_due || !is_awaited;
         if is_late || self.failure.is_some() || self.last_check.elapsed() >= LIVENESS {
             self.last_check = Instant::now();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::request::{EndTask, LeaseTask};
 use super::terms::LeaseTerms;
-use crate::base::{Mutex, ProcessIdentity, Result, Status, fail};
+use crate::base::{Mutex, ProcessIdentity, Result, Status, deadline_of, fail};
 use crate::engine::peer::served::ServedOwner;
 use crate::engine::peer::served::protocol::message::SessionKey;
 use crate::layout::{Layout, Memory, RemoteMemory};
@@ -49,7 +49,7 @@ impl ServedLease {
             ),
         };
         let blocks = peer_leases::spans(layout, blocks)?;
-        let deadline = remote.agent.call_deadline_before(after(timeout));
+        let deadline = remote.agent.call_deadline_before(deadline_of(timeout));
         let owner =
             nixl::within(deadline, || ServedOwner::new(served, &remote.peer, &remote.agent).map(Arc::new))?;
         let (key, held) = (SessionKey(random()?), Held { number: 0, end: LeaseEnd::passed() });
@@ -71,7 +71,7 @@ impl ServedLease {
             (held.number, held.end) = (held.number + 1, held.end.min(end));
             held.number
         };
-        let deadline = remote.agent.call_deadline_before(after(self.timeout));
+        let deadline = remote.agent.call_deadline_before(deadline_of(self.timeout));
         let reply = self.ask(remote, number, asked, Vec::new(), deadline);
         let mut held = self.held.lock();
         match &reply {
@@ -119,10 +119,6 @@ impl Drop for ServedLease {
             let _ = remote.agent.start(end);
         }
     }
-}
-
-fn after(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
 /// The end for this side, of a lease that the owner may have granted for less than it was asked for.

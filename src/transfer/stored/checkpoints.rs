@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::{Condvar, Mutex, Pool, Result, log};
+use crate::base::{Condvar, Mutex, Pool, Result, deadline_of, log};
 
 /// Ends the thread when it is dropped.
 pub struct Checkpoints(Arc<End>);
@@ -37,7 +37,7 @@ impl Drop for Checkpoints {
 
 fn flush_regularly(flush: &impl Fn() -> Option<Result<()>>, end: &End, interval: Duration) {
     let mut has_failed = false;
-    while !end.comes_before(Instant::now().checked_add(interval)) {
+    while !end.comes_before(deadline_of(Some(interval))) {
         let Some(flushed) = flush() else { return };
         if let (Err(error), false) = (&flushed, has_failed) {
             log!(Error, "{error}");
@@ -49,13 +49,6 @@ fn flush_regularly(flush: &impl Fn() -> Option<Result<()>>, end: &End, interval:
 impl End {
     /// Waits until then. Returns whether the end has come.
     fn comes_before(&self, deadline: Option<Instant>) -> bool {
-        let mut has_come = self.has_come.lock();
-        while !*has_come {
-            match self.changed.wait_until(has_come, deadline) {
-                Ok(woken) => has_come = woken,
-                Err(_) => return false,
-            }
-        }
-        true
+        self.changed.wait_while_until(self.has_come.lock(), deadline, |has_come| !*has_come).is_ok()
     }
 }

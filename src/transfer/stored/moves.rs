@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::OpenStore;
 use super::conversion::{Conversion, whole_table};
 use super::run_ends::{Held, RunEnd, Slots, Uses, Work};
-use crate::base::{Count, Result, by_deadline, ensure, lists};
+use crate::base::{Count, Result, by_deadline, deadline_of, ensure, lists, time_left};
 use crate::layout::{Axis, Layout};
 use crate::plan::{BlockPair, TokenTables, Wanted};
 use crate::store::{Access, Key, Keys, Located, NewBlock, Reserved};
@@ -52,7 +52,7 @@ impl OpenStore {
         what.ensure_paired(self.page_size(), page_size(source))?;
         // Before others are evicted for them.
         what.ensure_in(source, what.blocks.len())?;
-        let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(what.timeout);
         let new = what.new_blocks()?;
         let reserved =
             self.reserve(lists::collect(new.iter().map(|block| self.namespace.block(*block)))?, deadline)?;
@@ -111,7 +111,7 @@ impl OpenStore {
         let is_direct = self.is_direct(&transfer)?;
         what.ensure_paired(self.page_size(), page_size(destination))?;
         let keys: Vec<Key> = lists::collect(self.keys(what.keys))?;
-        let deadline = what.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(what.timeout);
         if self.store.policy().access == Access::Read {
             self.flush(deadline)?;
         }
@@ -251,9 +251,8 @@ impl StoredBlocks<'_> {
     }
 
     fn step<'a>(&self, pairs: &'a [BlockPair], deadline: Option<Instant>) -> Step<'a> {
-        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         // A run without time left ends at once, by the clock of runs.
-        let timeout = deadline.map(|deadline| left(deadline).max(Duration::from_nanos(1)));
+        let timeout = time_left(deadline).map(|left| left.max(Duration::from_nanos(1)));
         Step { pairs, user_data: self.user_data, timeout, ..Step::default() }
     }
 }

@@ -296,7 +296,7 @@ impl Reading {
     fn finish(&self) -> Result<Vec<u32>> {
         self.available.store(self.blocks.len(), Ordering::Release);
         self.run();
-        self.wait(self.left());
+        drop(self.done.wait_while(self.left(), |left| *left > 0));
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
@@ -308,13 +308,7 @@ impl Reading {
         let taken = self.next.swap(usize::MAX, Ordering::Relaxed).min(self.blocks.len());
         let mut left = self.left();
         *left -= self.blocks.len() - taken;
-        self.wait(left);
-    }
-
-    fn wait(&self, mut left: MutexGuard<'_, usize>) {
-        while *left > 0 {
-            left = self.done.wait(left);
-        }
+        drop(self.done.wait_while(left, |left| *left > 0));
     }
 
     /// Passes the checksum of each block that a thread has taken to `store`.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
-use crate::base::{Error, Mutex, Pool, Result, Shared, guarded};
+use crate::base::{Error, Mutex, Pool, Result, Shared, guarded, has_passed};
 use crate::copy::host::{copy_matrix, rates, streaming, suits_streaming, tile};
 use crate::engine::{Candidate, Engine};
 use crate::plan::{Matrix, Plan, Tile};
@@ -103,7 +103,7 @@ impl Engine for HostCopy {
     fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
         let job = self.current().clone();
         if let Some(job) = job {
-            job.work(|| !is_enough() && deadline.is_none_or(|deadline| Instant::now() < deadline));
+            job.work(|| !is_enough() && !has_passed(deadline));
         }
     }
 
