@@ -43,3 +43,9 @@ pub mod transfer;
 #[cfg(test)]
 #[path = "../tests/support/skip.rs"]
 mod skip;
+#[cfg(test)]
+#[path = "../tests/support/test_folder.rs"]
+mod test_folder;
+#[cfg(test)]
+#[path = "../tests/support/waiting.rs"]
+mod waiting;

@@ -107,6 +107,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::test_folder::TestFolder;
 
     #[test]
     fn advice_contains_the_limit_and_its_value() {
@@ -119,25 +120,24 @@ mod tests {
 
     #[test]
     fn advice_on_free_space_contains_the_path() {
-        let path = std::env::temp_dir().join(format!("kvmem-advice-{}", std::process::id()));
+        let folder = TestFolder::new();
+        let path = folder.join("file");
         let file = std::fs::File::create(&path).unwrap();
         let advice = free_space(file.as_fd()).unwrap();
-        std::fs::remove_file(&path).unwrap();
         assert!(advice.contains(&*path.to_string_lossy()), "{advice}");
     }
 
     #[test]
     fn reserved_huge_pages_do_not_count_as_free() {
-        let folder = std::env::temp_dir().join(format!("kvmem-huge-{}", std::process::id()));
+        let folder = TestFolder::new();
         let pages = folder.join("hugepages-2048kB");
-        std::fs::create_dir_all(&pages).unwrap();
+        std::fs::create_dir(&pages).unwrap();
         for (name, text) in [("nr_hugepages", "10\n"), ("free_hugepages", "7\n"), ("resv_hugepages", "3\n")] {
             std::fs::write(pages.join(name), text).unwrap();
         }
         let folder_text = folder.to_string_lossy();
         let advice = huge_pages_in(&folder_text, 2 << 20).unwrap();
         let none = huge_pages_in(&folder_text, 1 << 30).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
         assert!(
             advice.starts_with("the system has 10 huge pages of 2097152 bytes, 4 of them free"),
             "{advice}"

@@ -45,16 +45,15 @@ impl Drop for FolderLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_folder::TestFolder;
 
     #[test]
     fn one_at_a_time_has_a_folder() {
-        let path = std::env::temp_dir().join(format!("kvmem-folder-lock-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+        let path = TestFolder::new();
         let folder = std::fs::File::open(&path).unwrap();
         let held = FolderLock::take(&folder, Duration::ZERO).unwrap();
         assert_eq!(FolderLock::take(&folder, 3 * PAUSE).err(), Some(Errno::WOULDBLOCK));
         drop(held);
         assert!(FolderLock::take(&folder, Duration::ZERO).is_ok());
-        std::fs::remove_dir(&path).unwrap();
     }
 }

@@ -255,6 +255,7 @@ impl std::fmt::Display for LogId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waiting::until;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     #[test]
@@ -353,9 +354,7 @@ mod tests {
         log!(Debug, "slow");
         is_in.recv().unwrap_err();
         let changed = std::thread::spawn(|| set_sink(0, None).unwrap());
-        while LEVEL.load(Ordering::Relaxed) != 0 {
-            std::thread::yield_now();
-        }
+        until("the level does not change", || LEVEL.load(Ordering::Relaxed) == 0);
         assert!(!changed.is_finished());
         drop(go);
         changed.join().unwrap();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::board::Change;
 use super::*;
 use crate::base::Giver;
+use crate::test_folder::TestFolder;
 
 /// A store that replies to nothing.
 #[derive(Default)]
@@ -43,7 +44,7 @@ fn calls_without_a_timeout_end_with_the_limit_of_the_store() {
 /// The bug is in the first report, of what is watched.
 #[test]
 fn a_bug_that_ends_the_thread_of_a_folder_ends_all_waits() {
-    let path = std::env::temp_dir().join(format!("kvmem-ended-{}", std::process::id()));
+    let path = TestFolder::missing();
     let watch = Arc::<Watch>::default();
     let (reporting, is_first) = (watch.clone(), AtomicBool::new(true));
     let sink: Sink = Box::new(move |report| {
@@ -72,7 +73,6 @@ fn a_bug_that_ends_the_thread_of_a_folder_ends_all_waits() {
         assert_eq!(error.status(), Status::Panic);
         assert!(error.message().contains("deliberate; open the directory again"), "{error}");
     }
-    let _ = std::fs::remove_dir(&path);
 }
 
 fn presence(incarnation: u64, version: u64) -> Presence {

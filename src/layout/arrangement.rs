@@ -43,6 +43,10 @@ impl Arrangement {
     pub const LAYER_SEPARATE_OUTER_FIRST: Self =
         Self::tight(Order::from_axes(&[Layer], &[Outer, Block, Token, Head, Element]));
 
+    #[cfg(test)]
+    pub const KVBM: [Self; 3] =
+        [Self::FULLY_CONTIGUOUS, Self::LAYER_SEPARATE, Self::LAYER_SEPARATE_OUTER_FIRST];
+
     pub const fn tight(order: Order) -> Self {
         Self { order, strides: Strides([0; AXES]) }
     }

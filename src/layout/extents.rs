@@ -245,11 +245,7 @@ mod tests {
         fn no_block_straddles_an_extent(
             num_blocks in 1u64..200, num_layers in 1u64..40, outer_dim in 1u64..3, page_size in 1u64..65,
             inner_dim in 1u64..2000, width in prop::sample::select(vec![1, 2, 4]),
-            arrangement in prop::sample::select(vec![
-                Arrangement::FULLY_CONTIGUOUS,
-                Arrangement::LAYER_SEPARATE,
-                Arrangement::LAYER_SEPARATE_OUTER_FIRST,
-            ]),
+            arrangement in prop::sample::select(&Arrangement::KVBM[..]),
         ) {
             let dimensions = Dimensions {
                 num_blocks, num_layers, outer_dim, page_size, inner_dim, dtype_width: width,

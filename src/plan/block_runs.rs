@@ -233,6 +233,7 @@ fn twice(pairs: &[BlockPair], destination: u32) -> Error {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::tests::any_pairs_of;
     use super::*;
     use crate::base::Status;
 
@@ -252,24 +253,14 @@ mod tests {
         found.sort_by_table(pairs, destinations).map(|()| found.runs)
     }
 
-    fn some_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
-        let destinations = Just((0u32..40).collect::<Vec<_>>()).prop_shuffle();
-        (prop::collection::vec(0u32..40, 40), destinations, 1usize..41).prop_map(
-            |(sources, destinations, count)| {
-                let zipped = sources.into_iter().zip(destinations).take(count);
-                zipped.map(|(source, destination)| BlockPair { source, destination }).collect()
-            },
-        )
-    }
-
     proptest! {
         #[test]
-        fn both_sorts_agree(pairs in some_pairs()) {
+        fn both_sorts_agree(pairs in any_pairs_of(40)) {
             prop_assert_eq!(sorted_by_table(&pairs, 40).unwrap(), sorted(&pairs).unwrap());
         }
 
         #[test]
-        fn lists_that_are_filled_again_equal_new_ones(lists in prop::collection::vec(some_pairs(), 1..5)) {
+        fn lists_that_are_filled_again_equal_new_ones(lists in prop::collection::vec(any_pairs_of(40), 1..5)) {
             let mut again = BlockRuns::default();
             for pairs in lists {
                 let mut fresh = BlockRuns::default();
@@ -282,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn every_block_is_found_in_its_run(pairs in some_pairs()) {
+        fn every_block_is_found_in_its_run(pairs in any_pairs_of(40)) {
             let mut found = BlockRuns::default();
             found.fill(&pairs, 40, 40).unwrap();
             let mut block = 0;

@@ -178,11 +178,6 @@ impl Plan {
         self.selection().layers
     }
 
-    /// The outer slots that are moved of each layer.
-    pub fn outers(&self) -> PairedRange {
-        self.selection().outers
-    }
-
     /// Whether both layouts have some memory in common.
     pub fn has_common_memory(&self) -> bool {
         self.outline.has_common_memory
@@ -412,4 +407,4 @@ impl<'a> PlanPart<'a> {
 const MAX_CAPACITY: u64 = 1 << 20;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

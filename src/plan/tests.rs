@@ -50,8 +50,7 @@ fn placement(dimensions: Dimensions, kind: Arrangement, start: u64) -> Placement
     Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()
 }
 
-const KINDS: [Arrangement; 3] =
-    [Arrangement::FULLY_CONTIGUOUS, Arrangement::LAYER_SEPARATE, Arrangement::LAYER_SEPARATE_OUTER_FIRST];
+const KINDS: [Arrangement; 3] = Arrangement::KVBM;
 
 fn pairs(list: &[(u32, u32)]) -> Vec<BlockPair> {
     list.iter()
@@ -97,14 +96,30 @@ fn expected(
     bytes
 }
 
+/// Some of so many blocks of two layouts. A block may be a source twice.
+pub fn any_pairs_of(blocks: u32) -> impl Strategy<Value = Vec<BlockPair>> {
+    let all = Just((0..blocks).collect::<Vec<_>>());
+    let ids = prop_oneof![all.clone(), all.prop_shuffle()];
+    let sources = prop_oneof![prop::collection::vec(0..blocks, blocks as usize), ids.clone()];
+    (sources, ids, 1..=blocks as usize).prop_map(|(sources, destinations, count)| {
+        let zipped = sources.into_iter().zip(destinations).take(count);
+        zipped.map(|(source, destination)| BlockPair { source, destination }).collect()
+    })
+}
+
 fn any_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
-    let destinations = Just((0u32..12).collect::<Vec<_>>()).prop_shuffle();
-    (destinations, prop::collection::vec(0u32..12, 12), 1usize..13).prop_map(
-        |(destinations, sources, count)| {
-            let zipped = sources.into_iter().zip(destinations).take(count);
-            zipped.map(|(source, destination)| BlockPair { source, destination }).collect()
-        },
-    )
+    any_pairs_of(12)
+}
+
+/// One that both sides have, of as many as `most`.
+pub fn fitting_range(most: u64) -> impl Strategy<Value = PairedRange> {
+    (1..=most).prop_flat_map(move |count| {
+        (0..=most - count, 0..=most - count).prop_map(move |(source, destination)| PairedRange {
+            source,
+            destination,
+            count,
+        })
+    })
 }
 
 fn any_range(most: u64) -> impl Strategy<Value = PairedRange> {

@@ -12,7 +12,8 @@ use kvmem::share::client::{Fetch, fetch};
 
 use super::child::{OTHER_USER, Role, argument, ready};
 use super::skip::skip;
-use super::support::{Directory, Offer, Shop, Test, check, soon, terms};
+use super::support::{Offer, Shop, Test, check, soon, terms};
+use super::test_folder::TestFolder;
 
 fn refused(fetch_this: &Fetch) -> Error {
     fetch(fetch_this, soon()).unwrap_err()
@@ -122,7 +123,7 @@ fn a_failed_publication_reports_its_cause_and_keeps_its_token() {
 fn a_broker_removes_its_socket_and_reports_what_blocks_its_path() {
     let _test = Test::begin();
     let shop = Shop::open();
-    let again = Broker::start(BrokerConfig::at(shop.directory.socket())).err().unwrap();
+    let again = Broker::start(BrokerConfig::at(shop.socket())).err().unwrap();
     assert_eq!(again.status(), Status::AlreadyExists, "{again}");
     shop.check_service();
     let what = shop.fetch();
@@ -130,19 +131,19 @@ fn a_broker_removes_its_socket_and_reports_what_blocks_its_path() {
     drop(broker);
     assert_eq!(directory.entries(), 0);
     assert_eq!(refused(&what).status(), Status::NotFound);
-    drop(std::os::unix::net::UnixListener::bind(directory.socket()).unwrap());
+    drop(std::os::unix::net::UnixListener::bind(directory.join("broker")).unwrap());
     assert_eq!(refused(&what).status(), Status::PeerLost);
-    drop(std::os::unix::net::UnixDatagram::bind(directory.socket()).err().unwrap());
-    std::fs::remove_file(directory.socket()).unwrap();
-    let _other_kind = std::os::unix::net::UnixDatagram::bind(directory.socket()).unwrap();
+    drop(std::os::unix::net::UnixDatagram::bind(directory.join("broker")).err().unwrap());
+    std::fs::remove_file(directory.join("broker")).unwrap();
+    let _other_kind = std::os::unix::net::UnixDatagram::bind(directory.join("broker")).unwrap();
     assert_eq!(refused(&what).status(), Status::InvalidArgument);
 }
 
 #[test]
 fn a_killed_broker_is_a_lost_peer_and_can_be_replaced() {
     let _test = Test::begin();
-    let directory = Directory::new();
-    let path = directory.socket();
+    let directory = TestFolder::new();
+    let path = directory.join("broker");
     let mut role = Role::start("serve until killed", &[("BROKER", path.display().to_string())]);
     role.await_ready();
     let what = |token| Fetch {
@@ -187,7 +188,7 @@ fn users_without_permission_are_rejected() {
     let ask_as = |shop: &Shop, user: Option<u32>, expected: &str| {
         let token = shop.token.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let arguments = [
-            ("BROKER", shop.directory.socket().display().to_string()),
+            ("BROKER", shop.socket().display().to_string()),
             ("TOKEN", token),
             ("OWNER", own.as_raw().to_string()),
             ("EXPECTED", expected.to_string()),
@@ -240,9 +241,9 @@ pub fn fetch_as_another_user() {
 #[test]
 fn an_invalid_configuration_fails() {
     let _test = Test::begin();
-    let directory = Directory::new();
+    let directory = TestFolder::new();
     let start = |change: &dyn Fn(&mut BrokerConfig)| {
-        let mut config = BrokerConfig::at(directory.socket());
+        let mut config = BrokerConfig::at(directory.join("broker"));
         change(&mut config);
         Broker::start(config).err().unwrap()
     };

@@ -20,7 +20,7 @@ use super::support::{Offer, PATIENCE, Shop, Test, check, soon, terms};
 
 fn arguments(shop: &Shop, more: (&'static str, String)) -> Vec<(&'static str, String)> {
     let token = shop.token.0.map(|byte| byte.to_string()).join(" ");
-    vec![("BROKER", shop.directory.socket().display().to_string()), ("TOKEN", token), more]
+    vec![("BROKER", shop.socket().display().to_string()), ("TOKEN", token), more]
 }
 
 fn token() -> [u8; 32] {
@@ -105,7 +105,7 @@ fn clients_that_stall_are_disconnected_while_others_are_served() {
     let request = message::request("kv", &shop.token.0);
     let stalled: Vec<_> = (0..100)
         .map(|index| {
-            let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+            let mut client = UnixStream::connect(shop.socket()).unwrap();
             client.write_all(&request[..index % request.len()]).unwrap();
             client
         })
@@ -130,7 +130,7 @@ fn clients_that_do_not_read_are_disconnected_while_others_are_served() {
     let request = message::request("large", &large.token.0);
     let clients: Vec<_> = (0..10)
         .map(|_| {
-            let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+            let mut client = UnixStream::connect(shop.socket()).unwrap();
             client.write_all(&request).unwrap();
             client
         })
@@ -150,7 +150,7 @@ fn clients_that_do_not_read_are_disconnected_while_others_are_served() {
 fn clients_of_a_full_broker_wait() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.max_clients = 2);
-    let stalled = [(), ()].map(|()| UnixStream::connect(shop.directory.socket()).unwrap());
+    let stalled = [(), ()].map(|()| UnixStream::connect(shop.socket()).unwrap());
     shop.await_clients(2);
     let early = fetch(&shop.fetch(), Some(Instant::now() + Duration::from_millis(20))).unwrap_err();
     assert_eq!(early.status(), Status::TimedOut, "{early}");
@@ -166,7 +166,7 @@ fn clients_of_a_full_broker_wait() {
 fn one_user_cannot_use_more_than_its_share() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.max_clients_per_user = 1);
-    let stalled = UnixStream::connect(shop.directory.socket()).unwrap();
+    let stalled = UnixStream::connect(shop.socket()).unwrap();
     shop.await_clients(1);
     let error = fetch(&shop.fetch(), soon()).unwrap_err();
     assert_eq!(error.status(), Status::Busy, "{error}");
@@ -180,7 +180,7 @@ fn the_bytes_in_flight_of_one_user_are_limited() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.max_bytes_per_user = 1 << 20);
     let large = large(&shop);
-    let mut reader = UnixStream::connect(shop.directory.socket()).unwrap();
+    let mut reader = UnixStream::connect(shop.socket()).unwrap();
     reader.write_all(&message::request("large", &large.token.0)).unwrap();
     reader.read_exact(&mut [0; 100]).unwrap();
     let error = fetch(&shop.fetch(), soon()).unwrap_err();
@@ -213,7 +213,7 @@ fn a_broker_without_free_fds_accepts_clients_later() {
     drop(free);
     setrlimit(Resource::Nofile, Rlimit { current: Some(one_more), ..limit }).unwrap();
     // The client's own end is the last file that this process can open.
-    let client = UnixStream::connect(shop.directory.socket());
+    let client = UnixStream::connect(shop.socket());
     let seen = noticed.0.lock().unwrap();
     let waited = noticed.1.wait_timeout_while(seen, PATIENCE, |seen| !*seen);
     setrlimit(Resource::Nofile, limit).unwrap();

@@ -13,7 +13,7 @@ use super::support::{Shop, Test, await_readable, files, open_files};
 
 /// Sends bytes, ends the stream, and returns the status and text of the broker's refusal. None if it sends nothing.
 fn reply(shop: &Shop, sent: &[u8], fds: &[OwnedFd]) -> Option<(i32, String)> {
-    let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+    let mut client = UnixStream::connect(shop.socket()).unwrap();
     if !sent.is_empty() {
         message::send(&client, sent, fds);
     }
@@ -86,7 +86,7 @@ fn a_broker_closes_files_that_clients_send() {
     let before = open_files();
     for length in [1, 20, 40, good.len()] {
         let (read_end, write_end) = std::io::pipe().unwrap();
-        let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+        let mut client = UnixStream::connect(shop.socket()).unwrap();
         message::send(&client, &good[..length], &[write_end.into()]);
         // The broker has closed the other end, although this client is still connected.
         await_readable(&read_end);
@@ -104,7 +104,7 @@ fn a_broker_closes_files_that_clients_send() {
 fn bytes_after_a_request_are_ignored() {
     let _test = Test::begin();
     let shop = Shop::open();
-    let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+    let mut client = UnixStream::connect(shop.socket()).unwrap();
     client.write_all(&message::request("kv", &shop.token.0)).unwrap();
     let mut header = [0; 40];
     client.read_exact(&mut header).unwrap();
@@ -117,7 +117,7 @@ fn a_client_that_disconnects_at_once_is_closed() {
     let _test = Test::begin();
     let shop = Shop::open();
     for _ in 0..500 {
-        drop(UnixStream::connect(shop.directory.socket()).unwrap());
+        drop(UnixStream::connect(shop.socket()).unwrap());
     }
     shop.check_service();
     shop.await_no_clients();

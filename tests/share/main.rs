@@ -16,3 +16,7 @@ mod skip;
 mod socket;
 mod socket_misuse;
 mod support;
+#[path = "../support/test_folder.rs"]
+mod test_folder;
+#[path = "../support/waiting.rs"]
+mod waiting;

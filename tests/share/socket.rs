@@ -14,6 +14,7 @@ use rustix::net::SocketType;
 use super::child::{OTHER_USER, Role, argument, ready};
 use super::message::{self, Header};
 use super::support::{Test, bytes, check, files, pair, soon};
+use super::waiting::until;
 
 const KINDS: [SocketType; 2] = [SocketType::STREAM, SocketType::SEQPACKET];
 
@@ -138,9 +139,7 @@ fn a_peer_that_sends_byte_by_byte_is_limited_by_the_deadline() {
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| UnixStream::from(left).write_all(&byte_messages));
         // Enough bytes that the sender always adds more before they are read.
-        while rustix::io::ioctl_fionread(&right).unwrap() < 100_000 {
-            std::thread::yield_now();
-        }
+        until("the sender adds nothing", || rustix::io::ioctl_fionread(&right).unwrap() >= 100_000);
         let error = receive(right.as_fd(), Some(Instant::now())).unwrap_err();
         assert_eq!(error.status(), Status::TimedOut, "{error}");
         drop(right);

@@ -14,6 +14,9 @@ use kvmem::share::client::{Fetch, fetch};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use super::test_folder::TestFolder;
+use super::waiting::until;
+
 /// The timeout of waits, far longer than they need.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -104,35 +107,6 @@ pub fn await_readable(fd: impl AsFd) {
     assert_eq!(rustix::event::poll(&mut fds, Some(&time)), Ok(1), "nothing to read before the timeout");
 }
 
-/// A temporary directory that all users may enter. It is removed when dropped.
-pub struct Directory(PathBuf);
-
-impl Directory {
-    pub fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt;
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("kvmem-share-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Self(path)
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.0.join("broker")
-    }
-
-    pub fn entries(&self) -> usize {
-        std::fs::read_dir(&self.0).unwrap().count()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A publication that returns the same parcel to every client.
 pub struct Offer(pub Arc<Parcel>);
 
@@ -157,7 +131,7 @@ pub fn terms(access: Access) -> TokenTerms {
 pub struct Shop {
     pub broker: Broker,
     pub token: Token,
-    pub directory: Directory,
+    pub directory: TestFolder,
 }
 
 impl Shop {
@@ -166,8 +140,8 @@ impl Shop {
     }
 
     pub fn with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
-        let directory = Directory::new();
-        let mut config = BrokerConfig::at(directory.socket());
+        let directory = TestFolder::new();
+        let mut config = BrokerConfig::at(directory.join("broker"));
         config.client_timeout = PATIENCE;
         change(&mut config);
         let broker = Broker::start(config).unwrap();
@@ -175,9 +149,13 @@ impl Shop {
         Self { broker, token, directory }
     }
 
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("broker")
+    }
+
     pub fn fetch(&self) -> Fetch {
         Fetch {
-            path: self.directory.socket(),
+            path: self.socket(),
             name: "kv".to_string(),
             token: self.token,
             access: Some(Access::Read),
@@ -197,10 +175,6 @@ impl Shop {
     }
 
     pub fn await_clients(&self, count: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.broker.info().clients != count {
-            assert!(Instant::now() < deadline, "{:?}", self.broker.info());
-            std::thread::yield_now();
-        }
+        until("the broker has other clients", || self.broker.info().clients == count);
     }
 }

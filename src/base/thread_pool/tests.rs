@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::base::error::{Error, Status};
+use crate::waiting::until;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -107,11 +108,7 @@ fn a_pool_of_file_systems_is_freed_with_its_last_thread() {
     drop(pool);
     assert!(freed.upgrade().is_some_and(|pool| Arc::ptr_eq(&pool, &Pool::files(&gone))), "a thread has work");
     drop(go);
-    let until = std::time::Instant::now() + IDLE + PATIENCE;
-    while freed.strong_count() > 0 {
-        assert!(std::time::Instant::now() < until, "it is not freed");
-        std::thread::yield_now();
-    }
+    until("it is not freed", || freed.strong_count() == 0);
 }
 
 #[test]
@@ -210,9 +207,8 @@ fn work_for_one_thread_is_done_once_while_others_start_threads() {
                 });
             }
         });
-        while done.iter().any(|times| times.load(Ordering::Relaxed) == 0) {
-            std::thread::yield_now();
-        }
+        let is_done = |times: &AtomicUsize| times.load(Ordering::Relaxed) > 0;
+        until("some work is not done", || done.iter().all(is_done));
         assert!(done.iter().all(|times| times.load(Ordering::Relaxed) == 1));
     }
 }

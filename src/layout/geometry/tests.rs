@@ -24,11 +24,7 @@ fn any_dimensions() -> impl Strategy<Value = Dimensions> {
 }
 
 fn any_shape() -> impl Strategy<Value = Arrangement> {
-    prop::sample::select(vec![
-        Arrangement::FULLY_CONTIGUOUS,
-        Arrangement::LAYER_SEPARATE,
-        Arrangement::LAYER_SEPARATE_OUTER_FIRST,
-    ])
+    prop::sample::select(&Arrangement::KVBM[..])
 }
 
 fn pieces(dimensions: &Dimensions) -> impl Iterator<Item = (u64, u64, u64)> + use<> {

@@ -10,6 +10,7 @@ use std::thread::{ThreadId, spawn, yield_now};
 use super::super::task::TaskStep::{self, Done, InFlight, Progressed, Waiting};
 use super::*;
 use crate::base::Giver;
+use crate::waiting::until;
 
 /// After this time, something that has to happen is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,11 +45,9 @@ impl Attended {
 
     /// Waits until the thread sleeps, which it does until the next wake-up.
     fn fall_asleep(&self) {
-        let limit = deadline();
-        while !std::fs::read_to_string(self.folder.join("stat")).unwrap().contains(") S ") {
-            assert!(Some(Instant::now()) < limit, "the agent's thread does not sleep");
-            yield_now();
-        }
+        until("the agent's thread does not sleep", || {
+            std::fs::read_to_string(self.folder.join("stat")).unwrap().contains(") S ")
+        });
     }
 
     fn end(self) {
@@ -186,12 +185,8 @@ fn command(agent: &Agent, work: &Arc<Work>, times: usize) {
 
 /// Panics with the agent locked, once the agent is free.
 fn panic_inside(agent: &Agent) {
-    let limit = deadline();
     let panics = || catch_unwind(AssertUnwindSafe(|| agent.run_here(|_| panic!("deliberate"))));
-    while panics().is_ok() {
-        assert!(Some(Instant::now()) < limit, "commands are not run");
-        yield_now();
-    }
+    until("commands are not run", || panics().is_err());
     assert!(!agent.executor.is_driven_here());
 }
 
@@ -275,14 +270,11 @@ fn a_thread_that_posts_takes_the_steps_of_a_task_that_waits_for_messages() {
     let ((steps, stepped), is_over) = (channel(), Arc::<AtomicBool>::default());
     agent.start(Box::new(Listener { steps, is_over: is_over.clone() })).unwrap();
     assert_eq!(stepped.recv_timeout(PATIENCE), Ok(agent.thread_id));
-    let (own, limit) = (std::thread::current().id(), deadline());
+    let own = std::thread::current().id();
     while stepped.try_iter().all(|thread| thread != own) {
         // The agent's thread does not wait for the agent meanwhile: it leaves the next step to this thread.
         agent.run_here(|_| {
-            while !agent.executor.is_look_due() {
-                assert!(Some(Instant::now()) < limit, "no step is left to the thread that has the agent");
-                yield_now();
-            }
+            until("no step is left to the thread that has the agent", || agent.executor.is_look_due());
         });
     }
     is_over.store(true, Ordering::Relaxed);

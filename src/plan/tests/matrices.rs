@@ -18,17 +18,6 @@ pub fn rows_of(matrix: &Matrix) -> impl Iterator<Item = Move> {
     })
 }
 
-/// One that both sides have, of as many as `most`.
-fn fitting_range(most: u64) -> impl Strategy<Value = PairedRange> {
-    (1..=most).prop_flat_map(move |count| {
-        (0..=most - count, 0..=most - count).prop_map(move |(source, destination)| PairedRange {
-            source,
-            destination,
-            count,
-        })
-    })
-}
-
 proptest! {
     #[test]
     fn matrices_are_the_bytes_of_the_moves(

@@ -158,14 +158,7 @@ impl Case {
 }
 
 fn some_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
-    let ids = || Just((0..BLOCKS as u32).collect::<Vec<_>>()).prop_shuffle();
-    let in_order = || Just((0..BLOCKS as u32).collect::<Vec<_>>());
-    (prop_oneof![ids(), in_order()], prop_oneof![ids(), in_order()], 1..=BLOCKS as usize).prop_map(
-        |(sources, destinations, count)| {
-            let zipped = sources.into_iter().zip(destinations).take(count);
-            zipped.map(|(source, destination)| BlockPair { source, destination }).collect()
-        },
-    )
+    any_pairs_of(BLOCKS as u32)
 }
 
 fn moves(shape: &Shape, blocks: &BlockRuns, bytes: Range<u64>) -> Vec<Move> {

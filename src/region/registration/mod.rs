@@ -273,6 +273,7 @@ mod tests {
 
     use super::*;
     use crate::region::SystemConfig;
+    use crate::waiting::until;
 
     fn memory() -> RegionMemory {
         RegionMemory { context: None, pages: crate::nixl::HostPages::Own }
@@ -290,9 +291,7 @@ mod tests {
             let registration = registration.clone();
             move || registration.extend(&[], &[]).is_err()
         });
-        while commands.len() == 0 {
-            std::thread::yield_now();
-        }
+        until("no command is sent", || commands.len() > 0);
         let (ended, seen) = channel();
         std::thread::spawn({
             let registration = registration.clone();

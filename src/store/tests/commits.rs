@@ -7,6 +7,7 @@ use super::recorded::{Operation, RecordedFiles};
 use super::*;
 use crate::base::Status;
 use crate::store::StoreFile;
+use crate::waiting::until;
 
 #[test]
 fn commits_that_wait_share_the_syncs_of_one() {
@@ -21,9 +22,7 @@ fn commits_that_wait_share_the_syncs_of_one() {
             let (store, files) = (&store, &files);
             scope.spawn(move || put(store, files, &[(number, None, 1)]).unwrap());
         }
-        while store.waiting_commits() < 4 {
-            thread::yield_now();
-        }
+        until("too few commits wait", || store.waiting_commits() == 4);
         held.release();
     });
     let syncs = |operation: &Operation| matches!(operation, Operation::Sync(_));
@@ -44,9 +43,7 @@ fn a_commit_that_fails_fails_for_all_that_share_it() {
             let (store, files) = (&store, &files);
             scope.spawn(move || put(store, files, &[(number, None, 1)]))
         });
-        while store.waiting_commits() < 2 {
-            thread::yield_now();
-        }
+        until("too few commits wait", || store.waiting_commits() == 2);
         // The sync that is held, a write and a sync of the journal, and its publication succeed.
         files.fail(5, rustix::io::Errno::IO, true);
         held.release();

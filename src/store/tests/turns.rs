@@ -8,6 +8,7 @@ use super::{Durability, RecordedFiles, identity, key, policy};
 use crate::base::Status;
 use crate::store::block_store::{LISTED, LOOK_UPS};
 use crate::store::{Key, Keys, NewBlock, Store, Written};
+use crate::waiting::until;
 
 /// Passes on a list in two turns, of which the first has `first` elements. In the first, another thread begins to wait for the index: it
 /// has been there when the second begins.
@@ -18,9 +19,7 @@ fn interrupt(store: &Store<RecordedFiles>, first: usize, pass_on: impl FnOnce(&m
         pass_on(&mut || {
             if count == 0 {
                 scope.spawn(move || store.contains(own.iter(), |_| was_there.store(true, Ordering::Relaxed)));
-                while !store.index.is_awaited() {
-                    thread::yield_now();
-                }
+                until("no thread waits for the index", || store.index.is_awaited());
             }
             assert_eq!(was_there.load(Ordering::Relaxed), count >= first, "element {count}");
             count += 1;

@@ -1,41 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stores in folders on disk, with blocks of host memory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
 use crate::base::wire::tests::of_version;
-use crate::base::{Error, Status, random};
+use crate::base::{Error, Status};
 use crate::engine::single_move::WaitLimits;
 use crate::layout::{Arrangement, Dimensions};
 use crate::plan::{Slots, Wanted};
 use crate::region::DirectIo;
 use crate::run::{Completion, Findings, Stop, Ticket, Verify};
 use crate::store::{Header, NewBlock, StoreFile};
+use crate::test_folder::TestFolder;
 use crate::transfer::verify::host::HostBlocks;
 use crate::transfer::{BlockPair, Step, Transfer, TransferRequest};
+use crate::waiting::until;
 
 mod last_thread;
 mod readers;
 mod tenants;
-
-/// A folder that is removed with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        let name = format!("kvmem-store-test-{:x?}", random::<8>().unwrap());
-        Self(std::env::temp_dir().join(name.replace([' ', ',', '[', ']'], "")))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn dimensions(num_blocks: u64) -> Dimensions {
     Dimensions { num_blocks, alignment: 4096, ..Dimensions::small() }
@@ -103,6 +89,13 @@ fn filled() -> Arc<Layout> {
     layout
 }
 
+/// A new store in a folder, and blocks to put.
+fn opened(durability: Durability) -> (TestFolder, Arc<OpenStore>, Arc<Layout>) {
+    let folder = TestFolder::missing();
+    let store = OpenStore::open(config(&folder, durability), None).unwrap();
+    (folder, store, filled())
+}
+
 fn put(store: &Arc<OpenStore>, source: &Arc<Layout>, range: std::ops::Range<u8>) -> usize {
     let blocks: Vec<u32> = range.clone().map(u32::from).collect();
     run(store.put(source, TransferRequest::default(), &stored(&keys(range), &blocks)).unwrap())
@@ -110,12 +103,11 @@ fn put(store: &Arc<OpenStore>, source: &Arc<Layout>, range: std::ops::Range<u8>)
 
 #[test]
 fn blocks_survive_and_a_get_takes_the_longest_run() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..4), 4);
     assert_eq!(put(&store, &source, 0..4), 0, "they are stored once");
     drop(store);
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
     assert!(contains(&store, 3) && !contains(&store, 4));
     let destination = Layout::in_host(dimensions(8), Arrangement::FULLY_CONTIGUOUS);
     let (keys, blocks) = (keys(0..6), [5, 4, 3, 2, 1, 0]);
@@ -127,34 +119,27 @@ fn blocks_survive_and_a_get_takes_the_longest_run() {
 
 #[test]
 fn relaxed_stores_become_durable_by_themselves() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Relaxed), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Relaxed);
     assert_eq!(put(&store, &source, 0..1), 1);
-    let path = scratch.0.join(StoreFile::Journal.name());
-    let give_up = Instant::now() + Duration::from_secs(60);
-    while std::fs::metadata(&path).unwrap().len() < 512 {
-        assert!(Instant::now() < give_up, "no checkpoint was made");
-        std::thread::yield_now();
-    }
+    let path = scratch.join(StoreFile::Journal.name());
+    until("no checkpoint was made", || std::fs::metadata(&path).unwrap().len() >= 512);
 }
 
 /// Changes bytes in the slot of a block.
-fn damage(store: &OpenStore, scratch: &Scratch, number: u8) {
+fn damage(store: &OpenStore, scratch: &TestFolder, number: u8) {
     use std::os::unix::fs::FileExt;
     let mut slot = None;
     let mut find = |entry: &Entry, block: NewBlock| {
         slot = slot.or((block.key.bytes()[0] == number).then_some(entry.slot));
     };
     store.list(0, 10, &mut find).unwrap();
-    let file =
-        std::fs::OpenOptions::new().write(true).open(scratch.0.join(StoreFile::Blocks.name())).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(scratch.join(StoreFile::Blocks.name())).unwrap();
     file.write_all_at(&[0x5a; 64], u64::from(slot.unwrap()) * store.slot_size()).unwrap();
 }
 
 #[test]
 fn damaged_blocks_are_misses_and_their_slots_retired() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..4), 4);
     damage(&store, &scratch, 1);
     let destination = filled();
@@ -175,26 +160,25 @@ fn damaged_blocks_are_misses_and_their_slots_retired() {
 
 #[test]
 fn a_header_of_more_slots_than_there_are_is_refused_before_memory_is_allocated_for_them() {
-    let scratch = Scratch::new();
-    let valid = config(&scratch.0, Durability::Strict);
+    let scratch = TestFolder::missing();
+    let valid = config(&scratch, Durability::Strict);
     drop(OpenStore::open(valid.clone(), None).unwrap());
     let slots = 1 << 31;
     let large = OpenConfig { dimensions: dimensions(slots), ..valid.clone() };
     let (_, identity) = opening::blocks(&large, None).unwrap();
-    let files = StoreFolder::open(&scratch.0).unwrap();
+    let files = StoreFolder::open(&scratch).unwrap();
     Header::new(&identity, slots).unwrap().write(&files).unwrap();
     drop(files);
     let error = OpenStore::open(OpenConfig { dimensions: dimensions(0), ..valid }, None).err().unwrap();
     assert_eq!(error.status(), Status::Corrupt, "{error}");
     assert!(error.message().contains("blocks.0 of the store was cut or replaced"), "{error}");
-    let text = describe(&scratch.0).unwrap();
+    let text = describe(&scratch).unwrap();
     assert!(text.contains("the file blocks.0 has ") && !text.contains("occupancy"), "{text}");
 }
 
 /// What a get of four blocks ends with, of which the second and third are found to be wrong. None of them is damaged, and all stay stored.
 fn end_of_get_with_two_wrong(limits: &WaitLimits) -> String {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..4), 4);
     let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
     let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
@@ -231,8 +215,7 @@ fn blocks_that_cannot_be_looked_at_again_stay_stored() {
 
 #[test]
 fn of_blocks_that_differ_only_those_that_are_damaged_are_removed() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..8), 8);
     damage(&store, &scratch, 5);
     let all: Vec<Key> = Keys::new(&keys(0..8), 32).unwrap().iter().collect();
@@ -251,8 +234,8 @@ fn of_blocks_that_differ_only_those_that_are_damaged_are_removed() {
 /// Nothing looks which blocks have arrived.
 #[test]
 fn a_get_that_is_cancelled_after_a_read_has_failed_names_all_blocks() {
-    let (scratch, source, destination) = (Scratch::new(), filled(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, source, destination) = (TestFolder::missing(), filled(), filled());
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
     assert_eq!(put(&store, &source, 0..3), 3);
     let all: Vec<Key> = Keys::new(&keys(0..3), 32).unwrap().iter().collect();
     let held = run_ends::Held::new(&store, store.store.hold_run(&all).unwrap());
@@ -278,8 +261,7 @@ fn a_get_that_is_cancelled_after_a_read_has_failed_names_all_blocks() {
 
 #[test]
 fn a_get_that_does_not_begin_counts_no_keys() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..2), 2);
     let large = Layout::in_host(Dimensions { page_size: 32, ..dimensions(8) }, Arrangement::FULLY_CONTIGUOUS);
     let (all, hits) = (keys(0..3), || (store.counts().hits, store.counts().misses));
@@ -296,8 +278,7 @@ fn a_get_that_does_not_begin_counts_no_keys() {
 
 #[test]
 fn a_put_reports_the_bytes_that_it_moves() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..2), 2);
     let large = Layout::in_host(Dimensions { page_size: 32, ..dimensions(8) }, Arrangement::FULLY_CONTIGUOUS);
     let all = keys(0..3);
@@ -309,8 +290,7 @@ fn a_put_reports_the_bytes_that_it_moves() {
 
 #[test]
 fn blocks_that_pass_through_memory_of_the_store_do_so_until_the_deadline_of_their_run() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..4), 4);
     let all: Vec<Key> = Keys::new(&keys(0..4), 32).unwrap().iter().collect();
     let (destination, blocks) = (filled(), [0, 1, 2, 3]);
@@ -328,12 +308,12 @@ fn blocks_that_pass_through_memory_of_the_store_do_so_until_the_deadline_of_thei
 
 #[test]
 fn a_store_of_an_earlier_version_is_named_as_such() {
-    let scratch = Scratch::new();
-    drop(OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap());
-    let path = scratch.0.join(StoreFile::Header.name());
+    let scratch = TestFolder::missing();
+    drop(OpenStore::open(config(&scratch, Durability::Strict), None).unwrap());
+    let path = scratch.join(StoreFile::Header.name());
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, of_version(&bytes, 1)).unwrap();
-    for config in [config(&scratch.0, Durability::Strict), reader(&scratch.0)] {
+    for config in [config(&scratch, Durability::Strict), reader(&scratch)] {
         let error = OpenStore::open(config, None).err().unwrap();
         assert_eq!(error.status(), Status::VersionMismatch, "{error}");
         assert!(error.message().contains("has version 1, this library reads version 2"), "{error}");
@@ -342,20 +322,19 @@ fn a_store_of_an_earlier_version_is_named_as_such() {
 
 #[test]
 fn a_second_writer_is_refused_with_the_process_of_the_first() {
-    let scratch = Scratch::new();
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
-    let error = OpenStore::open(config(&scratch.0, Durability::Strict), None).err().unwrap();
+    let scratch = TestFolder::missing();
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
+    let error = OpenStore::open(config(&scratch, Durability::Strict), None).err().unwrap();
     assert_eq!(error.status(), Status::Busy);
     assert!(error.message().contains("in this process"), "{error}");
-    assert!(describe(&scratch.0).unwrap().contains("this process"));
+    assert!(describe(&scratch).unwrap().contains("this process"));
     drop(store);
-    OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
 }
 
 #[test]
 fn a_run_of_a_put_is_not_repeated() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::None);
     let all = keys(0..1);
     let transfer =
         store.put(&source, TransferRequest::default(), &stored(&all, &[0])).unwrap().transfer.unwrap();
@@ -365,8 +344,8 @@ fn a_run_of_a_put_is_not_repeated() {
 
 #[test]
 fn a_put_without_all_checksums_stores_nothing_and_loses_no_slot() {
-    let scratch = Scratch::new();
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let scratch = TestFolder::missing();
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
     let all = keys(0..8);
     let blocks: Vec<_> =
         Keys::new(&all, 32).unwrap().iter().map(|key| NewBlock { key, parent: None }).collect();
@@ -381,8 +360,8 @@ fn a_put_without_all_checksums_stores_nothing_and_loses_no_slot() {
 
 #[test]
 fn an_opening_that_fails_leaves_no_folder() {
-    let scratch = Scratch::new();
-    let valid = config(&scratch.0, Durability::Strict);
+    let scratch = TestFolder::missing();
+    let valid = config(&scratch, Durability::Strict);
     let empty = Dimensions { num_blocks: 0, ..valid.dimensions.clone() };
     for wrong in [
         OpenConfig { must_exist: true, ..valid.clone() },
@@ -391,6 +370,6 @@ fn an_opening_that_fails_leaves_no_folder() {
     ] {
         let error = OpenStore::open(wrong, None).err().unwrap();
         assert!(matches!(error.status(), Status::NotFound | Status::InvalidArgument), "{error}");
-        assert!(!scratch.0.exists(), "{error}");
+        assert!(!scratch.exists(), "{error}");
     }
 }

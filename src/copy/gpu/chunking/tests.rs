@@ -9,11 +9,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::layout::{Arrangement, Dimensions, Geometry, Order, Placement};
+use crate::plan::tests::{any_pairs_of, fitting_range};
 use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, TokenTables, Wanted};
 use crate::region::EqualPieces;
 
-const KINDS: [Arrangement; 3] =
-    [Arrangement::FULLY_CONTIGUOUS, Arrangement::LAYER_SEPARATE, Arrangement::LAYER_SEPARATE_OUTER_FIRST];
+const KINDS: [Arrangement; 3] = Arrangement::KVBM;
 const PIECE: u64 = 6;
 const HOST: u64 = 1 << 20;
 
@@ -27,29 +27,6 @@ fn placement(kind: usize, shift: u32, start: u64) -> Placement {
         ..Dimensions::ONE
     };
     Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), start).unwrap()
-}
-
-fn any_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
-    let destinations = Just((0u32..10).collect::<Vec<_>>()).prop_shuffle();
-    let sources = prop_oneof![
-        prop::collection::vec(0u32..10, 10),
-        Just((0u32..10).collect::<Vec<_>>()),
-        Just((0u32..10).collect::<Vec<_>>()).prop_shuffle(),
-    ];
-    (destinations, sources, 1usize..11).prop_map(|(destinations, sources, count)| {
-        let zipped = sources.into_iter().zip(destinations).take(count);
-        zipped.map(|(source, destination)| BlockPair { source, destination }).collect()
-    })
-}
-
-fn any_range(most: u64) -> impl Strategy<Value = PairedRange> {
-    (1..=most).prop_flat_map(move |count| {
-        (0..=most - count, 0..=most - count).prop_map(move |(source, destination)| PairedRange {
-            source,
-            destination,
-            count,
-        })
-    })
 }
 
 /// The destination and source address of each byte that the launches of a chunk copy.
@@ -186,8 +163,8 @@ fn ordered(order: usize, page_size: u64, heads: u64, start: u64) -> Placement {
 proptest! {
     #[test]
     fn chunks_are_the_planned_transfer_and_fit_their_parts(
-        pairs in any_pairs(), host_kind in 0usize..3, device_kind in 0usize..3, shifts in [0u32..7, 0u32..7],
-        layers in any_range(3), outers in any_range(2), to_host in any::<bool>(), limits in any_limits(),
+        pairs in any_pairs_of(10), host_kind in 0usize..3, device_kind in 0usize..3, shifts in [0u32..7, 0u32..7],
+        layers in fitting_range(3), outers in fitting_range(2), to_host in any::<bool>(), limits in any_limits(),
     ) {
         let (host, device) = (placement(host_kind, shifts[0], HOST), placement(device_kind, shifts[1], 4096));
         let (source, destination) = if to_host { (&device, &host) } else { (&host, &device) };
@@ -198,7 +175,7 @@ proptest! {
     #[test]
     fn chunks_are_the_planned_transfer_between_any_orders(
         orders in [0usize..8, 0usize..8], pages in [1u64..6, 1u64..6], heads in [2u64..5, 2u64..5],
-        tables in [any_pairs(), any_pairs()], first in 0u64..4, step in 1u64..3, tokens in 1u64..20,
+        tables in [any_pairs_of(10), any_pairs_of(10)], first in 0u64..4, step in 1u64..3, tokens in 1u64..20,
         to_host in any::<bool>(), limits in any_limits(),
     ) {
         let host = ordered(orders[0], pages[0], heads[0], HOST);

@@ -9,6 +9,7 @@ use serde_bytes::ByteBuf;
 use super::*;
 use crate::base::folder_lock::FolderLock;
 use crate::directory::entry::Presence;
+use crate::test_folder::TestFolder;
 
 fn mode_of(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -16,7 +17,7 @@ fn mode_of(path: &Path) -> u32 {
 
 #[test]
 fn other_users_can_read_an_entry_only_once_it_is_locked() {
-    let path = std::env::temp_dir().join(format!("kvmem-files-{}", std::process::id()));
+    let path = TestFolder::missing();
     let folder = Folder::open(&path, None).unwrap();
     let lock = folder.create_locked(".new").unwrap();
     assert_eq!(mode_of(&path.join(".new")), 0o600);
@@ -28,7 +29,6 @@ fn other_users_can_read_an_entry_only_once_it_is_locked() {
     std::fs::write(path.join("ordinary"), []).unwrap();
     assert_eq!(mode_of(&path.join("a.agent")), mode_of(&path.join("ordinary")) & 0o644);
     folder.remove("a", &own).unwrap();
-    std::fs::remove_dir_all(&path).unwrap();
 }
 
 fn bytes(incarnation: u64) -> Vec<u8> {
@@ -44,14 +44,10 @@ fn incarnation(folder: &Folder) -> Option<u64> {
     }
 }
 
-fn files(path: &Path) -> usize {
-    std::fs::read_dir(path).unwrap().count()
-}
-
 /// It may be stopped, or only read.
 #[test]
 fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
-    let path = std::env::temp_dir().join(format!("kvmem-files-locked-{}", std::process::id()));
+    let path = TestFolder::missing();
     let folder = Folder::open(&path, None).unwrap();
     let _lock = FolderLock::take(&folder.folder, Duration::ZERO).unwrap();
     let own = folder.write("a", bytes(1)).unwrap();
@@ -61,13 +57,12 @@ fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
     assert!(matches!(folder.find("a").unwrap(), Found::Nothing), "it was removed");
     let own = folder.write("a", bytes(2)).unwrap();
     folder.remove("a", &own).unwrap();
-    assert_eq!(files(&path), 0);
-    std::fs::remove_dir_all(&path).unwrap();
+    assert_eq!(path.entries(), 0);
 }
 
 #[test]
 fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
-    let path = std::env::temp_dir().join(format!("kvmem-files-since-{}", std::process::id()));
+    let path = TestFolder::missing();
     let folder = Folder::open(&path, None).unwrap();
     let first = folder.write("a", bytes(1)).unwrap();
     // Moved aside by a process that had looked at an earlier one.
@@ -78,10 +73,10 @@ fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
     let aside = folder.take_aside("a").unwrap().unwrap();
     let second = folder.write("a", bytes(2)).unwrap();
     folder.put_back(&aside, "a");
-    assert_eq!((incarnation(&folder), files(&path)), (Some(2), 1));
+    assert_eq!((incarnation(&folder), path.entries()), (Some(2), 1));
     assert!(!folder.remove_inode("a", first.inode).unwrap());
     assert!(folder.write_again("a", bytes(1), 1).unwrap().is_none());
-    assert_eq!((incarnation(&folder), files(&path)), (Some(2), 1));
+    assert_eq!((incarnation(&folder), path.entries()), (Some(2), 1));
     drop((first, second));
     // Missing, damaged, and of a process that has ended.
     for before in [None, Some(vec![1, 2]), Some(bytes(2))] {
@@ -91,17 +86,15 @@ fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
         }
         let own = folder.write_again("a", bytes(1), 1).unwrap().unwrap();
         assert!(folder.is_own("a", &own).unwrap());
-        assert_eq!((incarnation(&folder), files(&path)), (Some(1), 1));
+        assert_eq!((incarnation(&folder), path.entries()), (Some(1), 1));
     }
-    std::fs::remove_dir_all(&path).unwrap();
 }
 
 /// Each of them is opened in several steps, and another process moves it between two of them, less often than it is opened again.
 #[test]
 fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
-    let path = std::env::temp_dir().join(format!("kvmem-files-moved-{}", std::process::id()));
-    let aside = path.with_extension("aside");
-    std::fs::create_dir(&aside).unwrap();
+    let path = TestFolder::missing();
+    let aside = TestFolder::new();
     let (is_over, moves_left) = (AtomicBool::new(false), AtomicUsize::new(0));
     let opened: Vec<Result<bool>> = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -129,6 +122,4 @@ fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
     for is_watched in opened {
         assert!(is_watched.unwrap(), "another folder is watched than the one that is open");
     }
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::remove_dir_all(&aside).unwrap();
 }

@@ -316,12 +316,7 @@ mod tests {
     }
 
     fn kinds() -> impl Strategy<Value = Arrangement> {
-        let kinds = [
-            Arrangement::FULLY_CONTIGUOUS,
-            Arrangement::LAYER_SEPARATE,
-            Arrangement::LAYER_SEPARATE_OUTER_FIRST,
-        ];
-        prop::sample::select(kinds.to_vec())
+        prop::sample::select(&Arrangement::KVBM[..])
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod lying_owner;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::protocol::words;
 use super::*;
@@ -19,6 +19,7 @@ use crate::nixl::{Agent, AgentState, ServiceId};
 use crate::plan::Terms;
 use crate::region::SystemConfig;
 use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
+use crate::waiting::{until, until_some};
 
 const BLOCKS: u64 = 64;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -109,16 +110,14 @@ impl Served {
     /// What the owner says of a session, once it says something that suits.
     fn wait(&self, session: SessionKey, suits: impl Fn(&SessionState) -> bool) -> SessionState {
         let served = self.layout.served().unwrap();
-        let until = Instant::now() + DEADLINE;
-        loop {
+        until_some("the owner says nothing", || {
             // The owner's arena is in this process. Its agent's thread writes it.
             let bytes = words::copy_of(served.arena.address);
             match SessionState::find(&bytes, session, served.slots).unwrap() {
-                Entry::State(state) if suits(&state) => return state,
-                _ => assert!(Instant::now() < until, "the owner says nothing"),
+                Entry::State(state) => Some(state).filter(&suits),
+                _ => None,
             }
-            std::thread::yield_now();
-        }
+        })
     }
 
     /// Opens sessions of reads, beginning with this key, until one is seen open: one may have ended at a short stall timeout before
@@ -399,11 +398,7 @@ fn requests_of_many_spans_are_refused_before_these_are_listed() {
 fn await_end(owner: Arc<Agent>) {
     let weak = Arc::downgrade(&owner);
     drop(owner);
-    let until = Instant::now() + DEADLINE;
-    while weak.upgrade().is_some() {
-        assert!(Instant::now() < until, "the session is not over");
-        std::thread::yield_now();
-    }
+    until("the session is not over", || weak.upgrade().is_none());
 }
 
 /// The copies in progress hold the layout and the service, and drop them when they end.

@@ -171,11 +171,11 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::super::slot_sizes::PAGE;
     use super::*;
     use crate::base::error;
+    use crate::waiting::until_some;
 
     /// `None` without NIXL.
     fn arena() -> Option<Arc<Arena>> {
@@ -206,14 +206,7 @@ mod tests {
 
     /// Takes a slot once others were replaced.
     fn take_replaced(arena: &Arc<Arena>, user: SlotUser) -> Slot {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(slot) = arena.take(user) {
-                return slot;
-            }
-            assert!(Instant::now() < until, "the slots are not replaced");
-            std::thread::yield_now();
-        }
+        until_some("the slots are not replaced", || arena.take(user))
     }
 
     #[test]
@@ -249,12 +242,10 @@ mod tests {
         take_all(&arena, new_user()).into_iter().for_each(Slot::retire);
         let mut kept = Vec::new();
         let is_full = || arena.slots.left() == 0 && arena.slots.free() == 0;
-        let until = Instant::now() + Duration::from_secs(120);
-        while !is_full() {
-            assert!(Instant::now() < until, "there is no total");
+        until_some("there is no total", || {
             kept.extend(take_all(&arena, new_user()));
-            std::thread::yield_now();
-        }
+            is_full().then_some(())
+        });
         assert_eq!(kept.len() as u64, MAX_SLOTS - 6);
         std::thread::sleep(slots::LEASE);
         assert!(arena.take(new_user()).is_none() && is_full(), "nothing is allocated");

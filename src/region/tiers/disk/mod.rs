@@ -28,13 +28,10 @@ mod tests {
     use super::*;
     use crate::base::Status;
     use crate::region::Backing;
+    use crate::test_folder::TestFolder;
 
     fn config(size: u64, path: Option<PathBuf>) -> DiskConfig {
         DiskConfig { size, path, ..DiskConfig::default() }
-    }
-
-    fn scratch(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("kvmem-disk-test-{}-{name}", std::process::id()))
     }
 
     #[test]
@@ -47,7 +44,8 @@ mod tests {
 
     #[test]
     fn a_named_file_persists_and_is_not_created_twice() {
-        let path = scratch("named");
+        let folder = TestFolder::new();
+        let path = folder.join("named");
         DiskFile::open(&config(4096, Some(path.clone()))).unwrap().keep();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
         let again = DiskFile::open(&config(4096, Some(path.clone()))).err().unwrap();
@@ -56,7 +54,6 @@ mod tests {
         assert_eq!(DiskFile::open(&open).unwrap().size(), 4096);
         let more = DiskConfig { size: 4097, ..open };
         assert_eq!(DiskFile::open(&more).err().unwrap().status(), Status::OutOfRange);
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
@@ -69,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_file_beside_another_has_its_file_system_and_no_name() {
-        let path = scratch("beside");
-        for path in [None, Some(path.clone())] {
+        let folder = TestFolder::new();
+        for path in [None, Some(folder.join("beside"))] {
             let file = DiskFile::open(&config(4096, path)).unwrap();
             file.keep();
             let beside = file.beside(8192).unwrap();
@@ -80,22 +77,21 @@ mod tests {
             assert_eq!(stat.st_nlink, 0);
             assert_ne!(stat.st_ino, fs::fstat(file.fd()).unwrap().st_ino);
         }
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn creating_a_file_in_a_removed_folder_fails() {
-        let folder = scratch("folder");
-        std::fs::create_dir(&folder).unwrap();
+        let folder = TestFolder::new();
         let file = DiskFile::open(&config(4096, Some(folder.join("file")))).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
+        drop(folder);
         let error = file.beside(4096).err().unwrap();
         assert_eq!(error.status(), Status::NotFound, "{error}");
     }
 
     #[test]
     fn a_new_file_is_removed_with_its_region_unless_it_is_kept() {
-        let path = scratch("given-up");
+        let folder = TestFolder::new();
+        let path = folder.join("given-up");
         drop(DiskFile::open(&config(4096, Some(path.clone()))).unwrap());
         assert!(!path.exists());
         // Another file at the same path is not removed.
@@ -107,7 +103,7 @@ mod tests {
         // A file that existed before is not removed either.
         let open = DiskConfig { opening: OpenMode::OpenOrCreate, ..config(7, Some(path.clone())) };
         drop(DiskFile::open(&open).unwrap());
-        std::fs::remove_file(&path).unwrap();
+        assert!(path.exists());
     }
 
     #[test]

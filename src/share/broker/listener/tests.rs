@@ -4,29 +4,10 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
 use super::*;
+use crate::test_folder::TestFolder;
 
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("kvmem-listener-{}-{name}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.0.join("s")
-    }
-
-    fn entries(&self) -> usize {
-        std::fs::read_dir(&self.0).unwrap().count()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn socket_in(directory: &TestFolder) -> PathBuf {
+    directory.join("s")
 }
 
 fn stale(path: &Path) {
@@ -36,10 +17,10 @@ fn stale(path: &Path) {
 
 #[test]
 fn the_path_has_the_requested_mode_and_is_removed_with_the_listener() {
-    let directory = Directory::new("mode");
+    let directory = TestFolder::new();
     for mode in [0o600, 0o660, 0o666] {
-        let listener = Listener::bind(&directory.socket(), mode, 8).unwrap();
-        let metadata = std::fs::symlink_metadata(directory.socket()).unwrap();
+        let listener = Listener::bind(&socket_in(&directory), mode, 8).unwrap();
+        let metadata = std::fs::symlink_metadata(socket_in(&directory)).unwrap();
         assert!(metadata.file_type().is_socket());
         assert_eq!((metadata.permissions().mode() & 0o777, directory.entries()), (mode, 1));
         drop(listener);
@@ -49,48 +30,48 @@ fn the_path_has_the_requested_mode_and_is_removed_with_the_listener() {
 
 #[test]
 fn binding_a_live_socket_fails_and_a_stale_one_is_replaced() {
-    let directory = Directory::new("live");
-    stale(&directory.socket());
-    let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
-    let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
+    let directory = TestFolder::new();
+    stale(&socket_in(&directory));
+    let first = Listener::bind(&socket_in(&directory), 0o600, 8).unwrap();
+    let error = Listener::bind(&socket_in(&directory), 0o600, 8).err().unwrap();
     assert_eq!(error.status(), Status::AlreadyExists);
     assert!(error.message().contains("this process itself listens there"), "{error}");
     assert_eq!(directory.entries(), 1);
-    std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
+    std::os::unix::net::UnixStream::connect(socket_in(&directory)).unwrap();
     drop(first);
 }
 
 #[test]
 fn a_file_that_is_not_a_socket_is_unchanged() {
-    let directory = Directory::new("file");
-    std::fs::write(directory.socket(), "precious").unwrap();
-    let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
+    let directory = TestFolder::new();
+    std::fs::write(socket_in(&directory), "precious").unwrap();
+    let error = Listener::bind(&socket_in(&directory), 0o600, 8).err().unwrap();
     assert_eq!(error.status(), Status::AlreadyExists);
-    assert_eq!(std::fs::read(directory.socket()).unwrap(), b"precious");
-    std::fs::remove_file(directory.socket()).unwrap();
-    std::os::unix::fs::symlink("nowhere", directory.socket()).unwrap();
-    assert!(Listener::bind(&directory.socket(), 0o600, 8).is_err());
+    assert_eq!(std::fs::read(socket_in(&directory)).unwrap(), b"precious");
+    std::fs::remove_file(socket_in(&directory)).unwrap();
+    std::os::unix::fs::symlink("nowhere", socket_in(&directory)).unwrap();
+    assert!(Listener::bind(&socket_in(&directory), 0o600, 8).is_err());
     assert_eq!(directory.entries(), 1);
 }
 
 #[test]
 fn a_path_that_another_process_has_replaced_is_not_removed() {
-    let directory = Directory::new("taken");
-    let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
-    std::fs::remove_file(directory.socket()).unwrap();
-    let second = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
+    let directory = TestFolder::new();
+    let first = Listener::bind(&socket_in(&directory), 0o600, 8).unwrap();
+    std::fs::remove_file(socket_in(&directory)).unwrap();
+    let second = Listener::bind(&socket_in(&directory), 0o600, 8).unwrap();
     drop(first);
-    std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
+    std::os::unix::net::UnixStream::connect(socket_in(&directory)).unwrap();
     drop(second);
     assert_eq!(directory.entries(), 0);
 }
 
 #[test]
 fn only_one_of_many_processes_replaces_a_stale_socket() {
-    let directory = Directory::new("race");
+    let directory = TestFolder::new();
     for _ in 0..20 {
-        stale(&directory.socket());
-        let path = directory.socket();
+        stale(&socket_in(&directory));
+        let path = socket_in(&directory);
         let results: Vec<_> = std::thread::scope(|scope| {
             let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| Listener::bind(&path, 0o600, 8))).collect();
             starts.into_iter().map(|start| start.join().unwrap()).collect()
@@ -104,9 +85,9 @@ fn only_one_of_many_processes_replaces_a_stale_socket() {
 
 #[test]
 fn the_longest_path_works_and_a_stale_one_is_replaced() {
-    let directory = Directory::new("long");
-    let longest = 107 - directory.0.as_os_str().len() - "/".len() - "/s".len();
-    let deep = directory.0.join("x".repeat(longest));
+    let directory = TestFolder::new();
+    let longest = 107 - directory.as_os_str().len() - "/".len() - "/s".len();
+    let deep = directory.join("x".repeat(longest));
     std::fs::create_dir(&deep).unwrap();
     let path = deep.join("s");
     assert_eq!(path.as_os_str().len(), 107);
@@ -118,8 +99,8 @@ fn the_longest_path_works_and_a_stale_one_is_replaced() {
 }
 
 /// A socket under a temporary name, as in a process that is killed before it renames it.
-fn abandoned(directory: &Directory) -> PathBuf {
-    let name = bind_aside(&socket().unwrap(), &directory.socket(), Mode::from_raw_mode(0o600)).unwrap();
+fn abandoned(directory: &TestFolder) -> PathBuf {
+    let name = bind_aside(&socket().unwrap(), &socket_in(directory), Mode::from_raw_mode(0o600)).unwrap();
     let path = name.path.clone();
     std::mem::forget(name);
     path
@@ -127,16 +108,16 @@ fn abandoned(directory: &Directory) -> PathBuf {
 
 #[test]
 fn sockets_that_killed_processes_have_left_are_removed() {
-    let directory = Directory::new("killed");
+    let directory = TestFolder::new();
     let left = [abandoned(&directory), abandoned(&directory)];
     let begun = socket().unwrap();
-    let live = bind_aside(&begun, &directory.socket(), Mode::from_raw_mode(0o600)).unwrap();
+    let live = bind_aside(&begun, &socket_in(&directory), Mode::from_raw_mode(0o600)).unwrap();
     retried::listen(&begun, 8).unwrap();
-    let file = directory.0.join(".kvmem-broker-0123456789ab");
+    let file = directory.join(".kvmem-broker-0123456789ab");
     std::fs::write(&file, "precious").unwrap();
-    let other = directory.0.join(".kvmem-broker-other");
+    let other = directory.join(".kvmem-broker-other");
     stale(&other);
-    let listener = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
+    let listener = Listener::bind(&socket_in(&directory), 0o600, 8).unwrap();
     assert!(left.iter().all(|path| !path.exists()));
     assert!(live.path.exists() && file.exists() && other.exists());
     drop((listener, live));
@@ -145,10 +126,10 @@ fn sockets_that_killed_processes_have_left_are_removed() {
 
 #[test]
 fn a_socket_that_another_process_is_about_to_listen_on_stays() {
-    let directory = Directory::new("begun");
-    let _lock = lock_directory(&directory.socket()).unwrap();
+    let directory = TestFolder::new();
+    let _lock = lock_directory(&socket_in(&directory)).unwrap();
     let begun = abandoned(&directory);
-    drop(Listener::bind(&directory.socket(), 0o600, 8).unwrap());
+    drop(Listener::bind(&socket_in(&directory), 0o600, 8).unwrap());
     assert!(begun.exists());
 }
 
@@ -172,8 +153,8 @@ fn a_path_that_is_too_long_or_missing_is_reported() {
 
 #[test]
 fn an_error_names_a_temporary_name_that_is_left() {
-    let directory = Directory::new("left");
-    let (path, taken) = (directory.socket(), directory.0.join(".kvmem-broker-0123456789ab"));
+    let directory = TestFolder::new();
+    let (path, taken) = (socket_in(&directory), directory.join(".kvmem-broker-0123456789ab"));
     stale(&path);
     stale(&taken);
     let after = || or_left(error!(AlreadyExists, "listens"), &taken, || rename(&taken, &path)).to_string();

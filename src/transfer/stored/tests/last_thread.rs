@@ -33,35 +33,34 @@ fn arrived(store: &Arc<OpenStore>) -> Arc<run_ends::RunEnd> {
 
 #[test]
 fn a_get_that_ends_at_once_leaves_its_store_before_the_handle_can_be_closed() {
-    let scratch = Scratch::new();
-    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
+    let scratch = TestFolder::missing();
+    let store = OpenStore::open(config(&scratch, Durability::None), None).unwrap();
     let end = arrived(&store);
     assert!(end.ends_at_once(&Ok(())));
     assert_eq!(Arc::strong_count(&store), 1);
     drop(store);
-    drop(OpenStore::open(config(&scratch.0, Durability::None), None).unwrap());
+    drop(OpenStore::open(config(&scratch, Durability::None), None).unwrap());
 }
 
 #[test]
 fn the_last_holder_of_a_store_does_not_end_at_once() {
-    let scratch = Scratch::new();
-    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
+    let scratch = TestFolder::missing();
+    let store = OpenStore::open(config(&scratch, Durability::None), None).unwrap();
     let (end, layout) = (arrived(&store), store.layout.clone());
     drop(store);
     assert!(!end.ends_at_once(&Ok(())) && !end.ends_at_once(&Ok(())));
     assert_eq!(
-        OpenStore::open(config(&scratch.0, Durability::None), None).err().unwrap().status(),
+        OpenStore::open(config(&scratch, Durability::None), None).err().unwrap().status(),
         Status::Busy
     );
     end.outcome(Ok(()), &[layout.clone(), layout], Stop::default(), &mut Findings::default()).unwrap();
-    drop(OpenStore::open(config(&scratch.0, Durability::None), None).unwrap());
+    drop(OpenStore::open(config(&scratch, Durability::None), None).unwrap());
 }
 
 /// No thread for checks is free.
 #[test]
 fn a_small_get_ends_on_the_thread_that_has_moved_its_last_byte() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::None);
     assert_eq!(put(&store, &source, 0..2), 2);
     let occupied = occupy(&Pool::checks(store.layout.file_systems()));
     let destination = Layout::in_host(dimensions(8), Arrangement::FULLY_CONTIGUOUS);

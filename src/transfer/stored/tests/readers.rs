@@ -5,10 +5,10 @@ use super::*;
 
 #[test]
 fn readers_see_what_the_writer_stores_and_removes() {
-    let (scratch, source) = (Scratch::new(), filled());
-    assert_eq!(OpenStore::open(reader(&scratch.0), None).err().unwrap().status(), Status::NotFound);
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
-    let readers = [(); 3].map(|()| OpenStore::open(reader(&scratch.0), None).unwrap());
+    let (scratch, source) = (TestFolder::missing(), filled());
+    assert_eq!(OpenStore::open(reader(&scratch), None).err().unwrap().status(), Status::NotFound);
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
+    let readers = [(); 3].map(|()| OpenStore::open(reader(&scratch), None).unwrap());
     assert_eq!(put(&store, &source, 0..4), 4);
     let destination = Layout::in_host(dimensions(8), Arrangement::FULLY_CONTIGUOUS);
     let (all, blocks) = (keys(0..6), [5, 4, 3, 2, 1, 0]);
@@ -25,9 +25,9 @@ fn readers_see_what_the_writer_stores_and_removes() {
     readers[0].flush(None).unwrap();
     assert!(contains(&readers[0], 0) && !contains(&readers[0], 1));
     drop(store);
-    let late = OpenStore::open(reader(&scratch.0), None).unwrap();
+    let late = OpenStore::open(reader(&scratch), None).unwrap();
     assert!(contains(&late, 0) && !contains(&late, 1));
-    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
+    let store = OpenStore::open(config(&scratch, Durability::None), None).unwrap();
     assert_eq!(put(&store, &source, 6..7), 1);
     late.flush(None).unwrap();
     assert!(contains(&late, 6), "of another writer");
@@ -35,10 +35,9 @@ fn readers_see_what_the_writer_stores_and_removes() {
 
 #[test]
 fn readers_change_nothing() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..1), 1);
-    let reader = OpenStore::open(reader(&scratch.0), None).unwrap();
+    let reader = OpenStore::open(reader(&scratch), None).unwrap();
     let (one, blocks) = (keys(0..1), [0]);
     let refused = [
         reader.put(&source, TransferRequest::default(), &stored(&one, &blocks)).map(drop),
@@ -53,10 +52,9 @@ fn readers_change_nothing() {
 
 #[test]
 fn a_block_that_is_replaced_while_a_reader_gets_it_is_no_block_of_its_key() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Strict);
     assert_eq!(put(&store, &source, 0..8), 8);
-    let reader = OpenStore::open(reader(&scratch.0), None).unwrap();
+    let reader = OpenStore::open(reader(&scratch), None).unwrap();
     let all: Vec<Key> = Keys::new(&keys(0..8), 32).unwrap().iter().collect();
     let run = reader.store.hold_run(&all).unwrap();
     let removed = keys(2..4);
@@ -72,11 +70,10 @@ fn a_block_that_is_replaced_while_a_reader_gets_it_is_no_block_of_its_key() {
 
 #[test]
 fn readers_follow_a_journal_that_is_replaced() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::None), None).unwrap();
-    let reader = OpenStore::open(reader(&scratch.0), None).unwrap();
+    let (scratch, store, source) = opened(Durability::None);
+    let reader = OpenStore::open(reader(&scratch), None).unwrap();
     let one = keys(0..1);
-    let journal = || std::fs::metadata(scratch.0.join(StoreFile::Journal.name())).unwrap();
+    let journal = || std::fs::metadata(scratch.join(StoreFile::Journal.name())).unwrap();
     let (before, mut rounds) = (std::os::unix::fs::MetadataExt::ino(&journal()), 0);
     while std::os::unix::fs::MetadataExt::ino(&journal()) == before {
         rounds += 1;

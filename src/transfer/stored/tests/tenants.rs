@@ -26,14 +26,14 @@ fn empty() -> Arc<Layout> {
 
 #[test]
 fn blocks_of_a_tenant_survive_and_are_those_that_were_stored() {
-    let (scratch, source) = (Scratch::new(), filled());
+    let (scratch, source) = (TestFolder::missing(), filled());
     for byte in [0, 9] {
-        let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+        let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
         let own = tenant(&store, &format!("tenant-{byte}"), byte, 3);
         drop(store);
         assert_eq!(put(&own, &source, 0..3), 3, "a namespace keeps its store open");
         drop(own);
-        let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+        let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
         let (own, into) = (tenant(&store, &format!("tenant-{byte}"), byte, 0), empty());
         assert_eq!(get(&store, &into, 0..3).0, 0, "they are not in the store without a name");
         let (count, outcome) = get(&own, &into, 0..4);
@@ -62,8 +62,7 @@ fn blocks_of_a_tenant_survive_and_are_those_that_were_stored() {
 
 #[test]
 fn tokens_of_encrypted_slots_move_to_blocks_of_another_size() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (_scratch, store, source) = opened(Durability::Strict);
     let [own, again] = [("tenant", 3), ("again", 4)].map(|(name, byte)| tenant(&store, name, byte, 4));
     assert_eq!(put(&own, &source, 0..4), 4);
     // From slots to blocks of one token each, from these to slots, and back.
@@ -83,8 +82,7 @@ fn tokens_of_encrypted_slots_move_to_blocks_of_another_size() {
 /// Bytes of a slot, and its record, as an attacker may change both: the checksums are right.
 #[test]
 fn a_block_that_was_replaced_with_its_checksum_is_removed_and_no_data() {
-    let (scratch, source) = (Scratch::new(), filled());
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let (scratch, store, source) = opened(Durability::Strict);
     let own = tenant(&store, "tenant", 5, 4);
     assert_eq!(put(&own, &source, 0..2), 2);
     let mut slots = Vec::new();
@@ -93,7 +91,7 @@ fn a_block_that_was_replaced_with_its_checksum_is_removed_and_no_data() {
     drop((own, store));
     let flip = |name: &str, at: u64| {
         use std::os::unix::fs::FileExt;
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(scratch.0.join(name)).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(scratch.join(name)).unwrap();
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         byte[0] ^= 1;
@@ -109,7 +107,7 @@ fn a_block_that_was_replaced_with_its_checksum_is_removed_and_no_data() {
     };
     // The tag of the first record.
     flip("index.0", 256 + 232);
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
     assert_eq!(store.verify(None).unwrap(), 0, "without the key, the checksum is all that can be compared");
     let (own, into) = (tenant(&store, "tenant", 5, 0), empty());
     let before = sums(&into, &[0]);
@@ -122,7 +120,7 @@ fn a_block_that_was_replaced_with_its_checksum_is_removed_and_no_data() {
     drop((own, store));
     // A damaged byte in the slot of the other one.
     flip("blocks.0", slots[1] * size);
-    let store = OpenStore::open(config(&scratch.0, Durability::Strict), None).unwrap();
+    let store = OpenStore::open(config(&scratch, Durability::Strict), None).unwrap();
     let own = tenant(&store, "tenant", 5, 0);
     assert_eq!((own.verify(None).unwrap(), own.counts().stored), (1, 0));
 }

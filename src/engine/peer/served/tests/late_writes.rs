@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes that the network has held until their slot belongs to another session, over NIXL and UCX in one process.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{BLOCK, BLOCKS, DEADLINE, STALL_TIMEOUT, Served, ended_process, key, layout, terms};
+use super::{BLOCK, BLOCKS, STALL_TIMEOUT, Served, ended_process, key, layout, terms};
 use crate::base::Status;
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{ENTRY, MAX_SLOTS, SessionState, seed};
 use crate::engine::peer::served::protocol::words;
 use crate::layout::Memory;
 use crate::nixl::{MemoryType, Operation, RequestSide, Span};
+use crate::waiting::until;
 
 const CHUNK: u64 = 4096;
 
@@ -31,12 +32,10 @@ impl Served {
             let request = state.create_request(Operation::Write, here, there)?;
             state.post(request).map(|is_done| (request, is_done))
         });
-        let (request, mut is_done) = request.unwrap();
-        let until = Instant::now() + DEADLINE;
-        while !is_done {
-            assert!(Instant::now() < until, "the write does not end");
-            is_done = self.peer.run(move |state| state.is_done(request)).unwrap();
-        }
+        let (request, is_done) = request.unwrap();
+        until("the write does not end", || {
+            is_done || self.peer.run(move |state| state.is_done(request)).unwrap()
+        });
         self.peer.run(move |state| state.release_request(request)).unwrap();
     }
 

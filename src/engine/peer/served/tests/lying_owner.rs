@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{DEADLINE, build, known_to};
 use crate::base::{Error, Result, Status};
@@ -20,6 +20,7 @@ use crate::run::{Granted, LeaseRequest};
 use crate::transfer::{
     BlockPair, Lease, LeaseTerms, Preferences, Step, Transfer, TransferMethod, TransferRequest,
 };
+use crate::waiting::{until, until_some};
 
 const SLOTS: u32 = 4;
 const SLOT: u64 = 4096;
@@ -88,12 +89,9 @@ impl Owner {
 
     /// Waits for a message that suits. Those after it are looked at by the next call.
     fn await_message<R>(&self, suits: impl Fn(Message) -> Option<R>) -> R {
-        let until = Instant::now() + DEADLINE;
-        loop {
-            while let Some(message) = self.next_unread() {
-                if let Some(found) = suits(message) {
-                    return found;
-                }
+        until_some("the requester sends nothing", || {
+            if let Some(found) = std::iter::from_fn(|| self.next_unread()).find_map(&suits) {
+                return Some(found);
             }
             let id = self.id;
             let messages = self.agent.run(move |state| {
@@ -102,9 +100,8 @@ impl Owner {
             });
             let read = messages.unwrap().into_iter().map(|message| Message::read(&message.data).unwrap());
             self.unread.borrow_mut().extend(read);
-            assert!(Instant::now() < until, "the requester sends nothing");
-            std::thread::yield_now();
-        }
+            None
+        })
     }
 
     /// Waits until a session has moved a chunk. A requester that has moved none repeats that after a time.
@@ -195,12 +192,10 @@ impl Owner {
 
 /// Submits a transfer. The run before may have ended at a limit, and use its blocks for a moment more.
 fn submit(transfer: &Transfer) {
-    let until = Instant::now() + DEADLINE;
-    while let Err(error) = transfer.submit(None) {
-        assert_eq!(error.status(), Status::Busy, "{error}");
-        assert!(Instant::now() < until, "{error}");
-        std::thread::yield_now();
-    }
+    until("the run before goes on", || {
+        let submitted = transfer.submit(None);
+        submitted.inspect_err(|error| assert_eq!(error.status(), Status::Busy, "{error}")).is_ok()
+    });
 }
 
 fn open(slots: &[u32], chunks: u64) -> SessionState {
