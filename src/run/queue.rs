@@ -2,17 +2,15 @@
 //! A completion queue with an event fd.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
 use crate::base::atomic::{AtomicBool, Ordering};
 use crate::base::reported::{MAX_VALUES, Report, Reported, ReportedKind, add_label, report};
 use crate::base::{
-    Condvar, Count, Error, LogId, Mutex, MutexGuard, Result, Status, deadline_of, log, retried,
+    Condvar, Count, Error, EventFd, LogId, Mutex, MutexGuard, Result, Status, deadline_of, log,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +65,7 @@ struct State {
     /// How many were taken: the place of the first one that is left.
     taken: Place,
     /// `None` if the queue is closed.
-    event: Option<OwnedFd>,
+    event: Option<EventFd>,
     /// The event fd was asked for. Until then no thread can wait for it, and it is not signalled.
     is_watched: bool,
 }
@@ -93,7 +91,7 @@ impl Drop for OpenQueue {
 }
 
 impl State {
-    fn new(event: Option<OwnedFd>) -> Self {
+    fn new(event: Option<EventFd>) -> Self {
         Self { entries: VecDeque::new(), taken: 0, event, is_watched: false }
     }
 
@@ -103,7 +101,7 @@ impl State {
         entries.push_back(entry);
         if entries.len() == 1 {
             if *is_watched {
-                signal(event);
+                event.signal();
             }
             has_some.store(true, Ordering::Release);
         }
@@ -126,10 +124,9 @@ impl Reported for Queue {
 
 impl Queue {
     pub fn create() -> Result<Arc<Self>> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::errno("create an event fd", errno))?;
+        let event = EventFd::new()?;
         let log_id = LogId::next();
-        log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
+        log!(Debug, "queue {log_id} created: event fd {}", event.as_fd().as_raw_fd());
         let queue = Arc::new(Self {
             log_id,
             state: Mutex::new(State::new(Some(event))),
@@ -146,9 +143,9 @@ impl Queue {
         let mut state = self.lock();
         let State { entries, event: Some(event), is_watched, .. } = &mut *state else { return -1 };
         if !std::mem::replace(is_watched, true) && !entries.is_empty() {
-            signal(event);
+            event.signal();
         }
-        event.as_raw_fd()
+        event.as_fd().as_raw_fd()
     }
 
     /// Adds a completion. A closed queue discards it.
@@ -227,7 +224,7 @@ impl Queue {
         *taken += count as Place;
         if count > 0 && entries.is_empty() {
             self.has_some.store(false, Ordering::Release);
-            event.iter().filter(|_| *is_watched).for_each(clear);
+            event.iter().filter(|_| *is_watched).for_each(EventFd::clear);
         }
         count
     }
@@ -237,22 +234,13 @@ impl Queue {
     }
 }
 
-fn signal(event: &OwnedFd) {
-    if let Err(errno) = retried::write(event, &1u64.to_ne_bytes()) {
-        log!(Error, "signal a completion: {errno}");
-    }
-}
-
-fn clear(event: &OwnedFd) {
-    // The event may be clear already, which is fine.
-    let _ = retried::read(event, &mut [0u8; 8]);
-}
-
 #[cfg(test)]
 impl Queue {
     /// Whether the event fd of an open queue is readable.
     pub fn is_readable(&self) -> bool {
         use rustix::event::{PollFd, PollFlags};
+
+        use crate::base::retried;
         let state = self.lock();
         let mut polled = [PollFd::new(state.event.as_ref().unwrap(), PollFlags::IN)];
         retried::poll(&mut polled, Some(Duration::ZERO)).unwrap() == 1

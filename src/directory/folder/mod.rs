@@ -9,18 +9,15 @@ mod files;
 mod names;
 mod worker;
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::store::{self, Reply, Request, Sink, Store};
 use crate::base::paths::absolute;
-use crate::base::{Error, Giver, Result, Taken, Taker, error, fail, guarded, handoff, log, retried, thread};
+use crate::base::{Error, EventFd, Giver, Result, Taken, Taker, error, fail, guarded, handoff, log, thread};
 use files::Folder;
 use worker::{Job, Worker};
 
@@ -28,7 +25,7 @@ use worker::{Job, Worker};
 pub struct FolderStore {
     location: String,
     jobs: Option<Sender<Job>>,
-    wake: Arc<OwnedFd>,
+    wake: Arc<EventFd>,
     /// The thread, and whose giver is dropped when it ends.
     thread: Option<(JoinHandle<()>, Taker<()>)>,
 }
@@ -44,9 +41,7 @@ impl FolderStore {
         // The thread opens the folder again later, when the process may have another working directory.
         let path = absolute(path)?;
         let location = format!("folder {}", path.display());
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::errno("create an event fd", errno))?;
-        let wake = Arc::new(wake);
+        let wake = Arc::new(EventFd::new()?);
         let (jobs, receiver) = channel();
         let ((opened, result), (end, ended)) = (handoff(), handoff::<()>());
         let (woken, named) = (wake.clone(), location.clone());
@@ -77,11 +72,6 @@ impl FolderStore {
         }
         Ok(Self { location, jobs: Some(jobs), wake, thread: Some((thread, ended)) })
     }
-
-    fn wake(&self) {
-        // Only a full counter fails, and then the thread is awake.
-        let _ = retried::write(&*self.wake, &1u64.to_ne_bytes());
-    }
 }
 
 impl Store for FolderStore {
@@ -89,7 +79,7 @@ impl Store for FolderStore {
         if let Some(jobs) = &self.jobs {
             // If the thread has ended, the caller sees that its reply is dropped.
             let _ = jobs.send(Job { request, deadline, reply });
-            self.wake();
+            self.wake.signal();
         }
     }
 
@@ -110,7 +100,7 @@ impl Store for FolderStore {
 impl Drop for FolderStore {
     fn drop(&mut self) {
         drop(self.jobs.take());
-        self.wake();
+        self.wake.signal();
         let Some((thread, ended)) = self.thread.take() else { return };
         match ended.take(Some(Instant::now() + END_LIMIT)) {
             Taken::TooLate => {
@@ -127,11 +117,12 @@ mod tests {
 
     use super::*;
     use crate::base::Mutex;
+    use crate::test_folder::TestFolder;
 
     /// A thread that reports may as well wait for a file system.
     #[test]
     fn the_end_of_a_store_does_not_wait_for_a_thread_that_is_stuck() {
-        let folder = std::env::temp_dir().join(format!("kvmem-stuck-{}", std::process::id()));
+        let folder = TestFolder::missing();
         let ((is_stuck, stuck), (release, released)) = (sync_channel(1), sync_channel::<()>(1));
         let released = Mutex::new(released);
         let sink: Sink = Box::new(move |_| {
@@ -146,6 +137,5 @@ mod tests {
         assert_eq!(end.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
         drop(release);
         dropping.join().unwrap();
-        let _ = std::fs::remove_dir(&folder);
     }
 }

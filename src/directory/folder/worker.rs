@@ -2,7 +2,6 @@
 //! The thread of a folder: executes requests, and reports changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::changes::{Changes, Inotify};
 use super::files::{Folder, Found, OwnFile};
-use crate::base::{Error, Giver, Result, Status, ensure, has_passed, log, retried, time_left};
+use crate::base::{Error, EventFd, Giver, Result, Status, ensure, has_passed, log, retried, time_left};
 use crate::directory::entry::{Entry, Presence, invalid, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
 
@@ -98,7 +97,7 @@ impl Worker {
     }
 
     /// Runs until the store is dropped.
-    pub fn run(&mut self, jobs: &Receiver<Job>, wake: &OwnedFd) {
+    pub fn run(&mut self, jobs: &Receiver<Job>, wake: &EventFd) {
         loop {
             loop {
                 match jobs.try_recv() {
@@ -118,7 +117,7 @@ impl Worker {
         (self.sink)(Report::Ended(error));
     }
 
-    fn sleep(&self, wake: &OwnedFd) {
+    fn sleep(&self, wake: &EventFd) {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         // Of a folder that is gone nothing counts any more.
         let inotify = self.folder.inotify.as_ref().filter(|_| !self.is_gone);
@@ -126,7 +125,7 @@ impl Worker {
         let timeout = time_left(self.next_look());
         // A wait that fails is only a look too early.
         let _ = retried::poll(&mut fds, timeout);
-        let _ = retried::read(wake, &mut [0; 8]);
+        wake.clear();
     }
 
     fn next_look(&self) -> Option<Instant> {

@@ -16,7 +16,7 @@ use super::config::BrokerConfig;
 use super::connection::{ClientEvent, Connection, Reply, refuse};
 use super::fetch_request::FetchRequest;
 use super::listener::Listener;
-use crate::base::{Error, LocalFd, Result, ensure, fail, log, retried};
+use crate::base::{Error, EventFd, LocalFd, Result, ensure, fail, log, retried};
 use crate::region::Access;
 use crate::share::frame::Parcel;
 use crate::share::message;
@@ -281,5 +281,5 @@ pub(super) struct BrokerState {
     pub catalogue: Catalogue,
     pub counts: BrokerCounts,
     pub stopping: AtomicBool,
-    pub wake: rustix::fd::OwnedFd,
+    pub wake: EventFd,
 }

@@ -17,8 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, eventfd};
-
 pub use catalogue::{Publication, TokenTerms};
 pub use config::BrokerConfig;
 pub(super) use fetch_request::check_name;
@@ -26,7 +24,7 @@ pub use fetch_request::{FetchRequest, Refusal};
 pub(super) use listener::address;
 pub use token::Token;
 
-use crate::base::{Error, Result, log, retried, thread};
+use crate::base::{Error, EventFd, Result, log, thread};
 use broker_thread::{BrokerCounts, BrokerState, Service};
 use catalogue::Catalogue;
 use listener::Listener;
@@ -51,8 +49,7 @@ impl Broker {
         let config = config.check()?;
         let shown = config.path.display().to_string();
         let doing = |error: Error| error.context(format!("start a broker at {shown}"));
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| doing(Error::errno("create an event fd", errno)))?;
+        let wake = EventFd::new().map_err(doing)?;
         let listener = Listener::bind(&config.path, config.mode, config.max_clients).map_err(doing)?;
         let path = listener.path().to_path_buf();
         let shared = Arc::new(BrokerState {
@@ -133,9 +130,7 @@ impl Drop for Loan {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        if let Err(errno) = retried::write(&self.shared.wake, &1u64.to_ne_bytes()) {
-            log!(Error, "wake the broker's thread: {errno}");
-        }
+        self.shared.wake.signal();
         let Some(thread) = self.thread.take() else { return };
         // A publication may hold the broker, and may be dropped by the broker's thread.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {

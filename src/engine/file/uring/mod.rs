@@ -53,7 +53,7 @@ impl Uring {
         let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
         if is_served {
-            return self.ring.wake();
+            return self.ring.event.signal();
         }
         // Without the lock, which the thread takes first.
         if let Err(error) = Pool::services().run_alone(self.clone()) {

@@ -2,13 +2,11 @@
 //! A ring, and the event fd that wakes its thread. Many containers do not permit io_uring, so creating a ring may fail.
 #![allow(unsafe_code)]
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::{IoUring, Probe, opcode};
-use rustix::event::{EventfdFlags, eventfd};
 
-use crate::base::{Error, advice, log, retried};
+use crate::base::{Error, EventFd, advice};
 
 /// Maximum number of requests in the kernel.
 pub const DEPTH: usize = 64;
@@ -19,7 +17,7 @@ const ENTRIES: u32 = 2 * DEPTH as u32;
 pub struct Ring {
     pub io: IoUring,
     /// Wakes the thread that sleeps in the kernel.
-    pub event: OwnedFd,
+    pub event: EventFd,
     /// The ring polls `event`.
     pub is_watching: AtomicBool,
     is_broken: AtomicBool,
@@ -28,18 +26,9 @@ pub struct Ring {
 impl Ring {
     /// Creates a ring and tests it. Fails with the reason.
     pub fn create() -> Result<Self, String> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::errno("create an event fd for io_uring", errno).to_string())?;
+        let event = EventFd::new().map_err(|error| error.to_string())?;
         let (is_watching, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Self { io: create_io()?, event, is_watching, is_broken })
-    }
-
-    /// Wakes the thread of the ring.
-    pub fn wake(&self) {
-        if let Err(errno) = retried::write(&self.event, &1u64.to_ne_bytes()) {
-            // The counter is full, so the thread is woken anyway.
-            log!(Debug, "wake the thread of the ring: {errno}");
-        }
     }
 
     /// Whether the ring contains entries that the kernel does not accept, so that it can't be used again.

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
 use super::super::work::{FileJob, Report};
 use super::ring::{DEPTH, Ring};
-use crate::base::{Error, retried};
+use crate::base::Error;
 
 /// Maximum number of bytes in the kernel. A single request may be larger.
 const MAX_BYTES: u64 = 32 << 20;
@@ -233,7 +233,7 @@ impl UringSession {
     /// Adds the poll of the event fd to the ring, unless it is pending.
     fn watch(&mut self) {
         if !self.ring.is_watching.swap(true, Ordering::Relaxed) {
-            let fd = types::Fd(self.ring.event.as_raw_fd());
+            let fd = types::Fd(self.ring.event.as_fd().as_raw_fd());
             self.push(opcode::PollAdd::new(fd, libc::POLLIN as u32).build(), WAKE);
         }
     }
@@ -254,8 +254,7 @@ impl UringSession {
 
     /// Handles the end of the poll of the event fd. The kernel also ends it when the thread that added it ends.
     fn woken(&self) {
-        // The event fd may be empty, which is fine.
-        let _ = retried::read(&self.ring.event, &mut [0u8; 8]);
+        self.ring.event.clear();
         self.ring.is_watching.store(false, Ordering::Relaxed);
     }
 
