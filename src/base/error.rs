@@ -2,6 +2,7 @@
 //! The error type of the library: a status for programs, a message for people, and the native cause.
 
 use std::borrow::Cow;
+use std::ffi::CStr;
 
 use crate::base::advice;
 
@@ -54,61 +55,64 @@ pub enum Status {
 }
 
 impl Status {
-    /// All of them, in the order of their values.
-    const ALL: [Self; 21] = [
-        Self::InvalidArgument,
-        Self::OutOfMemory,
-        Self::OutOfRange,
-        Self::NotFound,
-        Self::AlreadyExists,
-        Self::InvalidState,
-        Self::Busy,
-        Self::TimedOut,
-        Self::Cancelled,
-        Self::Unsupported,
-        Self::PermissionDenied,
-        Self::UnavailableCuda,
-        Self::UnavailableNixl,
-        Self::Cuda,
-        Self::Nixl,
-        Self::Io,
-        Self::PeerLost,
-        Self::Stale,
-        Self::Corrupt,
-        Self::VersionMismatch,
-        Self::Panic,
+    /// All of them in the order of their values, with their names in the C ABI and their meanings.
+    pub const ALL: [(Self, &CStr, &CStr); 21] = [
+        (Self::InvalidArgument, c"KVMEM_STATUS_INVALID_ARGUMENT", c"An argument is invalid."),
+        (
+            Self::OutOfMemory,
+            c"KVMEM_STATUS_OUT_OF_MEMORY",
+            c"Memory, disk space or another resource is exhausted.",
+        ),
+        (Self::OutOfRange, c"KVMEM_STATUS_OUT_OF_RANGE", c"An index or a size is out of range."),
+        (Self::NotFound, c"KVMEM_STATUS_NOT_FOUND", c"The named object does not exist."),
+        (Self::AlreadyExists, c"KVMEM_STATUS_ALREADY_EXISTS", c"The object to create already exists."),
+        (
+            Self::InvalidState,
+            c"KVMEM_STATUS_INVALID_STATE",
+            c"The state of the object does not allow the call.",
+        ),
+        (Self::Busy, c"KVMEM_STATUS_BUSY", c"The object is in use."),
+        (Self::TimedOut, c"KVMEM_STATUS_TIMED_OUT", c"The timeout expired."),
+        (Self::Cancelled, c"KVMEM_STATUS_CANCELLED", c"The work was cancelled."),
+        (Self::Unsupported, c"KVMEM_STATUS_UNSUPPORTED", c"The operation is not supported."),
+        (Self::PermissionDenied, c"KVMEM_STATUS_PERMISSION_DENIED", c"The system or a peer denied access."),
+        (Self::UnavailableCuda, c"KVMEM_STATUS_UNAVAILABLE_CUDA", c"There is no usable CUDA driver."),
+        (Self::UnavailableNixl, c"KVMEM_STATUS_UNAVAILABLE_NIXL", c"There is no usable NIXL library."),
+        (Self::Cuda, c"KVMEM_STATUS_CUDA", c"The CUDA driver reported an error."),
+        (Self::Nixl, c"KVMEM_STATUS_NIXL", c"NIXL reported an error."),
+        (Self::Io, c"KVMEM_STATUS_IO", c"The operating system reported an error."),
+        (
+            Self::PeerLost,
+            c"KVMEM_STATUS_PEER_LOST",
+            c"The peer process has ended, or the connection to it has failed.",
+        ),
+        (Self::Stale, c"KVMEM_STATUS_STALE", c"The object that the handle refers to has changed."),
+        (Self::Corrupt, c"KVMEM_STATUS_CORRUPT", c"Received or stored bytes are damaged."),
+        (
+            Self::VersionMismatch,
+            c"KVMEM_STATUS_VERSION_MISMATCH",
+            c"Received or stored bytes have an unsupported version.",
+        ),
+        (Self::Panic, c"KVMEM_STATUS_PANIC", c"A bug in kvmem."),
     ];
 
+    fn entry(self) -> (Self, &'static CStr, &'static CStr) {
+        Self::ALL[(Self::InvalidArgument as i32 - self as i32) as usize]
+    }
+
     /// Its name in the C ABI.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "KVMEM_STATUS_INVALID_ARGUMENT",
-            Self::OutOfMemory => "KVMEM_STATUS_OUT_OF_MEMORY",
-            Self::OutOfRange => "KVMEM_STATUS_OUT_OF_RANGE",
-            Self::NotFound => "KVMEM_STATUS_NOT_FOUND",
-            Self::AlreadyExists => "KVMEM_STATUS_ALREADY_EXISTS",
-            Self::InvalidState => "KVMEM_STATUS_INVALID_STATE",
-            Self::Busy => "KVMEM_STATUS_BUSY",
-            Self::TimedOut => "KVMEM_STATUS_TIMED_OUT",
-            Self::Cancelled => "KVMEM_STATUS_CANCELLED",
-            Self::Unsupported => "KVMEM_STATUS_UNSUPPORTED",
-            Self::PermissionDenied => "KVMEM_STATUS_PERMISSION_DENIED",
-            Self::UnavailableCuda => "KVMEM_STATUS_UNAVAILABLE_CUDA",
-            Self::UnavailableNixl => "KVMEM_STATUS_UNAVAILABLE_NIXL",
-            Self::Cuda => "KVMEM_STATUS_CUDA",
-            Self::Nixl => "KVMEM_STATUS_NIXL",
-            Self::Io => "KVMEM_STATUS_IO",
-            Self::PeerLost => "KVMEM_STATUS_PEER_LOST",
-            Self::Stale => "KVMEM_STATUS_STALE",
-            Self::Corrupt => "KVMEM_STATUS_CORRUPT",
-            Self::VersionMismatch => "KVMEM_STATUS_VERSION_MISMATCH",
-            Self::Panic => "KVMEM_STATUS_PANIC",
-        }
+    pub fn name(self) -> &'static CStr {
+        self.entry().1
+    }
+
+    /// Its meaning in one sentence.
+    pub fn meaning(self) -> &'static CStr {
+        self.entry().2
     }
 
     /// The status of a value that another process sent.
     pub fn from_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| *status as i32 == code)
+        Self::ALL.into_iter().map(|(status, ..)| status).find(|status| *status as i32 == code)
     }
 }
 
@@ -338,7 +342,7 @@ mod tests {
 
     #[test]
     fn every_status_is_found_by_its_value() {
-        for (position, status) in Status::ALL.into_iter().enumerate() {
+        for (position, (status, ..)) in Status::ALL.into_iter().enumerate() {
             assert_eq!(status as i32, -1 - position as i32);
             assert_eq!(Status::from_code(status as i32), Some(status));
         }

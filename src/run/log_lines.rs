@@ -20,7 +20,7 @@ pub(super) fn ended(id: LogId, bytes: u64, outcome: &Result<()>, nanoseconds: u6
             log!(Debug, "transfer {id} cancelled after {}", took());
         }
         Err(error) => {
-            let status = error.status().name();
+            let status = error.status().name().to_string_lossy();
             log!(Debug, "transfer {id} failed after {}: {status}: {error}", took());
         }
     }
