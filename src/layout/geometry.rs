@@ -84,16 +84,6 @@ impl Geometry {
         self.axes.stride(Axis::Block)
     }
 
-    /// Bytes from a layer to the next; 0 if each layer has its own region.
-    pub fn layer_stride(&self) -> u64 {
-        self.axes.stride(Axis::Layer)
-    }
-
-    /// Bytes from an outer slot to the next; 0 if each has its own region.
-    pub fn outer_stride(&self) -> u64 {
-        self.axes.stride(Axis::Outer)
-    }
-
     /// The number of indices of an axis. Without a number of heads, all elements of a token belong to one head.
     pub fn count(&self, axis: Axis) -> u64 {
         self.axes.count(axis)

@@ -213,43 +213,45 @@ impl Group {
     }
 }
 
-/// The value of a line of meminfo. Lines of a node's meminfo begin with the node's number.
+/// The value of a line of meminfo.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.split_whitespace().any(|word| word == name))?;
-    let number = line.split_whitespace().skip_while(|word| *word != name).nth(1)?;
-    number.parse::<u64>().ok()?.checked_mul(1024)
+    field(text, name)?.checked_mul(1024)
 }
 
-/// The value of a line of memory.stat.
+/// The value behind a name. Lines of a node's meminfo begin with the node's number.
 fn field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+    text.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{create_dir_all, remove_dir_all, write};
+    use std::fs::{create_dir_all, write};
 
     use super::*;
     use crate::base::Status;
+    use crate::test_folder::TestFolder;
 
     /// The kernel's files as a machine has them.
-    struct Machine(System);
+    struct Machine(TestFolder);
 
     impl Machine {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("kvmem-available-{name}-{}", std::process::id()));
+        fn new(files: &[(&str, &str)]) -> Self {
+            let root = TestFolder::new();
             for (path, text) in files {
                 let path = root.join(path);
                 create_dir_all(path.parent().unwrap()).unwrap();
                 write(path, text).unwrap();
             }
-            Self(System(root))
+            Self(root)
+        }
+
+        fn system(&self) -> System {
+            System(self.0.to_path_buf())
         }
 
         fn expect_available(&self, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
-            assert!(self.0.ensure_available(bytes, numa).is_ok());
-            let error = self.0.ensure_available(bytes + 1, numa).unwrap_err();
+            assert!(self.system().ensure_available(bytes, numa).is_ok());
+            let error = self.system().ensure_available(bytes + 1, numa).unwrap_err();
             assert_eq!(error.status(), Status::OutOfMemory);
             let expected =
                 format!("{} bytes of host memory requested, {bytes} are available {place}", bytes + 1);
@@ -257,24 +259,18 @@ mod tests {
         }
     }
 
-    impl Drop for Machine {
-        fn drop(&mut self) {
-            let _ = remove_dir_all(&self.0.0);
-        }
-    }
-
     const MEMINFO: &str = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   50 kB\nSwapFree: 2 kB\n";
 
     #[test]
     fn the_limit_is_the_memory_of_the_machine_including_swap() {
-        let machine = Machine::new("machine", &[("proc/meminfo", MEMINFO)]);
+        let machine = Machine::new(&[("proc/meminfo", MEMINFO)]);
         machine.expect_available(52 << 10, None, "on this machine");
         machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(0)), "on this machine");
     }
 
     fn expect_fit(machine: &Machine, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
-        assert!(machine.0.ensure_fits(bytes, numa).is_ok());
-        let error = machine.0.ensure_fits(bytes + 1, numa).unwrap_err();
+        assert!(machine.system().ensure_fits(bytes, numa).is_ok());
+        let error = machine.system().ensure_fits(bytes + 1, numa).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory);
         assert!(error.message().contains(place), "{error}");
     }
@@ -284,7 +280,7 @@ mod tests {
         let meminfo = format!("{MEMINFO}SwapTotal: 7 kB\n");
         let node = "Node 1 MemTotal: 40 kB\nNode 1 MemFree: 4 kB\n";
         let files = [("proc/meminfo", meminfo.as_str()), ("sys/devices/system/node/node1/meminfo", node)];
-        let machine = Machine::new("whole", &files);
+        let machine = Machine::new(&files);
         expect_fit(&machine, 107 << 10, None, "on this machine");
         expect_fit(&machine, 47 << 10, Some(NumaPlacement::Bind(1)), "on NUMA node 1");
         expect_fit(&machine, 107 << 10, Some(NumaPlacement::Prefer(1)), "on this machine");
@@ -295,33 +291,33 @@ mod tests {
             ("sys/fs/cgroup/job/memory.current", "29000\n"),
             ("sys/fs/cgroup/job/memory.swap.max", "500\n"),
         ];
-        let machine = Machine::new("whole-group", &group);
+        let machine = Machine::new(&group);
         expect_fit(&machine, 30_500, None, "under the memory limit of control group /job");
     }
 
     #[test]
     fn overcommitment_disables_the_limit() {
         let files = [("proc/meminfo", MEMINFO), ("proc/sys/vm/overcommit_memory", "1\n")];
-        assert!(Machine::new("overcommit", &files).0.ensure_fits(u64::MAX, None).is_ok());
+        assert!(Machine::new(&files).system().ensure_fits(u64::MAX, None).is_ok());
     }
 
     #[test]
     fn huge_pages_are_counted_on_their_node() {
         let node = "sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages";
         let overcommit = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages";
-        let machine = Machine::new("huge", &[(node, "3\n"), (overcommit, "0\n")]);
-        assert!(machine.0.ensure_huge_pages_of(1, 6 << 20, 2 << 20).is_ok());
-        let error = machine.0.ensure_huge_pages_of(1, (6 << 20) + 1, 2 << 20).unwrap_err();
+        let machine = Machine::new(&[(node, "3\n"), (overcommit, "0\n")]);
+        assert!(machine.system().ensure_huge_pages_of(1, 6 << 20, 2 << 20).is_ok());
+        let error = machine.system().ensure_huge_pages_of(1, (6 << 20) + 1, 2 << 20).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory);
         assert!(error.message().contains("4 of them") && error.message().contains("3 free"), "{error}");
-        let machine = Machine::new("more-huge", &[(node, "3\n"), (overcommit, "1\n")]);
-        assert!(machine.0.ensure_huge_pages_of(1, 8 << 20, 2 << 20).is_ok());
+        let machine = Machine::new(&[(node, "3\n"), (overcommit, "1\n")]);
+        assert!(machine.system().ensure_huge_pages_of(1, 8 << 20, 2 << 20).is_ok());
     }
 
     #[test]
     fn values_that_the_kernel_does_not_report_set_no_limit() {
-        let machine = Machine::new("silent", &[("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\n")]);
-        assert!(machine.0.ensure_available(u64::MAX, None).is_ok());
+        let machine = Machine::new(&[("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\n")]);
+        assert!(machine.system().ensure_available(u64::MAX, None).is_ok());
     }
 
     #[test]
@@ -329,7 +325,7 @@ mod tests {
         let node =
             "Node 1 MemFree: 4 kB\nNode 1 FilePages: 9 kB\nNode 1 Shmem: 6 kB\nNode 1 SReclaimable: 1 kB\n";
         let files = [("proc/meminfo", MEMINFO), ("sys/devices/system/node/node1/meminfo", node)];
-        let machine = Machine::new("node", &files);
+        let machine = Machine::new(&files);
         machine.expect_available(10 << 10, Some(NumaPlacement::Bind(1)), "on NUMA node 1");
         machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(1)), "on this machine");
     }
@@ -349,7 +345,7 @@ mod tests {
             ("sys/fs/cgroup/outer/inner/memory.max", "max\n"),
             ("sys/fs/cgroup/outer/inner/memory.current", "20000\n"),
         ];
-        let machine = Machine::new("groups", &files);
+        let machine = Machine::new(&files);
         machine.expect_available(10_523, None, "under the memory limit of control group /outer");
     }
 
@@ -365,7 +361,7 @@ mod tests {
                 "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 1\n",
             ),
         ];
-        let machine = Machine::new("first", &files);
+        let machine = Machine::new(&files);
         machine.expect_available(1101 + 2048, None, "under the memory limit of control group /job");
     }
 }

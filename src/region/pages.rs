@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::base::process::explain_proc;
 use crate::base::{Error, Result, error, retried};
+use crate::region::proc_maps::addresses;
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
 const HUGETLBFS: u32 = 0x9584_58f6;
@@ -60,11 +61,11 @@ pub fn residency(address: usize, size: usize) -> Result<Residency> {
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(unreadable)?;
         let line = String::from_utf8_lossy(&line);
-        if let Some((start, end)) = mapping_bounds(&line) {
-            if start >= address + size {
+        if let Some(addresses) = addresses(&line) {
+            if addresses.start >= (address + size) as u64 {
                 break;
             }
-            inside = end > address;
+            inside = addresses.end > address as u64;
         } else if inside {
             found.count(&line);
         }
@@ -95,12 +96,6 @@ impl Residency {
             swapped: self.swapped.min(size),
         }
     }
-}
-
-/// The bounds in the first line of a mapping's entry: "start-end perms ...".
-fn mapping_bounds(line: &str) -> Option<(usize, usize)> {
-    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-    Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
 }
 
 #[cfg(test)]

@@ -63,8 +63,8 @@ pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
     Ok(found)
 }
 
-/// Parses the start of a line: "start-end ".
-fn addresses(line: &str) -> Option<Range<u64>> {
+/// Parses the start of the first line of a mapping, here or in smaps: "start-end ".
+pub(super) fn addresses(line: &str) -> Option<Range<u64>> {
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;
     Some(hexadecimal(start)?..hexadecimal(end)?)
 }

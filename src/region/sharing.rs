@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::deferred_free::{free_later, sweep, sweep_aside};
-use super::{Backing, Control, OpenRequirements, Origin, Region, Tier};
+use super::{Backing, Control, OpenRequirements, Origin, Region};
 use crate::base::{Mutex, MutexGuard, PerProcess, Result, ensure, log};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,15 +97,6 @@ impl Region {
             self.tier().name()
         );
         Ok(())
-    }
-
-    /// How often the memory behind its addresses has changed.
-    pub fn generation(&self) -> u64 {
-        if self.tier() == Tier::Elastic {
-            self.control().map_or(0, |control| control.generation())
-        } else {
-            0
-        }
     }
 
     /// The holders of the region, or of the view if it is one. Shares and importers have the whole region.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::message::peer_user;
+use super::socket;
 use super::user::ensure_unambiguous;
 use crate::base::process::LocalFd;
 use crate::base::{Error, Mutex, PerProcess, Result, Status, ensure, guarded, log, retried, thread};
@@ -129,10 +130,6 @@ fn send_all(client: &LocalFd, mut report: &[u8], deadline: Instant) -> Result<()
 }
 
 fn wait(client: &LocalFd, what: PollFlags, deadline: Instant) -> Result<()> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let mut ready = [PollFd::new(client, what)];
-    let count =
-        retried::poll(&mut ready, Some(left)).map_err(|errno| Error::errno("wait for a client", errno))?;
-    ensure!(count > 0, TimedOut, "a client neither asks nor reads");
+    ensure!(socket::wait(client.as_fd(), what, Some(deadline))?, TimedOut, "a client neither asks nor reads");
     Ok(())
 }

@@ -160,7 +160,7 @@ fn spend(steps: &mut usize) -> bool {
 }
 
 /// Waits until the socket is ready. Returns false after a timeout.
-fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> Result<bool> {
+pub(super) fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> Result<bool> {
     loop {
         let left = time_left(deadline);
         if poll_once(socket, event, left)? {

@@ -122,10 +122,6 @@ impl StoreFolder {
         Ok(Self { path: path.into(), folder: open_folder(path)?, open: Mutex::default(), writer: None })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The process that has the store open for writing; `None` if there is none.
     pub fn writer(&self) -> Result<Option<String>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::layout_pair::LayoutPair;
 use super::measured::PhaseEstimates;
 use super::transfer_request::Step;
 use super::verify::Verification;
-use crate::base::{Result, ensure, fail};
+use crate::base::{Result, deadline_of, ensure, fail};
 use crate::cuda::quiet::Capture;
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
@@ -72,7 +72,7 @@ impl Route {
             epochs: epochs.clone().filter(|epochs| epochs.is_remote()),
         };
         let before = before.map(|before| &*before.engine);
-        let prepared_by = step.timeout.and_then(|after| Instant::now().checked_add(after));
+        let prepared_by = deadline_of(step.timeout);
         let preferences = Preferences { prepared_by, ..self.preferences.clone() };
         let engine = prepare(self.pair.method, sides, plan, &preferences, ending, before)?;
         let method = engine.method();

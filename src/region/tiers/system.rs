@@ -260,11 +260,6 @@ impl SystemMemory {
         self.page_size
     }
 
-    /// Whether its pages are smaller than requested.
-    pub fn fell_back(&self) -> bool {
-        self.fell_back
-    }
-
     /// Populates its pages with up to `threads` threads.
     pub fn population(&self, threads: u32) -> Prefault {
         Prefault::new(self.address(), self.mapping.size(), self.page_size, threads)
@@ -380,7 +375,7 @@ mod tests {
         let memory = SystemMemory::allocate(&config).unwrap();
         assert_eq!(memory.address() % pages::transparent_huge_page_size(), 0);
         let offered = pages::transparent_huge_pages_offered(false);
-        assert_eq!(memory.fell_back(), !offered);
+        assert_eq!(memory.fell_back, !offered);
         let residency = memory.residency().unwrap();
         assert_eq!(residency.resident, 4 << 20);
         assert!(residency.transparent_huge <= 4 << 20);
@@ -409,7 +404,7 @@ mod tests {
                 shareable,
                 ..Default::default()
             };
-            assert!(SystemMemory::allocate(&config).unwrap().fell_back());
+            assert!(SystemMemory::allocate(&config).unwrap().fell_back);
             let required = SystemConfig { huge_pages_required: true, ..config };
             let error = SystemMemory::allocate(&required).err().unwrap();
             assert_eq!(error.status(), Status::Unsupported, "{error}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fetch_request::{FetchRequest, check_name};
 use super::token::Token;
-use crate::base::{Error, Mutex, MutexGuard, Result, ensure, error, fail};
+use crate::base::{Error, Mutex, MutexGuard, Result, deadline_of, ensure, error, fail};
 use crate::region::Access;
 use crate::share::frame::Parcel;
 
@@ -43,7 +43,7 @@ impl Grant {
             access: terms.access,
             uses_left: (terms.max_uses > 0).then_some(terms.max_uses),
             // A lifetime that exceeds the clock's range never ends.
-            expires: terms.lifetime.and_then(|lifetime| Instant::now().checked_add(lifetime)),
+            expires: deadline_of(terms.lifetime),
         })
     }
 
