@@ -23,20 +23,20 @@ set(KVMEM_CARGO_PROFILE release CACHE STRING "cargo's profile: release, or dev f
 string(REPLACE dev debug profile_folder "${KVMEM_CARGO_PROFILE}")
 set(built "${KVMEM_CARGO_TARGET_DIR}/${KVMEM_RUST_TARGET}/${profile_folder}/libkvmem.so")
 
-# File names and line tables contain kvmem/src/... and crates/... instead of paths of this machine. LLVM inlines functions of a cost of up to 180
-# rather than 225: the library is 2% smaller. Functions that are called for each element have #[inline], which allows more. This is a
-# cargo setting rather than RUSTFLAGS, so that the flags of a user take precedence.
+# File names and line tables contain kvmem/src/... and crates/... instead of paths of this machine. This is a cargo setting rather than
+# RUSTFLAGS, so that the flags of a user take precedence.
 set(cargo_home "$ENV{CARGO_HOME}")
 if(NOT cargo_home)
     set(cargo_home "$ENV{HOME}/.cargo")
 endif()
 set(rust_flags "build.rustflags=['--remap-path-prefix=${CMAKE_CURRENT_SOURCE_DIR}=kvmem'\
-,'--remap-path-prefix=${cargo_home}/registry/src=crates','-Cllvm-args=-inline-threshold=180']")
-set(cargo_targets --lib)
+,'--remap-path-prefix=${cargo_home}/registry/src=crates']")
+# For the shared library alone: cargo ignores `lto` for a library that is an rlib as well.
+set(cargo_command rustc --lib --crate-type cdylib)
 if(KVMEM_CARGO_PROFILE STREQUAL dev)
     # With other flags, or without the features that development dependencies need, cargo would compile all crates again.
     set(rust_flags "build.rustflags=[]")
-    list(APPEND cargo_targets --test header)
+    set(cargo_command build --lib --test header)
 endif()
 
 set(KVMEM_STAGE "${CMAKE_CURRENT_BINARY_DIR}/lib")
@@ -50,7 +50,7 @@ file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/sr
 add_custom_command(
     OUTPUT "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     BYPRODUCTS "${KVMEM_STAGE}/${KVMEM_SONAME}" "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
-    COMMAND "${KVMEM_CARGO}" build --profile ${KVMEM_CARGO_PROFILE} --locked ${cargo_targets} --config "${rust_flags}"
+    COMMAND "${KVMEM_CARGO}" ${cargo_command} --profile ${KVMEM_CARGO_PROFILE} --locked --config "${rust_flags}"
         --target-dir "${KVMEM_CARGO_TARGET_DIR}" ${cargo_target}
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
     COMMAND "${CMAKE_COMMAND}" -E copy
