@@ -3,7 +3,6 @@
 //! reachable so that leak checkers stay quiet, and what they have of a GPU is counted.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 
 use crate::base::sync::Mutex;
 
@@ -16,14 +15,14 @@ pub struct Leaked {
 
 struct All {
     objects: Vec<Box<dyn Any + Send>>,
-    /// By ordinal.
-    of_devices: BTreeMap<i32, Leaked>,
+    /// Ordinals and bytes.
+    memory: Vec<(i32, u64)>,
 }
 
 /// For messages about leaked memory.
 pub const COUNTED: &str = "kept_bytes of kvmem_cuda_get_device_info counts what is on a GPU";
 
-static LEAKED: Mutex<All> = Mutex::new(All { objects: Vec::new(), of_devices: BTreeMap::new() });
+static LEAKED: Mutex<All> = Mutex::new(All { objects: Vec::new(), memory: Vec::new() });
 
 /// Keeps a value until the process ends.
 pub fn intentionally(value: impl Any + Send) {
@@ -32,18 +31,25 @@ pub fn intentionally(value: impl Any + Send) {
 
 /// The same for a value that has so many bytes of devices, each with its ordinal.
 pub fn with_memory(value: impl Any + Send, memory: impl IntoIterator<Item = (i32, u64)>) {
+    keep(Box::new(value), &mut memory.into_iter());
+}
+
+#[cold]
+#[inline(never)]
+fn keep(value: Box<dyn Any + Send>, memory: &mut dyn Iterator<Item = (i32, u64)>) {
     let mut leaked = LEAKED.lock();
-    for (ordinal, bytes) in memory {
-        let of_device = leaked.of_devices.entry(ordinal).or_default();
-        of_device.objects += 1;
-        of_device.bytes += bytes;
-    }
-    leaked.objects.push(Box::new(value));
+    leaked.memory.extend(memory);
+    leaked.objects.push(value);
 }
 
 /// What was leaked of a device.
 pub fn of_device(ordinal: i32) -> Leaked {
-    LEAKED.lock().of_devices.get(&ordinal).copied().unwrap_or_default()
+    let leaked = LEAKED.lock();
+    let of_device = leaked.memory.iter().filter(|(on, _)| *on == ordinal);
+    of_device.fold(Leaked::default(), |sum, (_, bytes)| Leaked {
+        objects: sum.objects + 1,
+        bytes: sum.bytes + bytes,
+    })
 }
 
 #[cfg(test)]

@@ -48,26 +48,28 @@ pub fn file_mode_mask() -> Mode {
 /// Costs two loads, because every call reads it. The kernel zeroes its page in every forked child.
 #[inline]
 pub fn generation() -> u64 {
-    let cell = generation_cell();
-    match cell.load(Ordering::Relaxed) {
-        0 => begin_generation(cell),
+    match CELL.get().map_or(0, |cell| cell.load(Ordering::Relaxed)) {
+        0 => begin_generation(),
         generation => generation,
     }
 }
 
+/// The number of the process, 0 before its first use.
+static CELL: OnceRef<'static, AtomicU64> = OnceRef::new();
+
 /// One more than the last generation of this process and its ancestors. A pid would not do: it is reused, and may be equal in
 /// another namespace.
 #[cold]
-fn begin_generation(cell: &AtomicU64) -> u64 {
+#[inline(never)]
+fn begin_generation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
+    let cell = generation_cell();
     let own = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     // Another thread may have stored one concurrently.
     cell.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(own)
 }
 
-#[inline]
 fn generation_cell() -> &'static AtomicU64 {
-    static CELL: OnceRef<'static, AtomicU64> = OnceRef::new();
     // Concurrent threads may each map a page; one page is used.
     CELL.get_or_init(|| {
         let page = rustix::param::page_size();

@@ -44,7 +44,9 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
     let _inherited = SignalsBlocked::begin();
-    Builder::new().name(name.to_string()).spawn(as_own(body)).map_err(|error| not_started(name, &error))
+    // In a box, so that std's code is compiled once.
+    let body: Box<dyn FnOnce() -> T + Send> = Box::new(as_own(body));
+    Builder::new().name(name.to_string()).spawn(body).map_err(|error| not_started(name, &error))
 }
 
 /// The same for a thread that ends before the scope.

@@ -10,12 +10,15 @@ use crate::base::{Cause, Error, Result, Status, ensure, error};
 
 /// Converts a status of NIXL. `action` is called only for an error.
 pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
-    if status >= 0 {
-        return Ok(());
-    }
+    if status >= 0 { Ok(()) } else { Err(failed(status, &action())) }
+}
+
+#[cold]
+#[inline(never)]
+fn failed(status: sys::nixl_capi_status_t, action: &str) -> Error {
     let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
-    Err(Error::new(kind, format!("{}: NIXL returned {}", action(), sys::status_name(status)))
-        .with_cause(Cause::Nixl(status)))
+    Error::new(kind, format!("{action}: NIXL returned {}", sys::status_name(status)))
+        .with_cause(Cause::Nixl(status))
 }
 
 /// An object of NIXL's, which is destroyed with this value.

@@ -203,25 +203,26 @@ unsafe fn run(
             status
         }
         // SAFETY: the caller's promise.
-        Err(failure) => unsafe { report(body_name, error, &failure) },
+        Err(failure) => unsafe { report(body_name, error, failure) },
     });
     ended.unwrap_or_else(|panic| {
         poison();
         // SAFETY: the caller's promise.
-        unsafe { report(body_name, error, &panic) }
+        unsafe { report(body_name, error, panic) }
     })
 }
 
 #[cold]
-unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
-    call_log::failed(body_name, failure);
+#[inline(never)]
+unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure: Error) -> kvmem_status {
+    call_log::failed(body_name, &failure);
     match failure.is_elapsed() {
         true => ELAPSED.add(1),
         false => FAILED[(failure.status() as i32).unsigned_abs() as usize].add(1),
     }
     // SAFETY: the caller's promise.
     if let Some(slot) = unsafe { error.as_mut() } {
-        *slot = new_handle(Failure::from_error(failure));
+        *slot = new_handle(Failure::from_error(&failure));
     }
     failure.status() as kvmem_status
 }

@@ -275,7 +275,7 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
         // SAFETY: the caller's promise.
         let handle = match unsafe { checked(pointer) } {
             Ok(handle) => handle,
-            Err(error) => return log!(Error, "{}_destroy: nothing is destroyed: {error}", c_name::<T>()),
+            Err(error) => return not_destroyed(std::any::type_name::<T>(), &error),
         };
         if handle.header.generation == process::generation() {
             log!(Trace, "{} handle {pointer:p} destroyed", T::NAME);
@@ -290,18 +290,26 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
     });
 }
 
-/// The name of an opaque type in C.
-fn c_name<T: Opaque>() -> &'static str {
-    let path = std::any::type_name::<T>();
-    path.rsplit_once("::").map_or(path, |(_, name)| name)
+/// The last part of the path of an opaque type is its name in C.
+#[cold]
+#[inline(never)]
+fn not_destroyed(path: &str, error: &Error) {
+    let name = path.rsplit_once("::").map_or(path, |(_, name)| name);
+    log!(Error, "{name}_destroy: nothing is destroyed: {error}");
 }
 
 /// Runs the body of a C function that can't fail; a panic is logged.
 pub(in crate::ffi) fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     guarded(body).unwrap_or_else(|error| {
-        log!(Error, "{error}");
+        log_bug(error);
         fallback
     })
+}
+
+#[cold]
+#[inline(never)]
+fn log_bug(error: Error) {
+    log!(Error, "{error}");
 }
 
 /// The user data of a callback.

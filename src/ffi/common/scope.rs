@@ -40,6 +40,8 @@ impl<'a> Scope<'a> {
     }
 
     /// Makes the handles unusable.
+    #[cold]
+    #[inline(never)]
     pub fn poison(&self) {
         let first = self.first.iter().filter_map(Cell::get);
         let more = self.more.take();

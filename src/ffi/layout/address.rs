@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Addresses of blocks.
 
-use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status};
+use crate::ffi::common::{call_on, kvmem_error, kvmem_status};
 use crate::ffi::layout::kvmem_layout;
 
 /// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
@@ -28,9 +28,9 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
     out: *mut kvmem_block,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
+    call_on(layout, error, |layout| {
         let span = crate::ffi::common::pointer::out(out, "out")?;
-        let (address, size) = borrow(scope, layout)?.block(block.into(), layer, outer)?;
+        let (address, size) = layout.block(block.into(), layer, outer)?;
         span.write(kvmem_block { address, size });
         Ok(())
     })
@@ -54,9 +54,9 @@ pub unsafe extern "C" fn kvmem_layout_get_row(
     out: *mut kvmem_block,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    call(error, |scope| {
+    call_on(layout, error, |layout| {
         let span = crate::ffi::common::pointer::out(out, "out")?;
-        let (address, size) = borrow(scope, layout)?.row([block.into(), layer, outer, token, head])?;
+        let (address, size) = layout.row([block.into(), layer, outer, token, head])?;
         span.write(kvmem_block { address, size });
         Ok(())
     })
