@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file systems that files are on. Work on one that does not respond must not delay work on others.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A file system: the major and minor number of its device.
@@ -13,8 +12,8 @@ pub type FileSystems = Arc<[FileSystemId]>;
 /// What freeing some objects may wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blockers {
-    /// The devices whose work it may wait for, by ordinal.
-    pub devices: BTreeSet<i32>,
+    /// The ordinals of the devices whose work it may wait for, each once, in order.
+    pub devices: Vec<i32>,
     pub file_systems: FileSystems,
 }
 

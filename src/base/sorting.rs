@@ -22,6 +22,14 @@ pub fn sort_few_by<T>(all: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     }
 }
 
+/// A few elements, each once, in order.
+pub fn few_distinct<T: Ord>(elements: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all: Vec<_> = elements.collect();
+    sort_few_by(&mut all, T::cmp);
+    all.dedup();
+    all
+}
+
 /// Sorts by an id. Equal elements stay in their order. At most 2^32 elements. Fails if there is no memory to sort in.
 pub fn sort_by_id<T: Copy>(all: &mut Vec<T>, id: impl Fn(&T) -> u32) -> Result<()> {
     if all.is_sorted_by_key(&id) {
@@ -52,6 +60,8 @@ pub fn sort_by_number<T: Copy>(all: &mut Vec<T>, number: impl Fn(&T) -> u64) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -63,6 +73,12 @@ mod tests {
             expected.sort_by_key(|each| each.0);
             sort_few_by_key(&mut all, |each| each.0);
             prop_assert_eq!(all, expected);
+        }
+
+        #[test]
+        fn few_elements_are_listed_once_and_in_order(all in prop::collection::vec(0u8..9, 0..9)) {
+            let expected: Vec<_> = BTreeSet::from_iter(all.clone()).into_iter().collect();
+            prop_assert_eq!(few_distinct(all.into_iter()), expected);
         }
 
         #[test]

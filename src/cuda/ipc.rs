@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::codes::{
@@ -76,7 +76,7 @@ fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
 }
 
 /// The device that memory is located on, and the device whose kernels access it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DevicePair {
     /// The ordinal of the device that it is located on.
     pub owner: i32,
@@ -138,7 +138,7 @@ struct OpenAllocation {
 
 /// The handles that are open for a device in this process. The lock is held while the driver opens or closes, so that the two never
 /// overlap.
-type Openings = Mutex<BTreeMap<Key, OpenAllocation>>;
+type Openings = Mutex<HashMap<Key, OpenAllocation>>;
 
 /// Those for one device, so that a device that waits delays no other.
 fn openings_for(user: i32) -> Arc<Openings> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the caller watches, what its calls wait for, and the events that it has not taken.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::board::Board;
@@ -31,7 +31,7 @@ pub struct WatchState {
 /// call has timed out.
 #[derive(Default)]
 pub struct Watched {
-    names: BTreeMap<Option<String>, Watching>,
+    names: HashMap<Option<String>, Watching>,
     last_call: u64,
 }
 

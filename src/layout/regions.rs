@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What transfers ask of the regions of a layout, which takes as long for hundreds of regions as for one.
 
-use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ impl Layout {
     }
 
     /// The devices that its memory is on.
-    pub fn devices(&self) -> &BTreeSet<i32> {
+    pub fn devices(&self) -> &[i32] {
         &self.storage.devices
     }
 

@@ -2,12 +2,13 @@
 //! What transfers need to know of the regions of a layout. It is found when the layout is built, because its regions
 //! never change: a transfer is then created as fast for hundreds of regions as for one.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::memory::{Memory, RemoteMemory};
 use crate::base::file_systems::FileSystems;
+use crate::base::sorting::few_distinct;
 use crate::region::{Contexts, Places, Region};
 
 /// What some regions have in common.
@@ -25,7 +26,7 @@ pub(super) struct Storage {
     pub files: Arc<[RawFd]>,
     pub file_systems: FileSystems,
     /// The devices that memory of regions is on.
-    pub devices: BTreeSet<i32>,
+    pub devices: Vec<i32>,
     /// All files bypass the page cache.
     pub is_direct: bool,
     pub io_alignment: u64,
@@ -53,12 +54,8 @@ impl Storage {
             read_only: regions.iter().position(|region| region.read_only_because().is_some()),
             contexts: Contexts::from_regions(regions),
             files: regions.iter().filter_map(|region| region.fd()).collect(),
-            file_systems: files()
-                .map(|file| file.file_system())
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
-            devices: regions.iter().filter_map(|region| region.ordinal()).collect(),
+            file_systems: few_distinct(files().map(|file| file.file_system())).into(),
+            devices: few_distinct(regions.iter().filter_map(|region| region.ordinal())),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
             places: Arc::new(match memory {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The same bytes of two layouts by the same numbers, also if this process has mapped memory more than once.
 
-use std::collections::BTreeMap;
-
 use crate::region::{AddressSpace, Place, Places};
 
 /// Bytes in an address space that two layouts have in common: the number of the space, their start there, and their size.
@@ -18,20 +16,16 @@ pub struct CommonPlaces<'a> {
 impl<'a> CommonPlaces<'a> {
     /// Those of each of two layouts.
     pub fn between(sides: [&'a Places; 2]) -> [Self; 2] {
-        let [mut spaces, others] = sides.map(|places| {
-            let spaces = places.each().iter().map(|(place, _)| (&place.space, 0u32));
-            spaces.collect::<BTreeMap<_, _>>()
-        });
-        spaces.retain(|space, _| others.contains_key(space));
-        spaces.values_mut().zip(0..).for_each(|(number, next)| *number = next);
+        let [mut spaces, others] = sides.map(Places::spaces);
+        spaces.retain(|space| others.binary_search(space).is_ok());
         sides.map(|places| Self::in_spaces(places, &spaces))
     }
 
-    fn in_spaces(places: &'a Places, spaces: &BTreeMap<&AddressSpace, u32>) -> Self {
+    fn in_spaces(places: &'a Places, spaces: &[&AddressSpace]) -> Self {
         let mut regions: Vec<_> = places.addresses().iter().map(|address| (*address, Vec::new())).collect();
         for (place, region) in places.each() {
-            if let Some(number) = spaces.get(&place.space) {
-                regions[*region as usize].1.push((*number, place));
+            if let Ok(number) = spaces.binary_search(&&place.space) {
+                regions[*region as usize].1.push((number as u32, place));
             }
         }
         Self { regions }

@@ -141,6 +141,13 @@ impl Places {
         &self.each
     }
 
+    /// The address spaces of the places, each once, in order.
+    pub fn spaces(&self) -> Vec<&AddressSpace> {
+        let mut spaces: Vec<_> = self.joined.iter().map(|place| &place.space).collect();
+        spaces.dedup();
+        spaces
+    }
+
     /// Whether some are in storage: in a file, objects or block storage.
     pub fn are_stored(&self) -> bool {
         self.each.iter().any(|(place, _)| {

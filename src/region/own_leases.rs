@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The leases that this process holds on bytes of regions: the locks of [`lease_places`](super::lease_places) that say so.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct OwnLeases {
 
 #[derive(Default)]
 struct Taken {
-    slots: BTreeSet<u64>,
+    slots: HashSet<u64>,
     ranges: usize,
 }
 

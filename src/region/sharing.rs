@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A region and other processes: its holders, opening shared regions again, and the owner of an imported region.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -169,7 +169,7 @@ impl Drop for HandledRegion {
 /// same region. There is one list per process, because a process maps memory once.
 #[derive(Default)]
 struct OpenRegions {
-    regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
+    regions: HashMap<[u8; 16], Vec<Weak<Region>>>,
 }
 
 fn known() -> MutexGuard<'static, OpenRegions> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a run keeps until its end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::file_systems::Blockers;
+use crate::base::sorting::{few_distinct, sort_few_by_key};
 use crate::layout::Layout;
 use crate::nixl::RemoteHold;
 use crate::region::ExtentHold;
@@ -29,7 +29,9 @@ impl RunHolds {
             Some(((region.ordinal()?, address), bytes))
         });
         // Views of an elastic region have the same.
-        let memory: BTreeMap<_, _> = memory.collect();
+        let mut memory: Vec<_> = memory.collect();
+        sort_few_by_key(&mut memory, |(place, _)| *place);
+        memory.dedup_by_key(|(place, _)| *place);
         memory.into_iter().map(|((ordinal, _), bytes)| (ordinal, bytes)).collect()
     }
 
@@ -45,7 +47,7 @@ impl RunHolds {
 pub(super) fn blockers(layouts: &[Layout]) -> Blockers {
     let file_systems = layouts.iter().map(Layout::file_systems).find(|file_systems| !file_systems.is_empty());
     Blockers {
-        devices: layouts.iter().flat_map(Layout::devices).copied().collect(),
+        devices: few_distinct(layouts.iter().flat_map(Layout::devices).copied()),
         file_systems: file_systems.cloned().unwrap_or_default(),
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread of a folder: executes requests, and reports changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -39,11 +39,11 @@ pub struct Worker {
     sink: Sink,
     /// Who waits for the request that is executed. If a bug ends the thread, it is dropped after the end is reported.
     replying: Option<Giver<Result<Reply>>>,
-    published: BTreeMap<String, Own>,
+    published: HashMap<String, Own>,
     watches_all: bool,
     watched: BTreeSet<String>,
     /// Entries whose file was closed by a writer, and when to look at them again.
-    closed: BTreeMap<String, Look>,
+    closed: HashMap<String, Look>,
     next_sweep: Instant,
     /// Entries could not be examined since the last sweep that succeeded.
     is_look_due: bool,
@@ -84,10 +84,10 @@ impl Worker {
             location,
             sink,
             replying: None,
-            published: BTreeMap::new(),
+            published: HashMap::new(),
             watches_all: false,
             watched: BTreeSet::new(),
-            closed: BTreeMap::new(),
+            closed: HashMap::new(),
             next_sweep: Instant::now(),
             is_look_due: false,
             is_gone: false,

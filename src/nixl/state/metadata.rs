@@ -2,7 +2,6 @@
 //! The agent's own metadata, which peers need to access its memory, and loading that of peers.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
@@ -155,9 +154,9 @@ impl AgentState {
         let other = |agent: &str| {
             error!(Corrupt, "the metadata of agent '{name}' is that of another agent, '{agent}'")
         };
-        let before: BTreeSet<_> = match MetadataHead::read(metadata) {
+        let before: Vec<_> = match MetadataHead::read(metadata) {
             Some(head) if head.agent != *name => return Err(other(&head.agent)),
-            Some(_) => BTreeSet::new(),
+            Some(_) => Vec::new(),
             // Whose it is, is known only when it is loaded.
             None => self.peers.keys().cloned().collect(),
         };

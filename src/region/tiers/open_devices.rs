@@ -3,9 +3,9 @@
 //! than for the one that it is located on, and every device that can write to memory is one more that can damage it:
 //! each device is added when it is first needed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::base::sorting::few_distinct;
 use crate::base::{Mutex, MutexGuard, Result};
 use crate::cuda::Device;
 use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
@@ -25,7 +25,7 @@ pub enum DeviceUsers {
 pub struct OpenDevices {
     access: DeviceAccess,
     /// Not locked while the driver is called: a thread that needs no other device does not wait.
-    devices: Mutex<BTreeSet<i32>>,
+    devices: Mutex<Vec<i32>>,
     /// Locked by the thread that opens them for another device.
     opening: Mutex<()>,
 }
@@ -39,31 +39,29 @@ impl DeviceUsers {
         }
     }
 
-    /// The devices that memory of device `owner` is to be open for, its own first.
-    fn devices(self, owner: i32) -> Result<BTreeSet<i32>> {
+    /// The devices that memory of device `owner` is to be open for, each once, in order.
+    fn devices(self, owner: i32) -> Result<Vec<i32>> {
         let own = Device::get(owner)?;
-        let mut devices = BTreeSet::from([owner]);
+        let mut devices = vec![owner];
         match self {
             Self::Owner => {}
-            Self::Device(ordinal) => {
-                devices.insert(ordinal);
-            }
+            Self::Device(ordinal) => devices.push(ordinal),
             Self::All => {
                 for ordinal in 0..own.driver().device_count() {
                     if Device::get(ordinal)?.can_access(&own)? {
-                        devices.insert(ordinal);
+                        devices.push(ordinal);
                     }
                 }
             }
         }
-        Ok(devices)
+        Ok(few_distinct(devices.into_iter()))
     }
 }
 
 impl OpenDevices {
     /// Memory of this process that is open for its own device alone.
     pub fn from_owner(owner: i32) -> Self {
-        let devices = Mutex::new(BTreeSet::from([owner]));
+        let devices = Mutex::new(vec![owner]);
         Self { access: DeviceAccess::ReadWrite, devices, opening: Mutex::default() }
     }
 
@@ -85,13 +83,13 @@ impl OpenDevices {
 
     /// Opens the same mappings for more devices. Devices that have access already cost nothing.
     pub fn extend(&self, mappings: &[Arc<DeviceMapping>], owner: i32, users: DeviceUsers) -> Result<()> {
-        let wanted = users.devices(owner)?;
-        if wanted.is_subset(&self.devices()) {
+        let mut missing = users.devices(owner)?;
+        if self.have_all(&missing) {
             return Ok(());
         }
         // Another thread may be opening them for the same device.
         let _opening = self.opening.lock();
-        let missing: Vec<_> = wanted.difference(&self.devices()).copied().collect();
+        missing.retain(|ordinal| !self.devices().contains(ordinal));
         if missing.is_empty() {
             return Ok(());
         }
@@ -104,14 +102,19 @@ impl OpenDevices {
 
     /// Whether the mappings are open for all of these.
     pub fn covers(&self, owner: i32, users: DeviceUsers) -> Result<bool> {
-        users.devices(owner).map(|wanted| wanted.is_subset(&self.devices()))
+        users.devices(owner).map(|wanted| self.have_all(&wanted))
     }
 
     pub fn accesses(&self) -> Vec<(i32, DeviceAccess)> {
         self.devices().iter().map(|ordinal| (*ordinal, self.access)).collect()
     }
 
-    fn devices(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+    fn have_all(&self, wanted: &[i32]) -> bool {
+        let open = self.devices();
+        wanted.iter().all(|ordinal| open.contains(ordinal))
+    }
+
+    fn devices(&self) -> MutexGuard<'_, Vec<i32>> {
         self.devices.lock()
     }
 }
