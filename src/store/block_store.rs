@@ -198,7 +198,7 @@ impl<F: Files> Store<F> {
         };
         let mut pending = self.journal.lock();
         self.commits.write_waiting(|written| {
-            let outcome = self.write_stored(&mut pending, written.iter().flatten());
+            let outcome = self.write_stored(&mut pending, &written);
             let is_usable = pending.journal.is_usable();
             self.in_steps(written.into_iter().flatten(), |index, written| match outcome {
                 Ok(()) => index.publish(written),
@@ -217,20 +217,11 @@ impl<F: Files> Store<F> {
         self.commits.waiting()
     }
 
-    fn write_stored<'a>(
-        &self,
-        pending: &mut Pending,
-        written: impl Iterator<Item = &'a Written>,
-    ) -> Result<()> {
-        let (mut records, mut outcome) = (Vec::new(), Ok(()));
-        self.in_steps(written, |index, written| {
-            if let Some(record) = index.record(written)
-                && outcome.is_ok()
-            {
-                outcome = lists::push(&mut records, record);
-            }
-        });
-        outcome?;
+    fn write_stored(&self, pending: &mut Pending, written: &[Vec<Written>]) -> Result<()> {
+        let mut records = Vec::new();
+        // Not while the index is locked.
+        lists::reserve(&mut records, written.iter().map(Vec::len).sum())?;
+        self.in_steps(written.iter().flatten(), |index, written| records.extend(index.record(written)));
         if self.policy.durability == Durability::Relaxed {
             return lists::extend(&mut pending.records, records);
         }
@@ -343,7 +334,7 @@ impl<F: Files> Store<F> {
             pending.is_behind = false;
             pending.records.clear();
         }
-        self.index.lock().end_quarantine();
+        while self.index.lock().end_quarantine(LISTED) {}
         if pending.journal.records() >= pending.long {
             self.shorten(pending)?;
         }

@@ -303,9 +303,11 @@ impl Index {
         Some(Record::Retired { slot: slot.into() })
     }
 
-    /// Frees the slots in quarantine: the records of their removal are in the journal.
-    pub fn end_quarantine(&mut self) {
-        self.free.append(&mut self.quarantine);
+    /// Frees up to so many slots in quarantine: the records of their removal are in the journal. Returns whether some are left.
+    pub fn end_quarantine(&mut self, count: usize) -> bool {
+        let left = self.quarantine.len().saturating_sub(count);
+        self.free.extend(self.quarantine.drain(left..));
+        left > 0
     }
 
     pub fn counts(&self) -> Counts {

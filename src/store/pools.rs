@@ -31,6 +31,9 @@ pub struct Pools {
     granted: u64,
     /// No namespace below this number has more than its quota: only a lower quota makes one have that.
     within: u32,
+    /// Namespaces that were looked at.
+    #[cfg(test)]
+    pub looks: std::cell::Cell<usize>,
 }
 
 impl Pool {
@@ -167,8 +170,14 @@ impl Pools {
         pool.used += 1;
     }
 
-    /// The slot to evict next for a namespace.
-    pub fn victim(&mut self, namespace: u32, missing: &mut Missing, usable: u64) -> Option<u32> {
+    /// The slot to evict next for a namespace. `from` is 0 after others had the index: see [`Self::find`].
+    pub fn victim(
+        &mut self,
+        namespace: u32,
+        missing: &mut Missing,
+        usable: u64,
+        from: &mut u32,
+    ) -> Option<u32> {
         let own = self.get(namespace).and_then(Pool::first);
         if missing.own > 0 {
             missing.own -= 1;
@@ -181,27 +190,37 @@ impl Pools {
         missing.any = missing.any.checked_sub(1)?;
         let is_above = self.unnamed.used > self.limit(0, usable);
         let unnamed = self.unnamed.first().filter(|_| is_above && namespace > 0);
-        unnamed.or_else(|| self.above(namespace)).or(own)
+        unnamed.or_else(|| self.above(namespace, from)).or(own)
     }
 
-    /// The first namespace with a name from a number on.
+    /// The first namespace with a name from a number on that `is_it` accepts. All before it are looked at, so who evicts many blocks goes on
+    /// where the last one was: an eviction changes only its own namespace.
     #[inline(never)] // it has half a kilobyte
-    fn named_from(&self, from: u32) -> Option<(u32, &Pool)> {
-        self.named.range(from..).next().map(|(number, pool)| (*number, pool))
+    fn find(&self, from: u32, is_it: &dyn Fn(u32, &Pool) -> bool) -> Option<(u32, &Pool)> {
+        #[cfg(test)]
+        let is_it = &|number, pool: &Pool| {
+            self.looks.set(self.looks.get() + 1);
+            is_it(number, pool)
+        };
+        self.named
+            .range(from..)
+            .map(|(number, pool)| (*number, pool))
+            .find(|(number, pool)| is_it(*number, pool))
+    }
+
+    /// Moves `from` to the first namespace of which a block can be evicted. Returns the slot of that block.
+    fn first_from(&self, from: &mut u32, is_it: impl Fn(u32, &Pool) -> bool) -> Option<u32> {
+        let found = self.find(*from, &|number, pool| is_it(number, pool) && pool.first().is_some());
+        *from = found.map_or(u32::MAX, |(number, _)| number);
+        found.and_then(|(_, pool)| pool.first())
     }
 
     /// The slot to evict next of a namespace with a name that has more than its quota, other than this one.
-    fn above(&mut self, other: u32) -> Option<u32> {
-        while let Some((number, pool)) = self.named_from(self.within)
-            && pool.used <= pool.quota
-        {
-            self.within = number.checked_add(1)?;
-        }
-        let mut rest = self
-            .named
-            .range(self.within..)
-            .filter(|(number, pool)| **number != other && pool.used > pool.quota);
-        rest.find_map(|(_, pool)| pool.first())
+    fn above(&mut self, other: u32, from: &mut u32) -> Option<u32> {
+        let first = self.find(self.within, &|_, pool| pool.used > pool.quota);
+        self.within = first.map_or(u32::MAX, |(number, _)| number);
+        *from = self.within.max(*from);
+        self.first_from(from, |number, pool| number != other && pool.used > pool.quota)
     }
 
     /// The first namespace from a number on, other than this one, that blocks are evicted of for this one, and how many at most. If the
@@ -211,19 +230,15 @@ impl Pools {
         if evicts && from == 0 && other > 0 && above > 0 {
             return Some((0, above));
         }
-        let mut from = from;
-        while let Some((number, pool)) = self.named_from(from) {
-            if number != other && pool.used > pool.quota && (evicts || pool.quota == 0) {
-                return Some((number, pool.used - pool.quota));
-            }
-            from = number.checked_add(1)?;
-        }
-        None
+        let found = self.find(from, &|number, pool| {
+            number != other && pool.used > pool.quota && (evicts || pool.quota == 0)
+        });
+        found.map(|(number, pool)| (number, pool.used - pool.quota))
     }
 
-    /// A slot of a namespace that is not in the list of them: no caller can free it.
-    pub fn unlisted(&self) -> Option<u32> {
-        self.named.values().filter(|pool| pool.quota == 0).find_map(Pool::first)
+    /// A slot of a namespace that is not in the list of them: no caller can free it. `from` is 0 after others had the index.
+    pub fn unlisted(&self, from: &mut u32) -> Option<u32> {
+        self.first_from(from, |_, pool| pool.quota == 0)
     }
 
     /// Slots of these namespaces.
@@ -231,8 +246,9 @@ impl Pools {
         self.named.values().filter(|pool| pool.quota == 0).map(|pool| pool.used).sum()
     }
 
-    /// Has the lists of what can be evicted begin with these: namespace, last use and slot.
+    /// Has the lists of what can be evicted begin with these: namespace, last use and slot. Forgets namespaces that were removed.
     pub fn list(&mut self, evictable: impl Iterator<Item = (u32, u64, u32)>) {
+        self.named.retain(|_, pool| pool.used > 0 || pool.quota > 0);
         // To insert them one by one would take as long as all else of a recovery.
         let mut unnamed = Vec::new();
         for (namespace, used, slot) in evictable {

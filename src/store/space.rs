@@ -50,13 +50,14 @@ impl Index {
 
     /// Removes up to so many of the blocks whose slots a namespace needs. Returns the records of them, and lowers what is missing.
     pub fn evict(&mut self, namespace: u32, missing: &mut Missing, count: usize) -> Vec<Record> {
-        let usable = self.usable();
-        self.evict_each(count, |index| index.pools.victim(namespace, missing, usable))
+        let (usable, mut from) = (self.usable(), 0);
+        self.evict_each(count, |index| index.pools.victim(namespace, missing, usable, &mut from))
     }
 
     /// Removes up to so many blocks of namespaces that are not in the list of them. Returns the records of them.
     pub fn evict_unlisted(&mut self, count: usize) -> Vec<Record> {
-        self.evict_each(count, |index| index.pools.unlisted())
+        let mut from = 0;
+        self.evict_each(count, |index| index.pools.unlisted(&mut from))
     }
 
     fn evict_each(&mut self, count: usize, mut next: impl FnMut(&mut Self) -> Option<u32>) -> Vec<Record> {

@@ -4,6 +4,7 @@
 use super::key;
 use crate::store::Key;
 use crate::store::NewBlock;
+use crate::store::block_store::LOOK_UPS;
 use crate::store::blocks::*;
 use crate::store::index::*;
 use crate::store::pools::{MAX_LOWERED, Missing};
@@ -110,7 +111,11 @@ fn one_block_of_a_key_is_stored_once_and_removed_slots_wait() {
     put(&mut index, 2, None);
     assert!(index.remove(&key(1)).is_some() && index.remove(&key(1)).is_none());
     assert!(index.reserve(block).is_err(), "its slot is in quarantine");
-    index.end_quarantine();
+    assert!(!index.end_quarantine(usize::MAX));
+    put(&mut index, 1, None);
+    [1, 2].iter().for_each(|number| assert!(index.remove(&key(*number)).is_some()));
+    assert!(index.end_quarantine(1) && index.free.len() == 1 && !index.end_quarantine(1));
+    put(&mut index, 2, None);
     let again = index.reserve(block).unwrap().unwrap();
     index.abandon(again);
     let run = hold(&mut index, &[key(2)]);
@@ -130,6 +135,27 @@ fn put_in(index: &mut Index, namespace: u32, numbers: std::ops::Range<u64>) -> u
     stored
 }
 
+/// As many namespaces as a store has, with more than their quotas, and blocks that are pinned.
+#[test]
+fn who_evicts_many_blocks_looks_once_at_each_namespace() {
+    const NAMESPACES: u32 = 4096;
+    let mut index = Index::new(u64::from(2 * NAMESPACES) + 2 * LOOK_UPS as u64).unwrap();
+    for namespace in 1..=NAMESPACES {
+        index.set_quota(namespace, 2);
+        assert_eq!(put_in(&mut index, namespace, 0..2), 2);
+        (0..2).for_each(|number| assert!(index.pin(&key(number).in_namespace(namespace), true)));
+        index.set_quota(namespace, 1);
+    }
+    assert_eq!(put_in(&mut index, 0, 0..LOOK_UPS as u64), LOOK_UPS);
+    let evicted = index.evict(0, &mut missing(0, LOOK_UPS), LOOK_UPS);
+    assert_eq!((evicted.len(), index.counts_of(0).stored), (LOOK_UPS, 0));
+    index.set_quota(NAMESPACES + 1, LOOK_UPS as u64);
+    assert_eq!(put_in(&mut index, NAMESPACES + 1, 0..LOOK_UPS as u64), LOOK_UPS);
+    (1..=NAMESPACES + 1).for_each(|namespace| index.set_quota(namespace, 0));
+    assert_eq!(index.evict_unlisted(LOOK_UPS).len(), LOOK_UPS);
+    assert!(index.pools.looks.get() < 3 * NAMESPACES as usize, "{:?}", index.pools.looks);
+}
+
 fn stored(index: &Index) -> [u64; 3] {
     [0, 1, 2].map(|namespace| index.counts_of(namespace).stored)
 }
@@ -138,7 +164,7 @@ fn stored(index: &Index) -> [u64; 3] {
 fn evict_for(index: &mut Index, namespace: u32, new: usize) -> [u64; 3] {
     let mut missing = index.missing(namespace, new);
     index.evict(namespace, &mut missing, usize::MAX);
-    index.end_quarantine();
+    assert!(!index.end_quarantine(usize::MAX));
     stored(index)
 }
 
@@ -201,7 +227,7 @@ fn put_and_evict(index: &mut Index, namespace: u32, numbers: std::ops::Range<u64
     let evicted = numbers.map(|number| {
         let mut missing = index.missing(namespace, 1);
         let evicted = index.evict(namespace, &mut missing, usize::MAX).len();
-        index.end_quarantine();
+        assert!(!index.end_quarantine(usize::MAX));
         assert_eq!(put_in(index, namespace, number..number + 1), 1);
         evicted
     });
@@ -242,7 +268,7 @@ fn what_a_put_has_not_used_of_a_quota_that_was_lowered_is_not_above_the_quota_la
     assert_eq!(put_in(&mut index, 1, 6000..6007), 7, "the put fails then");
     let rest: Vec<_> = (0..6007).map(|number| key(number).in_namespace(1)).collect();
     rest.iter().skip(10).for_each(|key| drop(index.remove(key)));
-    index.end_quarantine();
+    assert!(!index.end_quarantine(usize::MAX));
     let stored = index.counts_of(1).stored as usize;
     assert_eq!(put_in(&mut index, 1, 7000..7100), 10 - stored);
 }
