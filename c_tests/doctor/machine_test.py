@@ -237,7 +237,7 @@ class Directories(unittest.TestCase):
 
     def test_names_of_any_bytes(self):
         with tempfile.TemporaryDirectory() as root:
-            for name in (b"\xff\xfe", b"a\x1b[31mb", b'quote"back\\slash', b"new\nline", "\u00e9\u4e2d".encode()):
+            for name in (b"\xff\xfe", b"a\x1b[31mb", "a\u2028b\x9b".encode(), b'quote"back\\slash', b"new\nline", "\u00e9\u4e2d".encode()):
                 with self.subTest(name):
                     directory = os.path.join(os.fsencode(root), name)
                     os.mkdir(directory)
@@ -249,6 +249,7 @@ class Directories(unittest.TestCase):
                     _, table, _ = run(*arguments)
                     self.assertNotIn(b"\x1b", table)
                     self.assertNotIn(b"\xff", table)
+                    self.assertNotIn("\u2028".encode(), table)
                     self.assertEqual(os.listdir(directory), [])
 
 

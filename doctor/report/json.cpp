@@ -29,14 +29,13 @@ public:
         std::snprintf(text, sizeof text, "%.6g", value);
         out += text;
     }
-    void operator()(const std::string &value) { string(value); }
+    void operator()(const std::string &value) { out += as_json(value); }
     void operator()(const Value::Array &values) {
         list('[', ']', values, [this](const Value &value) { print(value); });
     }
     void operator()(const Value::Object &members) {
         list('{', '}', members, [this](const Member &member) {
-            string(member.name);
-            out += ": ";
+            out += as_json(member.name) + ": ";
             print(member.value);
         });
     }
@@ -58,21 +57,6 @@ private:
         out += close;
     }
     void new_line() { (out += '\n').append(indent_, ' '); }
-    void string(std::string_view bytes) {
-        out += '"';
-        for (const char each : as_utf8(bytes)) {
-            if (each == '"' || each == '\\') {
-                (out += '\\') += each;
-            } else if (static_cast<unsigned char>(each) < 0x20 || each == 0x7F) {
-                char escaped[8];
-                std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(each));
-                out += escaped;
-            } else {
-                out += each;
-            }
-        }
-        out += '"';
-    }
 
     std::size_t indent_ = 0;
 };

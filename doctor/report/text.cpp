@@ -27,11 +27,37 @@ std::size_t character_size(std::string_view text) {
     return size;
 }
 
-// C1 control characters are two bytes: U+0080 to U+009F.
-bool is_control(std::string_view character) {
-    const auto first = static_cast<unsigned char>(character[0]);
-    return first < 0x20 || first == 0x7F ||
-           (character.size() == 2 && first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0);
+// The number of a character of up to three bytes; 0x10000 for a longer one.
+unsigned code_of(std::string_view character) {
+    const auto bits = [character](std::size_t at) { return static_cast<unsigned char>(character[at]) & 0x3Fu; };
+    switch (character.size()) {
+    case 1: return static_cast<unsigned char>(character[0]);
+    case 2: return (bits(0) & 0x1Fu) << 6 | bits(1);
+    case 3: return (bits(0) & 0x0Fu) << 12 | bits(1) << 6 | bits(2);
+    default: return 0x10000;
+    }
+}
+
+// As `is_hidden` of kvmem: control characters, separators of lines and paragraphs, marks of the direction of text.
+bool is_hidden(unsigned code) {
+    return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E || code == 0x200F ||
+           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+// Passes on each character of valid UTF-8, with its number.
+template <typename Pass>
+void for_each_character(std::string_view text, Pass pass) {
+    while (!text.empty()) {
+        const std::string_view character = text.substr(0, character_size(text));
+        text.remove_prefix(character.size());
+        pass(character, code_of(character));
+    }
+}
+
+std::string escaped(const char *format, unsigned code) {
+    char text[16];
+    std::snprintf(text, sizeof text, format, code);
+    return text;
 }
 
 }  // namespace
@@ -48,25 +74,30 @@ std::string as_utf8(std::string_view bytes) {
 
 std::string printable(std::string_view bytes) {
     std::string text;
-    const std::string valid = as_utf8(bytes);
-    std::string_view rest = valid;
-    while (!rest.empty()) {
-        const std::size_t size = character_size(rest);
-        const std::string_view character = rest.substr(0, size);
-        rest.remove_prefix(size);
-        if (character == "\n" || character == "\t") {
+    for_each_character(as_utf8(bytes), [&text](std::string_view character, unsigned code) {
+        if (code == '\n' || code == '\t') {
             text += ' ';
-        } else if (is_control(character)) {
-            char escaped[8];
-            std::snprintf(escaped, sizeof escaped, "\\x%02x",
-                          static_cast<unsigned>(static_cast<unsigned char>(character.back())));
-            text += escaped;
+        } else if (is_hidden(code)) {
+            text += escaped(code < 0x100 ? "\\x%02x" : "\\u%04x", code);
         } else {
             text += character;
         }
-    }
+    });
     while (!text.empty() && text.back() == ' ') text.pop_back();
     return text;
+}
+
+std::string as_json(std::string_view bytes) {
+    std::string text = "\"";
+    for_each_character(as_utf8(bytes), [&text](std::string_view character, unsigned code) {
+        if (is_hidden(code)) {
+            text += escaped("\\u%04x", code);
+        } else {
+            if (code == '"' || code == '\\') text += '\\';
+            text += character;
+        }
+    });
+    return text + '"';
 }
 
 std::string size_text(std::uint64_t bytes) {

@@ -11,9 +11,11 @@ namespace doctor {
 /// Valid UTF-8: each byte that does not belong to a character becomes U+FFFD.
 std::string as_utf8(std::string_view bytes);
 
-/// As as_utf8, in one line and without control characters: they become \xNN, so that no text changes the
-/// terminal.
+/// As as_utf8, in one line and without characters that change what a terminal shows: they become \xNN or \uNNNN.
 std::string printable(std::string_view bytes);
+
+/// A string of JSON, with these characters escaped.
+std::string as_json(std::string_view bytes);
 
 /// "1.5 GiB", "512 B".
 std::string size_text(std::uint64_t bytes);

@@ -85,8 +85,8 @@ typedef struct kvmem_error_cause {
 /// @param error an error; NULL returns KVMEM_STATUS_OK
 kvmem_status kvmem_error_status(const kvmem_error *error);
 
-/// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. The string is
-/// valid as long as the error.
+/// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. It is one line,
+/// as those of the log. The string is valid as long as the error.
 /// @param error an error; NULL returns ""
 /// @param length receives the length in bytes, without the terminating NUL; may be NULL
 const char *kvmem_error_message(const kvmem_error *error, size_t *length);
@@ -132,7 +132,8 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 #define KVMEM_LOG_TRACE 5  ///< All calls, timeouts, and the steps of operations.
 
 /// Receives one message. Target and message are UTF-8 and valid during the call. A message is one line:
-/// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}". Must not unwind.
+/// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}", and so are
+/// separators of lines and marks of the direction of text. Must not unwind.
 ///
 /// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
 /// logged. It may call any function of kvmem and may block: no other thread waits for it, except in

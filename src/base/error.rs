@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 use crate::base::advice;
+use crate::base::one_line::one_line;
 
 /// The kind of failure. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ pub enum Cause {
     Cuda(i32, String),
 }
 
-/// A failure: status, message and native cause. It is one word, so that a result that is passed on is small, in memory and in
+/// A failure: status, message and native cause. The message is one line, whatever names it has. It is one word, so that a result that is passed on is small, in memory and in
 /// code.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", .0.message)]
@@ -170,6 +171,10 @@ impl Error {
     #[cold]
     #[inline(never)]
     fn from_parts(status: Status, message: Cow<'static, str>, cause: Option<Cause>) -> Self {
+        let message = match message {
+            Cow::Owned(text) => one_line(text).into(),
+            own => own,
+        };
         Self(Box::new(Failure { status, message, cause, is_elapsed: false }))
     }
 
@@ -220,13 +225,13 @@ impl Error {
 
     /// The same error with `doing` before its message.
     pub fn context(mut self, doing: impl std::fmt::Display) -> Self {
-        self.0.message = format!("{doing}: {}", self.0.message).into();
+        self.0.message = one_line(format!("{doing}: {}", self.0.message)).into();
         self
     }
 
     /// The same error with `later` after its message.
     pub fn followed_by(mut self, later: impl std::fmt::Display) -> Self {
-        self.0.message = format!("{}; {later}", self.0.message).into();
+        self.0.message = one_line(format!("{}; {later}", self.0.message)).into();
         self
     }
 
@@ -347,6 +352,19 @@ mod tests {
             assert_eq!(Status::from_code(status as i32), Some(status));
         }
         assert_eq!([0, 1, -22, i32::MIN].map(Status::from_code), [None; 4]);
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_names_it_has() {
+        let name = "a\nERROR\u{2028}b";
+        let errors = [
+            error!(NotFound, "{name}"),
+            Error::new(Status::NotFound, name.to_string()),
+            Error::errno(name, rustix::io::Errno::NOENT),
+            Error::new(Status::NotFound, "").context(name),
+            Error::new(Status::NotFound, "").followed_by(name),
+        ];
+        errors.iter().for_each(|error| assert!(error.message().contains(r"a\nERROR\u{2028}b"), "{error}"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::base::callback_thread::{CallbackHandle, CallbackThread};
 use crate::base::error::Result;
+use crate::base::one_line::one_line;
 use crate::base::process::PerProcess;
 use crate::base::sync::{Mutex, MutexGuard};
 
@@ -87,12 +88,6 @@ pub fn enabled(level: Level) -> bool {
 #[inline(never)]
 pub fn write(level: Level, target: &'static str, message: std::fmt::Arguments<'_>) {
     Log::get().write(level, target, one_line(message.to_string()));
-}
-
-/// The same text without control characters. Those of names, which other processes and files choose, are escaped, with the other
-/// characters that Rust escapes.
-fn one_line(text: String) -> String {
-    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text }
 }
 
 /// The log of one process. A forked child starts without a sink: its parent's thread does not exist there.
@@ -328,9 +323,9 @@ mod tests {
         let _own = Own::begin();
         let (seen, messages) = channel();
         listen(to(seen));
-        log!(Debug, "agent {} is gone", "ü\nERROR\r\x1b[2J\u{85}");
+        log!(Debug, "agent {} is gone", "ü\nERROR\r\x1b[2J\u{85}\u{2028}");
         set_sink(0, None).unwrap();
-        assert!(messages.iter().eq(["agent ü\\nERROR\\r\\u{1b}[2J\\u{85} is gone"]));
+        assert!(messages.iter().eq(["agent ü\\nERROR\\r\\u{1b}[2J\\u{85}\\u{2028} is gone"]));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod log;
 #[cfg(kvmem_model)]
 pub(crate) mod modelled;
 pub(crate) mod nvtx;
+pub(crate) mod one_line;
 pub(crate) mod open_library;
 pub(crate) mod paths;
 pub mod process;

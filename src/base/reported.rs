@@ -4,11 +4,12 @@
 //! The counters of an object are in as many shards as those of all runs. The end of a run adds to the shard that it has locked, so that an
 //! addition costs no atomic operation, and readers take no lock.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::one_line::one_line;
 use super::{Mutex, PerProcess, Result, lists};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,24 +97,13 @@ pub fn listing() -> Result<Listing> {
     Ok(listing)
 }
 
-/// Adds a label. The first one has no comma before it.
+/// Adds a label. The first one has no comma before it. The format has an escape for line breaks, and for no other hidden character.
 #[inline(never)]
 pub fn add_label(labels: &mut String, name: &str, value: &dyn Display) {
     let comma = if labels.is_empty() { "" } else { "," };
-    // A String takes any text.
-    let _ = write!(labels, "{comma}{name}=\"");
-    let start = labels.len();
-    let _ = write!(labels, "{value}");
-    if labels[start..].contains(['\n', '"', '\\']) {
-        for character in labels.split_off(start).chars() {
-            match character {
-                '\n' => labels.push_str("\\n"),
-                '"' | '\\' => labels.extend(['\\', character]),
-                _ => labels.push(character),
-            }
-        }
-    }
-    labels.push('"');
+    let escaped = |line: &str| one_line(line.to_string()).replace('\\', "\\\\").replace('"', "\\\"");
+    let value = value.to_string().split('\n').map(escaped).collect::<Vec<_>>().join("\\n");
+    labels.extend([comma, name, "=\"", &value, "\""]);
 }
 
 /// Shards that threads lock. Few, and more than threads that end runs at the same time usually are.
@@ -316,8 +306,8 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut labels = String::new();
-        add_label(&mut labels, "path", &"a\\b\"c\nd");
+        add_label(&mut labels, "path", &"a\\b\"c\nd\u{2028}");
         add_label(&mut labels, "id", &7);
-        assert_eq!(labels, "path=\"a\\\\b\\\"c\\nd\",id=\"7\"");
+        assert_eq!(labels, r#"path="a\\b\"c\nd\\u{2028}",id="7""#);
     }
 }

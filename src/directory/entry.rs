@@ -110,7 +110,7 @@ impl Presence {
     }
 
     fn check(&self, name: &str) -> Result<()> {
-        ensure!(self.name == name, Corrupt, "it is the entry of agent '{}'", printable(&self.name));
+        ensure!(self.name == name, Corrupt, "it is the entry of agent '{:.100}'", self.name);
         ensure!(self.incarnation != 0 && self.version != 0, Corrupt, "its incarnation or version is 0");
         Ok(())
     }
@@ -215,11 +215,6 @@ pub fn decode(encoded: &str) -> Option<String> {
     let name = String::from_utf8(bytes).ok()?;
     // Only the form that `encode` writes: two paths must not have one name.
     (check_name(&name, "an agent").is_ok() && encode(&name) == encoded).then_some(name)
-}
-
-/// Bytes of another process as a part of a message: short, and without control characters.
-pub fn printable(text: &str) -> String {
-    text.chars().take(100).map(|each| if each.is_control() { '?' } else { each }).collect()
 }
 
 /// The error for an agent without an entry.

@@ -2,6 +2,7 @@
 //! Why a transfer takes its method.
 
 use super::Candidate;
+use crate::base::one_line::one_line;
 use crate::run::{Record, TransferMethod};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +73,10 @@ pub fn compared(
         bytes_per_second: runs.map_or(taken_rate, |runs| rate(runs.seconds, bytes)),
         assumed: runs.is_some_and(|runs| runs.assumed),
         verdict: Verdict::Used,
-        reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default().into_owned(),
+        reason: taken
+            .and_then(|each| each.reason.clone())
+            .map(|reason| one_line(reason.into_owned()))
+            .unwrap_or_default(),
     };
     let others = candidates.iter().filter(|candidate| candidate.method != method);
     std::iter::once(used).chain(others.map(|each| choice(each, taken_rate, bytes))).collect()
@@ -81,8 +85,8 @@ pub fn compared(
 fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> ComparedMethod {
     let bytes_per_second = rate(candidate.seconds, bytes);
     let (verdict, reason) = match &candidate.reason {
-        Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.to_string()),
-        Some(reason) => (Verdict::NotUsed, reason.to_string()),
+        Some(reason) if candidate.is_impossible => (Verdict::Impossible, one_line(reason.to_string())),
+        Some(reason) => (Verdict::NotUsed, one_line(reason.to_string())),
         None if bytes_per_second > taken => (Verdict::NotUsed, "another method was requested".to_string()),
         None => (Verdict::Slower, String::new()),
     };

@@ -4,6 +4,7 @@
 use super::nest::{Loop, PairedAxis};
 use super::{Plan, PlanPart};
 use crate::base::Count;
+use crate::base::one_line::one_line;
 use crate::base::sorting::sort_few_by_key;
 use crate::layout::Axis;
 
@@ -32,7 +33,11 @@ impl PlanPart<'_> {
             |axis: &PairedAxis| axis.regions == [0; 2] && axis.strides.iter().all(|stride| *stride < unit);
         let mut within: Vec<_> = moved().filter(|axis| is_within(axis)).collect();
         sort_few_by_key(&mut within, |axis| std::cmp::Reverse(axis.strides[1]));
-        let name = if self.name.is_empty() { String::new() } else { format!(" of part '{}'", self.name) };
+        let name = if self.name.is_empty() {
+            String::new()
+        } else {
+            format!(" of part '{}'", one_line(self.name.to_string()))
+        };
         let counted = if has_blocks {
             Count(self.blocks(), "block").to_string()
         } else {

@@ -8,6 +8,7 @@ use super::index::Index;
 use super::journal::{EMPTY_JOURNAL, Journal};
 use super::namespace_list::NamespaceList;
 use super::store_header::Header;
+use crate::base::one_line::one_line;
 use crate::base::{Count, Error, Result, error};
 use crate::layout::fingerprint;
 
@@ -33,7 +34,7 @@ pub fn describe(path: &Path) -> Result<String> {
         // Memory for the slots is allocated only if the file has as many.
         Some(damage) => lines.push(("damage", damage)),
     }
-    Ok(lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect())
+    Ok(lines.into_iter().map(|(name, value)| format!("{name:<11}{}\n", one_line(value))).collect())
 }
 
 /// The error for a folder without a store, such as that of an engine with a store per worker.

@@ -72,8 +72,8 @@ pub unsafe extern "C" fn kvmem_error_status(error: *const kvmem_error) -> kvmem_
     unsafe { peek(error) }.map_or(KVMEM_STATUS_OK, |error| error.status)
 }
 
-/// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. The string is
-/// valid as long as the error.
+/// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. It is one line,
+/// as those of the log. The string is valid as long as the error.
 ///
 /// @param error an error; NULL returns ""
 /// @param length receives the length in bytes, without the terminating NUL; may be NULL

@@ -26,7 +26,8 @@ pub const KVMEM_LOG_DEBUG: u32 = 4;
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
 /// Receives one message. Target and message are UTF-8 and valid during the call. A message is one line:
-/// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}". Must not unwind.
+/// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}", and so are
+/// separators of lines and marks of the direction of text. Must not unwind.
 ///
 /// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
 /// logged. It may call any function of kvmem and may block: no other thread waits for it, except in

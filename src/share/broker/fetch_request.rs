@@ -65,7 +65,7 @@ impl Refusal {
         [&(self.0.status() as i32).to_le_bytes(), &text[..text.len().min(MAX_MESSAGE)]].concat()
     }
 
-    /// The refusal of these bytes. The message is another process's: it is cut short and freed of control characters.
+    /// The refusal of these bytes. The message is another process's: it is cut short.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let Some((code, text)) = bytes.split_first_chunk::<4>() else {
             fail!(Corrupt, "a refusal of {} bytes is too short", bytes.len());
@@ -75,9 +75,7 @@ impl Refusal {
             fail!(Corrupt, "the refusal contains status {code}, which is unknown");
         };
         let text = String::from_utf8_lossy(&text[..text.len().min(MAX_MESSAGE)]);
-        let text: String =
-            text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
-        Ok(Self(Error::new(status, text)))
+        Ok(Self(Error::new(status, text.into_owned())))
     }
 }
 
@@ -119,7 +117,7 @@ mod tests {
         let long = Refusal(Error::new(Status::Busy, "ü".repeat(5000))).write();
         assert_eq!(long.len(), 4 + MAX_MESSAGE);
         let hostile = [&(-7i32).to_le_bytes()[..], b"a\x1b[2J\xff"].concat();
-        assert_eq!(Refusal::read(&hostile).unwrap().0.message(), "a?[2J\u{fffd}");
+        assert_eq!(Refusal::read(&hostile).unwrap().0.message(), "a\\u{1b}[2J\u{fffd}");
         assert!(Refusal::read(&[0; 8]).is_err() && Refusal::read(&[1; 3]).is_err());
     }
 

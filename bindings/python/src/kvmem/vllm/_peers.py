@@ -210,7 +210,7 @@ class Peers:
         try:
             self._directory.unwatch(name, _MAX_WAIT)
         except kvmem.Error as error:  # the pulls of all that have ended fail nevertheless
-            logger.info("kvmem: %s is watched further: %s", name, error)
+            logger.info("kvmem: %r is watched further: %s", name, error)
         return lambda _now: None
 
     def _check(self, peer: Peer) -> Work:
@@ -220,7 +220,7 @@ class Peers:
         except (kvmem.NotFound, kvmem.Stale):
             return partial(self._has_ended, peer)
         except kvmem.Error as error:  # it ends nothing: its pulls have limits of their own
-            logger.info("kvmem: it is not known whether %s has ended while it was looked up: %s", peer.name, error)
+            logger.info("kvmem: it is not known whether %r has ended while it was looked up: %s", peer.name, error)
         return lambda _now: None
 
     # ---- the exchange's thread ----

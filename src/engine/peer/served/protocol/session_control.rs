@@ -134,8 +134,7 @@ impl SessionState {
 
     /// The error of a session that has ended. The text comes from another process.
     pub fn error(status: i32, reason: &str) -> Error {
-        let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Error::new(Status::from_code(status).unwrap_or(Status::Corrupt), reason)
+        Error::new(Status::from_code(status).unwrap_or(Status::Corrupt), reason.to_string())
     }
 
     pub fn entry(&self, session: SessionKey) -> [u8; ENTRY] {
@@ -294,7 +293,7 @@ mod tests {
         assert_eq!(SessionState::find(&bytes, SessionKey([2; 16]), 8).unwrap(), Entry::Missing);
         let error = lease_of(&bytes, &ServiceId([0; 16])).unwrap_err();
         assert_eq!(error.status(), Status::Stale);
-        assert_eq!(SessionState::error(-7, "a\nb").message(), "a b");
+        assert_eq!(SessionState::error(-7, "a\nb").message(), r"a\nb");
         assert_eq!(SessionState::error(77, "").status(), Status::Corrupt);
     }
 
