@@ -13,6 +13,7 @@ pub(crate) mod folder_lock;
 pub(crate) mod gauge;
 pub mod guarded;
 pub mod handoff;
+pub(crate) mod intake;
 pub(crate) mod keyed;
 pub(crate) mod leak;
 pub(crate) mod leases;

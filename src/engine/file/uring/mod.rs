@@ -8,7 +8,6 @@
 mod ring;
 mod ring_thread;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use self::ring::Ring;
@@ -16,18 +15,13 @@ use self::ring_thread::UringSession;
 use super::work::FileJob;
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::file_systems::FileSystems;
-use crate::base::{Error, Mutex, MutexGuard, PerProcess, Pool, Shared, SharedObjects, Status, guarded, log};
+use crate::base::intake::Intake;
+use crate::base::{Error, PerProcess, Pool, Shared, SharedObjects, Status, guarded, log};
 
 /// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
 pub struct Uring {
     ring: Arc<Ring>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    new: VecDeque<Arc<FileJob>>,
-    is_served: bool,
+    new: Intake<Arc<FileJob>>,
 }
 
 impl Uring {
@@ -36,7 +30,7 @@ impl Uring {
         static RINGS: PerProcess<SharedObjects<FileSystems, Uring>> = PerProcess::new();
         let make = || {
             let ring = Ring::create().map_err(|reason| Error::new(Status::Unsupported, reason))?;
-            Ok(Self { ring: Arc::new(ring), state: Mutex::default() })
+            Ok(Self { ring: Arc::new(ring), new: Intake::new() })
         };
         let uring =
             RINGS.get(SharedObjects::default).get(on.clone(), |uring| !uring.ring.is_broken(), None, make);
@@ -48,33 +42,10 @@ impl Uring {
         if self.ring.is_broken() {
             return job.end_with(broken());
         }
-        let mut state = self.state();
-        state.new.push_back(job);
-        let is_served = std::mem::replace(&mut state.is_served, true);
-        drop(state);
-        if is_served {
-            return self.ring.event.signal();
-        }
-        // Without the lock, which the thread takes first.
-        if let Err(error) = Pool::services().run_alone(self.clone()) {
-            let mut state = self.state();
-            state.is_served = false;
-            let unserved = std::mem::take(&mut state.new);
-            drop(state);
+        let start = || Pool::services().run_alone(self.clone());
+        if let Err((unserved, error)) = self.new.add(job, || self.ring.event.signal(), start) {
             FileJob::end_all(unserved, &error);
         }
-    }
-
-    /// Passes new work to the session of the thread. Returns false if there is no work: then the thread may end.
-    fn pass_new(&self, session: &mut UringSession) -> bool {
-        let mut state = self.state();
-        state.is_served = !(state.new.is_empty() && session.is_idle());
-        session.receive(&mut state.new);
-        state.is_served
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -98,7 +69,7 @@ impl Uring {
     fn serve(&self) -> Result<(), Error> {
         let mut session = UringSession::new(self.ring.clone());
         let served = guarded(|| {
-            while self.pass_new(&mut session) {
+            while self.new.pass(session.is_idle(), |new| session.receive(new)) {
                 if self.ring.is_broken() {
                     session.reject_new(&broken());
                 } else {

@@ -12,7 +12,7 @@ use super::super::file_requests::{FileRequests, Piece};
 use super::super::planned::RequestSource;
 use super::super::work::{Ending, FileJob, Work};
 use super::*;
-use crate::base::{Result, retried};
+use crate::base::{Mutex, Result, retried};
 use crate::run::{Completion, FileProgress, Stop, Ticket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
