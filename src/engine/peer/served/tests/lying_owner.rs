@@ -257,7 +257,7 @@ fn states_that_contradict_each_other_end_the_run() {
         }
         let ended = |status, reason: &str| SessionState::Ended { status, reason: reason.into() };
         expect(&of(&[ended(0, "success")]), Status::Corrupt, "success");
-        expect(&of(&[ended(Status::Busy as i32, "later\x1b[31m")]), Status::Busy, "later [31m");
+        expect(&of(&[ended(Status::Busy as i32, "later\x1b[31m")]), Status::Busy, r"later\u{1b}[31m");
     }
 }
 
