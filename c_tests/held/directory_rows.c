@@ -47,7 +47,7 @@ void held_beside(void) {
     EXPECT_OK(kvmem_directory_withdraw(other, "west", PATIENCE, ERR));
 }
 
-static kvmem_status create(void) { return open_directory("cluster", &made); }
+static kvmem_status create(void) { return open_directory("new", &made); }
 static kvmem_status publish(void) { return kvmem_directory_publish(directory, agent, NULL, 0, held_limit(), ERR); }
 static kvmem_status publish_again(void) { return kvmem_directory_publish(directory, south, NULL, 0, held_limit(), ERR); }
 static kvmem_status withdraw(void) { return kvmem_directory_withdraw(directory, "south", held_limit(), ERR); }

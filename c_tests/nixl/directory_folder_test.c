@@ -38,7 +38,6 @@ void place_erase(const place *place, const char *name) {
 /* Files that cannot be read, or would block a reader forever. */
 TEST(entries_that_are_not_regular_files_fail) {
     OPENED(place, here);
-    CHECK_EQ(mkdir(folder_of(&here), 0700), 0);
     OWNED(kvmem_directory) directory = directory_open(&here);
     EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
     const char *names[] = {"link", "fifo", "folder"};

@@ -73,30 +73,31 @@ pub struct OwnFile {
 }
 
 impl Folder {
-    /// Opens a folder. If it does not exist and `creates` is set, creates it for this user alone; otherwise returns `None`. `inotify` is that
-    /// of the folder that the path led to before.
-    pub fn open(path: &Path, mut inotify: Option<Inotify>, creates: bool) -> Result<Option<Self>> {
+    /// Opens a folder, and creates it if it does not exist. `inotify` is that of the folder that the path led to before.
+    pub fn open(path: &Path, mut inotify: Option<Inotify>) -> Result<Self> {
         let mut left = MAX_OPENINGS;
         loop {
             left -= 1;
-            if creates {
-                match retried::mkdir(path, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(failed("create", path, errno)),
+            match retried::mkdir(path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    let error = Error::errno(format!("create folder {}", path.display()), errno);
+                    let missing = path.parent().and_then(missing_directory);
+                    return Err(missing.into_iter().fold(error, Error::followed_by));
                 }
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = match retried::open(path, flags, Mode::empty()) {
-                Err(Errno::NOENT) if creates && left > 0 => continue,
-                Err(Errno::NOENT) if !creates => {
-                    let parent = path.parent().unwrap_or(path);
-                    return retried::stat(parent).map(|_| None).map_err(|errno| failed("open", path, errno));
+                Err(Errno::NOENT) if left > 0 => continue,
+                opened => {
+                    opened.map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?
                 }
-                opened => opened.map_err(|errno| failed("open", path, errno))?,
             };
             let watched = Inotify::watch(&mut inotify, path);
             let mut this = Self { path: path.to_path_buf(), folder, inotify };
-            let is_here = this.leads_here().map_err(|errno| failed("examine", path, errno))?;
+            let is_here = this
+                .leads_here()
+                .map_err(|errno| Error::errno(format!("examine folder {}", path.display()), errno))?;
             // Else it was moved or removed, and another folder may be watched. The last one is opened again when that is noticed.
             if is_here || left == 0 {
                 let watched = if is_here { watched } else { Err(Errno::STALE) };
@@ -110,7 +111,7 @@ impl Folder {
                     );
                 }
                 this.remove_abandoned();
-                return Ok(Some(this));
+                return Ok(this);
             }
             inotify = this.inotify;
         }
@@ -399,11 +400,6 @@ impl Folder {
             }
         }
     }
-}
-
-fn failed(action: &str, folder: &Path, errno: Errno) -> Error {
-    let error = Error::errno(format!("{action} folder {}", folder.display()), errno);
-    error.with_advice(folder.parent().and_then(missing_directory))
 }
 
 /// The reason why a file is not that of an entry.

@@ -36,7 +36,7 @@ const OPENING: Duration = Duration::from_secs(5);
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 impl FolderStore {
-    /// Opens a folder. One that does not exist is created when an entry is published, but not its parents.
+    /// Opens a folder, which is created if it does not exist, but not its parents.
     pub fn open(path: &Path, sink: Sink) -> Result<Self> {
         // The thread opens the folder again later, when the process may have another working directory.
         let path = absolute(path)?;
@@ -47,11 +47,11 @@ impl FolderStore {
         let (woken, named) = (wake.clone(), location.clone());
         let thread = thread::spawn("kvmem-directory", move || {
             let _end = end;
-            let folder = match Folder::open(&path, None, false) {
+            let folder = match Folder::open(&path, None) {
                 Ok(folder) => folder,
                 Err(error) => return drop(opened.give(Err(error))),
             };
-            let mut worker = Worker::new(path, folder, named, sink);
+            let mut worker = Worker::new(folder, named, sink);
             // The caller may have stopped to wait for the file system.
             if opened.give(Ok(())).is_err() {
                 return;
@@ -113,58 +113,11 @@ impl Drop for FolderStore {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-    use super::super::entry::{Entry, Presence};
-    use super::super::store::{Report, State};
     use super::*;
-    use crate::base::{Mutex, Status};
+    use crate::base::Mutex;
     use crate::test_folder::TestFolder;
-
-    const PATIENCE: Duration = Duration::from_secs(60);
-
-    fn ask(store: &FolderStore, request: Request) -> Result<Reply> {
-        let (giver, reply) = handoff();
-        store.submit(request, None, giver);
-        match reply.take(Some(Instant::now() + PATIENCE)) {
-            Taken::Value(reply) => reply,
-            _ => panic!("no reply"),
-        }
-    }
-
-    fn ensure_absent(store: &FolderStore, path: &Path) {
-        let found = ask(store, Request::LookUp("a".into())).err().map(|error| error.status());
-        assert_eq!(found, Some(Status::NotFound));
-        let found = ask(store, Request::Check("a".into())).unwrap();
-        assert!(matches!(found, Reply::Presence(State::Absent)));
-        assert!(!path.exists(), "a look-up has created the folder");
-    }
-
-    /// Its permissions are those of the publisher, and may not be what another user of it needs.
-    #[test]
-    fn only_a_publication_creates_the_folder_and_who_watches_finds_it() {
-        let path = TestFolder::missing();
-        let (sender, reports) = sync_channel(1000);
-        let reader = FolderStore::open(&path, Box::new(move |report| drop(sender.try_send(report)))).unwrap();
-        ensure_absent(&reader, &path);
-        ask(&reader, Request::Watch(None)).unwrap();
-        let publisher = FolderStore::open(&path, Box::new(|_| ())).unwrap();
-        let presence = Presence { name: "a".into(), incarnation: 1, version: 1 };
-        let entry = Entry { presence, metadata: Default::default(), layouts: Vec::new() };
-        ask(&publisher, Request::Publish(Box::new(entry))).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let is_found = |report: &Report| match report {
-            Report::States { states, .. } => !states.is_empty(),
-            Report::State(_, state) => *state != State::Absent,
-            _ => false,
-        };
-        while !is_found(&reports.recv_timeout(PATIENCE).unwrap()) {}
-        assert!(matches!(ask(&reader, Request::LookUp("a".into())), Ok(Reply::Entry(_))));
-        drop(publisher);
-        std::fs::remove_dir_all(&path).unwrap();
-        ensure_absent(&reader, &path);
-    }
 
     /// A thread that reports may as well wait for a file system.
     #[test]
@@ -181,7 +134,7 @@ mod tests {
         stuck.recv().unwrap();
         let (ended, end) = sync_channel::<()>(1);
         let dropping = std::thread::spawn(move || drop((store, ended)));
-        assert_eq!(end.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(end.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
         drop(release);
         dropping.join().unwrap();
     }

@@ -2,7 +2,6 @@
 //! The thread of a folder: executes requests, and reports changes.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::changes::{Changes, Inotify};
 use super::files::{Folder, Found, OwnFile};
-use crate::base::{
-    Error, EventFd, Giver, Result, Status, ensure, error, has_passed, log, retried, time_left,
-};
+use crate::base::{Error, EventFd, Giver, Result, Status, ensure, has_passed, log, retried, time_left};
 use crate::directory::entry::{Entry, Presence, invalid, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
 
@@ -20,7 +17,7 @@ use crate::directory::store::{Reply, Report, Request, Sink, State};
 const SWEEP: Duration = Duration::from_secs(10);
 /// The same without inotify.
 const SWEEP_ONLY: Duration = Duration::from_secs(1);
-/// The least time between two attempts to open a folder that does not exist, or was moved or removed, unless a caller asks for its entries.
+/// The least time between two attempts to open a folder again that was moved or removed, unless a caller asks for its entries.
 const REOPEN: Duration = Duration::from_millis(100);
 /// How often a request is executed that fails in a folder that is moved or removed meanwhile.
 const MAX_ATTEMPTS: usize = 8;
@@ -37,9 +34,7 @@ pub struct Job {
 }
 
 pub struct Worker {
-    path: PathBuf,
-    /// `None` while it does not exist, and nothing is published in it: who only looks up does not choose its user and its permissions.
-    folder: Option<Folder>,
+    folder: Folder,
     location: String,
     sink: Sink,
     /// Who waits for the request that is executed. If a bug ends the thread, it is dropped after the end is reported.
@@ -83,9 +78,8 @@ impl Look {
 }
 
 impl Worker {
-    pub fn new(path: PathBuf, folder: Option<Folder>, location: String, sink: Sink) -> Self {
+    pub fn new(folder: Folder, location: String, sink: Sink) -> Self {
         Self {
-            path,
             folder,
             location,
             sink,
@@ -126,7 +120,7 @@ impl Worker {
     fn sleep(&self, wake: &EventFd) {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         // Of a folder that is gone nothing counts any more.
-        let inotify = self.inotify().filter(|_| !self.is_gone);
+        let inotify = self.folder.inotify.as_ref().filter(|_| !self.is_gone);
         fds.extend(inotify.map(|inotify| PollFd::new(&inotify.fd, PollFlags::IN)));
         let timeout = time_left(self.next_look());
         // A wait that fails is only a look too early.
@@ -134,30 +128,22 @@ impl Worker {
         wake.clear();
     }
 
-    fn inotify(&self) -> Option<&Inotify> {
-        self.folder.as_ref()?.inotify.as_ref()
-    }
-
-    fn is_in_place(&self) -> bool {
-        self.folder.as_ref().is_some_and(Folder::is_in_place)
-    }
-
     fn next_look(&self) -> Option<Instant> {
-        let is_used = self.watches_all || !self.watched.is_empty() || !self.published.is_empty();
-        if self.is_gone || self.lost.is_some() || self.folder.is_none() && is_used {
+        if self.is_gone || self.lost.is_some() {
             return Some(self.next_opening);
         }
+        let is_used = self.watches_all || !self.watched.is_empty() || !self.published.is_empty();
         let sweep = is_used.then_some(self.next_sweep);
         self.closed.values().map(|look| look.at).chain(sweep).min()
     }
 
     fn look(&mut self) {
-        let changes = self.inotify().map_or_else(Changes::default, Inotify::changes);
+        let changes = self.folder.inotify.as_ref().map_or_else(Changes::default, Inotify::changes);
         let is_changed = !changes.names.is_empty() || !changes.closed.is_empty();
-        self.is_gone |= changes.is_folder_gone || is_changed && !self.is_in_place();
-        if self.is_gone || self.lost.is_some() || self.folder.is_none() {
+        self.is_gone |= changes.is_folder_gone || is_changed && !self.folder.is_in_place();
+        if self.is_gone || self.lost.is_some() {
             if self.next_opening <= Instant::now() {
-                self.reopen(false);
+                self.reopen();
             }
             return;
         }
@@ -181,7 +167,7 @@ impl Worker {
             self.closed.iter().filter(|(_, look)| look.at <= now).map(|(name, _)| name.clone()).collect();
         for name in due {
             let Some(look) = self.closed.remove(&name) else { continue };
-            if !self.folder.as_ref().is_some_and(|folder| folder.is_alive(&name)) {
+            if !self.folder.is_alive(&name) {
                 self.examine(&name);
             } else if let Some(next) = look.next() {
                 self.closed.insert(name, next);
@@ -190,15 +176,15 @@ impl Worker {
     }
 
     fn sweep(&mut self) {
-        if self.is_in_place() {
+        if self.folder.is_in_place() {
             self.look_at_all();
         } else {
-            self.reopen(false);
+            self.reopen();
         }
     }
 
     fn look_at_all(&mut self) {
-        self.next_sweep = Instant::now() + if self.inotify().is_some() { SWEEP } else { SWEEP_ONLY };
+        self.next_sweep = Instant::now() + if self.folder.inotify.is_some() { SWEEP } else { SWEEP_ONLY };
         let names: Vec<_> = self.published.keys().cloned().collect();
         // All of them, also after one that fails.
         let restored = names.iter().map(|name| self.restore(name)).fold(Ok(()), Result::and);
@@ -217,22 +203,19 @@ impl Worker {
         self.next_sweep = self.next_sweep.min(Instant::now() + SWEEP_ONLY);
     }
 
-    /// Opens a folder again that was removed or renamed, and publishes again. Creates it if there are entries to publish.
-    fn reopen(&mut self, publishes: bool) {
+    /// Opens a folder again that was removed or renamed, and publishes again.
+    fn reopen(&mut self) {
         let now = Instant::now();
         // Callers may ask again and again while another process moves it again and again.
         let is_logged = self.next_opening <= now;
         self.next_opening = now + REOPEN;
-        let inotify = self.folder.as_mut().and_then(|folder| folder.inotify.take());
-        match Folder::open(&self.path, inotify, publishes || !self.published.is_empty()) {
-            Ok(None) if self.folder.is_none() && self.lost.is_none() => {}
+        match Folder::open(&self.folder.path, self.folder.inotify.take()) {
             Ok(folder) => {
-                if self.folder.is_some() && is_logged {
-                    let then = if folder.is_some() { "opened again" } else { "opened when it exists again" };
-                    log!(Warn, "{} was removed or renamed; it is {then}", self.location);
+                self.folder = folder;
+                self.is_gone = false;
+                if is_logged {
+                    log!(Warn, "{} was removed or renamed; it is created again", self.location);
                 }
-                (self.folder, self.is_gone) = (folder, false);
-                self.closed.clear();
                 self.look_at_all();
                 if self.lost.take().is_some() {
                     (self.sink)(Report::Resumed);
@@ -258,8 +241,7 @@ impl Worker {
 
     /// Reports the states of all names, or that of one. Reports none if one is not known: it would be taken for absent.
     fn report_all(&self, scope: Option<&String>) -> Result<()> {
-        let all = || self.folder.as_ref().map_or(Ok(Vec::new()), Folder::names);
-        let names = scope.map_or_else(all, |name| Ok(vec![name.clone()]))?;
+        let names = scope.map_or_else(|| self.folder.names(), |name| Ok(vec![name.clone()]))?;
         let mut states = Vec::with_capacity(names.len());
         for name in names {
             match self.state(&name)? {
@@ -271,17 +253,13 @@ impl Worker {
         Ok(())
     }
 
-    fn find(&self, name: &str) -> Result<Found> {
-        self.folder.as_ref().map_or(Ok(Found::Nothing), |folder| folder.find(name))
-    }
-
     fn state(&self, name: &str) -> Result<State> {
-        self.find(name).map(state_of)
+        self.folder.find(name).map(state_of)
     }
 
     /// What is stored under a name. Fails for an entry that cannot be read: it may be valid.
     fn read(&self, name: &str) -> Result<Found> {
-        match self.find(name)? {
+        match self.folder.find(name)? {
             Found::Invalid(reason)
                 if matches!(reason.status(), Status::PermissionDenied | Status::Io | Status::OutOfMemory) =>
             {
@@ -307,20 +285,20 @@ impl Worker {
     /// Writes an entry of this process again if it was removed or damaged, but not if another process has published the name.
     fn restore(&mut self, name: &str) -> Result<()> {
         self.try_restore(name).map_err(|error| {
-            self.is_gone |= !self.is_in_place();
+            self.is_gone |= !self.folder.is_in_place();
             error.context(format!("write the entry of agent '{name}' again"))
         })
     }
 
     fn try_restore(&mut self, name: &str) -> Result<()> {
-        let (Some(folder), Some(own)) = (&self.folder, self.published.get_mut(name)) else { return Ok(()) };
-        if own.is_superseded || folder.is_own(name, &own.file)? {
+        let Some(own) = self.published.get_mut(name) else { return Ok(()) };
+        if own.is_superseded || self.folder.is_own(name, &own.file)? {
             return Ok(());
         }
         let is_other = |entry: &Entry| entry.presence.incarnation != own.presence.incarnation;
-        let written = match folder.find(name)? {
+        let written = match self.folder.find(name)? {
             Found::Entry(entry) if is_other(&entry) => None,
-            _ => folder.write_again(name, own.file.bytes.clone(), own.presence.incarnation)?,
+            _ => self.folder.write_again(name, own.file.bytes.clone(), own.presence.incarnation)?,
         };
         let Some(file) = written else {
             own.is_superseded = true;
@@ -354,8 +332,8 @@ impl Worker {
     fn perform(&mut self, request: &Request) -> Result<Reply> {
         let mut left = MAX_ATTEMPTS;
         loop {
-            if !self.is_in_place() {
-                self.reopen(matches!(request, Request::Publish(_)));
+            if !self.folder.is_in_place() {
+                self.reopen();
             }
             if let Some(reason) = &self.lost
                 && !matches!(request, Request::Withdraw(_) | Request::Unwatch(_))
@@ -365,11 +343,7 @@ impl Worker {
             left -= 1;
             match self.perform_here(request) {
                 // The end of a publication that another process has superseded is an end, too.
-                Err(error)
-                    if error.status() != Status::Stale
-                        && left > 0
-                        && self.folder.is_some()
-                        && !self.is_in_place() => {}
+                Err(error) if error.status() != Status::Stale && left > 0 && !self.folder.is_in_place() => {}
                 done => return done,
             }
         }
@@ -407,8 +381,7 @@ impl Worker {
     fn publish(&mut self, entry: &Entry) -> Result<()> {
         let presence = entry.presence.clone();
         let bytes = entry.write()?;
-        let folder = self.folder.as_ref().ok_or_else(|| error!(Io, "{} does not exist", self.location))?;
-        let file = folder.write(&presence.name, bytes)?;
+        let file = self.folder.write(&presence.name, bytes)?;
         let name = presence.name.clone();
         self.published.insert(name, Own { presence, file, is_superseded: false });
         Ok(())
@@ -417,7 +390,7 @@ impl Worker {
     fn withdraw(&mut self, name: &str) -> Result<()> {
         let Some(own) = self.published.remove(name) else { return Ok(()) };
         ensure!(!own.is_superseded, Stale, "another process has published an agent of that name since");
-        match self.folder.as_ref().map_or(Ok(()), |folder| folder.remove(name, &own.file)) {
+        match self.folder.remove(name, &own.file) {
             Err(error) if error.status() != Status::Stale => {
                 self.published.insert(name.to_string(), own);
                 Err(error)

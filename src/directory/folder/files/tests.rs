@@ -18,7 +18,7 @@ fn mode_of(path: &Path) -> u32 {
 #[test]
 fn other_users_can_read_an_entry_only_once_it_is_locked() {
     let path = TestFolder::missing();
-    let folder = Folder::open(&path, None, true).unwrap().unwrap();
+    let folder = Folder::open(&path, None).unwrap();
     let lock = folder.create_locked(".new").unwrap();
     assert_eq!(mode_of(&path.join(".new")), 0o600);
     assert!(is_locked(lock.file(), OWNER).is_ok(), "its own lock does not count");
@@ -48,7 +48,7 @@ fn incarnation(folder: &Folder) -> Option<u64> {
 #[test]
 fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
     let path = TestFolder::missing();
-    let folder = Folder::open(&path, None, true).unwrap().unwrap();
+    let folder = Folder::open(&path, None).unwrap();
     let _lock = FolderLock::take(&folder.folder, Duration::ZERO).unwrap();
     let own = folder.write("a", bytes(1)).unwrap();
     assert_eq!(incarnation(&folder), Some(1));
@@ -63,7 +63,7 @@ fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
 #[test]
 fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
     let path = TestFolder::missing();
-    let folder = Folder::open(&path, None, true).unwrap().unwrap();
+    let folder = Folder::open(&path, None).unwrap();
     let first = folder.write("a", bytes(1)).unwrap();
     // Moved aside by a process that had looked at an earlier one.
     let aside = folder.take_aside("a").unwrap().unwrap();
@@ -110,7 +110,7 @@ fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
         let mut inotify = None;
         let mut open = |_| {
             moves_left.store(MAX_OPENINGS / 2, Ordering::Release);
-            let folder = Folder::open(&path, inotify.take(), true)?.unwrap();
+            let folder = Folder::open(&path, inotify.take())?;
             folder.write("a", bytes(1))?;
             inotify = folder.inotify;
             Ok(inotify.as_ref().is_some_and(|inotify| inotify.changes().names.contains("a")))
