@@ -5,7 +5,6 @@
 #![allow(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
 
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
@@ -22,22 +21,6 @@ use crate::base::sync::Mutex;
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-thread_local! {
-    static IS_OWN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is one that the library has started.
-pub fn is_own() -> bool {
-    IS_OWN.get()
-}
-
-fn as_own<T>(body: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    || {
-        IS_OWN.set(true);
-        body()
-    }
-}
-
 /// Starts a thread that blocks all signals but those of faults, as threads that it starts will.
 pub fn spawn<T: Send + 'static>(
     name: &str,
@@ -45,7 +28,7 @@ pub fn spawn<T: Send + 'static>(
 ) -> Result<JoinHandle<T>> {
     let _inherited = SignalsBlocked::begin();
     // In a box, so that std's code is compiled once.
-    let body: Box<dyn FnOnce() -> T + Send> = Box::new(as_own(body));
+    let body: Box<dyn FnOnce() -> T + Send> = Box::new(body);
     Builder::new().name(name.to_string()).spawn(body).map_err(|error| not_started(name, &error))
 }
 
@@ -56,10 +39,7 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>> {
     let _inherited = SignalsBlocked::begin();
-    Builder::new()
-        .name(name.to_string())
-        .spawn_scoped(scope, as_own(body))
-        .map_err(|error| not_started(name, &error))
+    Builder::new().name(name.to_string()).spawn_scoped(scope, body).map_err(|error| not_started(name, &error))
 }
 
 /// The limits that a thread can exceed are named, because the errno is the same for all of them.

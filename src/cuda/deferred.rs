@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::ending::{means_exit, means_lost};
+use super::exit::Unattended;
 use super::quiet::{ContextWork, PATIENCE, Waited, Work};
 use crate::base::leak::Leaked;
 use crate::base::{
@@ -219,6 +220,8 @@ impl Queue {
                 return;
             }
             drop((context, work));
+            // A process that exits frees everything by itself.
+            let Ok(_ends_before_the_driver) = Unattended::begin() else { return };
             // Freed without the lock, which every thread that frees memory needs.
             let mut state = self.state();
             let object = state.waiting.pop_front();

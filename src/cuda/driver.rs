@@ -85,7 +85,7 @@ impl Driver {
         ensure!(device_count > 0, UnavailableCuda, "the CUDA driver has no device this process may use");
         driver.version = version;
         driver.device_count = device_count;
-        exit::prepare();
+        exit::precedes_the_driver();
         Ok(driver)
     }
 

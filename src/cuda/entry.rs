@@ -6,8 +6,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
-use super::codes::{Code, DEINITIALIZED};
-use super::exit;
+use super::codes::Code;
 
 /// A function of the driver's. `F` is its type.
 #[derive(Clone, Copy)]
@@ -57,18 +56,14 @@ unsafe fn address_of(name: &str) -> Option<*const c_void> {
 macro_rules! callable {
     ($($argument:ident: $type:ident),+) => {
         impl<$($type),+> EntryPoint<unsafe extern "C" fn($($type),+) -> Code> {
-            /// Calls it, unless the process exits.
+            /// Calls it.
             ///
             /// # Safety
             /// The requirements of the driver's function.
             #[allow(clippy::too_many_arguments, reason = "they are the driver's")]
             pub unsafe fn call(&self, $($argument: $type),+) -> CallResult {
-                if !exit::begin_call() {
-                    return CallResult { code: DEINITIALIZED, function: self.name };
-                }
                 // SAFETY: the caller's promise.
                 let code = unsafe { (self.pointer)($($argument),+) };
-                exit::end_call();
                 CallResult { code, function: self.name }
             }
         }

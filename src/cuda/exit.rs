@@ -1,85 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of the process, from which on the library's threads call no function of the driver's.
+//! The end of the process, before which work on a GPU ends that no caller waits for: kernels are loaded, copies measured and objects freed
+//! by threads of the library.
 //!
-//! `exit` runs the handlers of the driver and of what observes it, such as a profiler, on the thread that has called it. Other threads
-//! run on meanwhile, and one of the library's that is in a call then uses what the handlers destroy. So the process waits for
-//! these calls first, and later ones return DEINITIALIZED, as the driver's own do when it has released everything. Calls on threads of
-//! the program are its own matter.
+//! `exit` runs the handlers of the driver, and of what observes it, such as a profiler, on the thread that has called it. Other threads
+//! run on meanwhile, and one that calls the driver uses what the handlers destroy. So the process waits for such work when it exits, and
+//! none begins later. The runs of transfers are not such work: a program that has waited for them has none when it exits.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::process::PerProcess;
-use crate::base::{log, thread};
+use crate::base::{PerProcess, Result, ensure, log};
 
-/// How long a process that exits waits for calls of the driver. One that waits for work of a GPU may take any time.
+/// How long a process that exits waits. The driver may wait for work of the program on the GPU, which may take any time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks for the end of the calls.
+/// Between two looks for the end of the work.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Calls by the library's threads, and whether the process exits.
+/// How many threads do such work, and whether the process exits.
 #[derive(Default)]
-struct Calls(AtomicU64);
+struct Work(AtomicU64);
 
-/// The bit of [`Calls`] for a process that exits. The others count calls.
+/// The bit of [`Work`] for a process that exits. The others count.
 const EXITS: u64 = 1 << 63;
 
 /// A forked child has none of the threads.
-static CALLS: PerProcess<Calls> = PerProcess::new();
+static WORK: PerProcess<Work> = PerProcess::new();
 
-impl Calls {
-    /// Begins a call. Returns false if the process exits.
+impl Work {
+    fn exits(&self) -> bool {
+        self.0.load(Ordering::Acquire) & EXITS != 0
+    }
+
+    /// Returns false if the process exits.
     fn begin(&self) -> bool {
-        let may_call = self.0.fetch_add(1, Ordering::Acquire) & EXITS == 0;
-        if !may_call {
+        let may_begin = self.0.fetch_add(1, Ordering::Acquire) & EXITS == 0;
+        if !may_begin {
             self.end();
         }
-        may_call
+        may_begin
     }
 
     fn end(&self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Prevents later calls, and waits for those that have begun. Returns whether they have ended.
+    /// Prevents that more begins, and waits for what has begun. Returns whether it has ended.
     fn exit(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
-        let mut calls = self.0.fetch_or(EXITS, Ordering::AcqRel) & !EXITS;
-        while calls > 0 && Instant::now() < until {
+        let mut left = self.0.fetch_or(EXITS, Ordering::AcqRel) & !EXITS;
+        while left > 0 && Instant::now() < until {
             std::thread::sleep(PAUSE);
-            calls = self.0.load(Ordering::Acquire) & !EXITS;
+            left = self.0.load(Ordering::Acquire) & !EXITS;
         }
-        calls == 0
+        left == 0
     }
 }
 
-/// Begins a call of the driver, which [`end_call`] ends. Returns false if it must not be made.
-#[inline(never)]
-pub(super) fn begin_call() -> bool {
-    !thread::is_own() || CALLS.get(Calls::default).begin()
-}
+/// Work that no caller waits for, until it is dropped.
+pub struct Unattended(&'static Work);
 
-#[inline(never)]
-pub(super) fn end_call() {
-    if thread::is_own() {
-        CALLS.get(Calls::default).end();
+impl Unattended {
+    /// Fails if the process exits.
+    pub fn begin() -> Result<Self> {
+        let work = WORK.get(Work::default);
+        ensure!(work.begin(), InvalidState, "{EXITING}");
+        Ok(Self(work))
+    }
+
+    /// Fails if the process exits, so that the work ends before its next step.
+    pub fn ensure_wanted(&self) -> Result<()> {
+        ensure!(!self.0.exits(), InvalidState, "{EXITING}");
+        Ok(())
     }
 }
 
-/// Has the process wait when it exits, before what was initialised until now is destroyed: `exit` first calls what was registered last.
-pub(super) fn prepare() {
+const EXITING: &str = "the process exits, and the CUDA driver ends with it; use it before, not in an exit handler or a static destructor";
+
+impl Drop for Unattended {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Whether the process exits.
+pub fn has_begun() -> bool {
+    WORK.get(Work::default).exits()
+}
+
+/// Has the process wait before it destroys what the driver, and what observes it, have created until now: `exit` first calls what was
+/// registered last.
+pub fn precedes_the_driver() {
     // SAFETY: a function that does not unwind.
     if unsafe { libc::atexit(at_exit) } != 0 {
-        log!(Warn, "a process that exits does not wait for calls of the CUDA driver: out of memory");
+        log!(Warn, "a process that exits does not wait for work of kvmem on the GPU: out of memory");
     }
 }
 
 extern "C" fn at_exit() {
-    if !CALLS.get(Calls::default).exit(PATIENCE) {
+    if !WORK.get(Work::default).exit(PATIENCE) {
         log!(
             Debug,
-            "a call of the CUDA driver did not return within {PATIENCE:?}; the process exits meanwhile"
+            "work of kvmem on the GPU has not ended within {PATIENCE:?}; the process exits meanwhile"
         );
     }
 }
@@ -89,16 +111,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_exits_waits_for_calls_and_prevents_later_ones() {
-        let calls = Calls::default();
-        assert!(calls.begin());
-        assert!(!calls.exit(Duration::ZERO), "a call has not ended");
+    fn a_process_that_exits_waits_for_work_and_prevents_more() {
+        let work = Work::default();
+        assert!(work.begin() && !work.exits());
+        assert!(!work.exit(Duration::ZERO), "it has not ended");
         std::thread::scope(|scope| {
-            let exit = scope.spawn(|| calls.exit(Duration::from_secs(60)));
-            assert!(!calls.begin());
-            calls.end();
+            let exit = scope.spawn(|| work.exit(Duration::from_secs(60)));
+            assert!(!work.begin() && work.exits());
+            work.end();
             assert!(exit.join().unwrap());
         });
-        assert!(!calls.begin() && calls.exit(Duration::ZERO));
+        assert!(!work.begin() && work.exit(Duration::ZERO));
     }
 }

@@ -15,7 +15,7 @@ pub mod driver;
 pub mod ending;
 mod entry;
 pub mod event;
-mod exit;
+pub mod exit;
 pub mod ipc;
 pub mod kernel;
 pub mod memory;

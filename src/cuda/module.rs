@@ -16,6 +16,7 @@ use super::compile::compile;
 use super::context::Context;
 use super::deferred::Deferred;
 use super::ending::released;
+use super::exit::{self, Unattended};
 use super::patience::{Patience, Phase};
 use super::ptx::Ptx;
 use super::quiet::{ContextWork, PATIENCE, Waited, busy};
@@ -240,7 +241,13 @@ fn explained(error: Error) -> Error {
 
 impl Exchange {
     fn attempt(&self, ptx: Ptx, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
-        let outcome = guarded(|| self.load(ptx, name, &context, &work)).and_then(|loaded| loaded);
+        let outcome = guarded(|| {
+            let _ends_before_the_driver = Unattended::begin()?;
+            let loaded = self.load(ptx, name, &context, &work);
+            exit::precedes_the_driver();
+            loaded
+        });
+        let outcome = outcome.and_then(|loaded| loaded);
         // Before the caller continues, who may be about to release the context.
         drop((context, work));
         self.end(outcome);

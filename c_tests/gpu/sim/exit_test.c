@@ -7,6 +7,7 @@
 #include "caller_context.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,17 +25,53 @@ static void await_held_call(void) {
     while (SIM(sim_held_calls()) == 0) sched_yield();
 }
 
-/* exit calls it after the function that kvmem registers, and which waits for the held call in vain: that of a driver which is destroyed
-   meanwhile. The thread that loads goes on here, and would look the kernel up. */
-static void expect_that_no_call_follows(void) {
+static atomic_bool exits;
+static threads releaser;
+
+/* exit calls it before the function of kvmem, because it is registered later. */
+static void begin_to_exit(void) { atomic_store(&exits, true); }
+
+static void *release_at_the_exit(void *unused) {
+    (void)unused;
+    while (!atomic_load(&exits)) sched_yield();
     SIM(sim_go_calls());
-    threads_join(&thread);
-    if (SIM(sim_calls("cuModuleGetFunction")) != 0) _Exit(EXIT_FAILURE);
+    return NULL;
+}
+
+/* exit calls it after the function of kvmem, which has waited for the thread that loads: that has looked the kernel up, too. */
+static void expect_a_loaded_kernel(void) {
+    if (SIM(sim_calls("cuModuleGetFunction")) == 0) _Exit(EXIT_FAILURE);
+}
+
+ROLE(exits_before_the_end_of_a_load) {
+    (void)socket;
+    CHECK_EQ(atexit(expect_a_loaded_kernel), 0);
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuModuleLoadData"));
+    threads_start(&thread, 1, create_by_the_kernel, NULL, 0);
+    await_held_call();
+    threads_start(&releaser, 1, release_at_the_exit, NULL, 0);
+    CHECK_EQ(atexit(begin_to_exit), 0);
+}
+
+/* After the end of the driver: no kernel is loaded. */
+static void create_too_late(void) {
+    const kvmem_status status = flight_try(&late, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    if (status == KVMEM_STATUS_INVALID_STATE && strstr(test_last_message(), "the process exits") != NULL) return;
+    fprintf(stderr, "created a transfer at the end: %d, %s\n", status, test_last_message());
+    _Exit(EXIT_FAILURE);
+}
+
+ROLE(creates_a_transfer_at_the_very_end) {
+    (void)socket;
+    CHECK_EQ(atexit(create_too_late), 0);
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
 }
 
 ROLE(exits_while_a_kernel_is_loaded) {
     (void)socket;
-    CHECK_EQ(atexit(expect_that_no_call_follows), 0);
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
     flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     SIM(sim_hold_call("cuModuleLoadData"));
@@ -100,7 +137,11 @@ static void expect_good_end(const char *role) {
     peer_finish(&process);
 }
 
-TEST(no_thread_calls_the_driver_after_the_exit) { expect_good_end("exits_while_a_kernel_is_loaded"); }
+TEST(a_process_exits_while_a_kernel_is_loaded) { expect_good_end("exits_while_a_kernel_is_loaded"); }
+
+TEST(a_process_that_exits_waits_for_a_thread_that_loads_a_kernel) { expect_good_end("exits_before_the_end_of_a_load"); }
+
+TEST(no_kernel_is_loaded_after_the_exit) { expect_good_end("creates_a_transfer_at_the_very_end"); }
 
 TEST(a_process_exits_while_memory_is_freed) { expect_good_end("exits_while_memory_is_freed"); }
 

@@ -20,6 +20,7 @@ use crate::copy::gpu::bench::measurement_task::{
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::cuda::copy::FULL_CALL;
+use crate::cuda::exit::{self, Unattended};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -162,6 +163,13 @@ impl Times {
 /// Measures a device, or copies between a device, which executes them, and a peer. After a failure, returns it together with the
 /// times measured so far.
 pub fn measure(device: &DeviceState, peer: Option<i32>) -> (Times, Result<()>) {
+    match Unattended::begin() {
+        Ok(work) => measure_until_exit(device, peer, &work),
+        Err(error) => (Times::none(&TASKS), Err(error)),
+    }
+}
+
+fn measure_until_exit(device: &DeviceState, peer: Option<i32>, work: &Unattended) -> (Times, Result<()>) {
     let (tasks, bench) = match peer {
         None => (&TASKS[..], Bench::open(device)),
         Some(peer) => (&PEER_TASKS[..], Bench::open_with_peer(device, peer)),
@@ -169,16 +177,19 @@ pub fn measure(device: &DeviceState, peer: Option<i32>) -> (Times, Result<()>) {
     let mut times = Times::none(tasks);
     let outcome = bench.and_then(|bench| {
         times.device_size = bench.device_size();
-        let rounds = (0..ROUNDS).try_for_each(|_| round(&bench, &mut times));
+        exit::precedes_the_driver();
+        let rounds = (0..ROUNDS).try_for_each(|_| round(&bench, &mut times, work));
+        exit::precedes_the_driver();
         rounds.and(bench.kernel())
     });
     (times, outcome)
 }
 
 /// Runs each task once with each amount.
-fn round(bench: &Bench<'_>, times: &mut Times) -> Result<()> {
+fn round(bench: &Bench<'_>, times: &mut Times, work: &Unattended) -> Result<()> {
     for (task, taken) in &mut times.all {
         for (amount, taken) in task.amounts(times.device_size).into_iter().zip(taken) {
+            work.ensure_wanted()?;
             taken.push(bench.time(*task, amount)?);
         }
     }

@@ -12,7 +12,7 @@ use crate::copy::gpu::rates::saved::{Saved, Uuid};
 use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates, Scope, Source, measure};
 use crate::copy::gpu::{CopyDirection, DeviceState};
 use crate::cuda::device::UuidText;
-use crate::cuda::{Device, Patience, driver};
+use crate::cuda::{Device, Patience, driver, exit};
 
 /// How long a caller waits who requests the rates.
 const QUERY_PATIENCE: Duration = Duration::from_secs(30);
@@ -75,6 +75,9 @@ fn measured(device: &Arc<DeviceState>, peer: Option<i32>, patience: &Patience) -
     known.get_or_measure(patience.left(), move || {
         let started = Instant::now();
         let (times, outcome) = measure::measure(&device, peer);
+        if exit::has_begun() {
+            return (DEFAULT, outcome);
+        }
         let devices = match peer {
             None => format!("device {ordinal}"),
             Some(peer) => format!("device {ordinal} and its peer {peer}"),
