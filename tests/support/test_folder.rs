@@ -3,28 +3,36 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The path of a folder that no other test has. What is there is removed when this is dropped, also if the test fails.
 pub struct TestFolder(PathBuf);
 
 impl TestFolder {
-    /// A folder that does not exist yet.
+    /// A folder that does not exist yet. Its name is random: processes in containers with the same /tmp can have the same id.
     pub fn missing() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(std::env::temp_dir().join(format!("kvmem-test-{}-{number}", std::process::id())))
+        let number = RandomState::new().hash_one(());
+        Self(std::env::temp_dir().join(format!("kvmem-test-{number:016x}")))
     }
 
     /// An empty folder, which all users may enter.
     pub fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
-        let folder = Self::missing();
-        std::fs::create_dir(&*folder).unwrap();
-        std::fs::set_permissions(&*folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-        folder
+        loop {
+            let folder = Self::missing();
+            match std::fs::create_dir(&*folder) {
+                // Another test removes it.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => std::mem::forget(folder),
+                created => {
+                    created.unwrap();
+                    std::fs::set_permissions(&*folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+                    return folder;
+                }
+            }
+        }
     }
 
     pub fn entries(&self) -> usize {
