@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a run keeps until its end.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::base::file_systems::Blockers;
-use crate::base::sorting::{few_distinct, sort_few_by_key};
+use crate::base::sorting::few_distinct;
 use crate::layout::Layout;
 use crate::nixl::RemoteHold;
 use crate::region::ExtentHold;
@@ -28,11 +29,7 @@ impl RunHolds {
             let (address, bytes) = region.committed();
             Some(((region.ordinal()?, address), bytes))
         });
-        // Views of an elastic region have the same.
-        let mut memory: Vec<_> = memory.collect();
-        sort_few_by_key(&mut memory, |(place, _)| *place);
-        memory.dedup_by_key(|(place, _)| *place);
-        memory.into_iter().map(|((ordinal, _), bytes)| (ordinal, bytes)).collect()
+        largest_at_each(memory.collect())
     }
 
     /// Drops all of it, except layouts of which it was the last holder: freeing their memory may take long, and the thread that ends
@@ -41,6 +38,13 @@ impl RunHolds {
         drop((self.extents, self.peer));
         self.layouts.into_iter().flatten().filter_map(Arc::into_inner).collect()
     }
+}
+
+/// The ordinals and bytes of memory at distinct places. Views of a region can start at the same address: the largest contains the others.
+fn largest_at_each(mut memory: Vec<((i32, u64), u64)>) -> Vec<(i32, u64)> {
+    memory.sort_unstable_by_key(|(place, bytes)| (*place, Reverse(*bytes)));
+    memory.dedup_by_key(|(place, _)| *place);
+    memory.into_iter().map(|((ordinal, _), bytes)| (ordinal, bytes)).collect()
 }
 
 /// What freeing layouts may wait for.
@@ -69,6 +73,15 @@ mod tests {
     impl Drop for FreedWith {
         fn drop(&mut self) {
             let _ = self.0.send(std::thread::current().name().map(str::to_string));
+        }
+    }
+
+    #[test]
+    fn of_views_at_one_address_the_largest_is_counted() {
+        let (small, large, all) = (((0, 4096), 1), ((0, 4096), 3), [(0, 3), (0, 5), (1, 2)]);
+        let others = [((1, 4096), 2), ((0, 8192), 5)];
+        for views in [[small, large], [large, small]] {
+            assert_eq!(largest_at_each([others, views].concat()), all);
         }
     }
 

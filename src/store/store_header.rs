@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{Files, StoreFile};
 use super::journal::EMPTY_JOURNAL;
-use crate::base::sorting::sort_few_by;
 use crate::base::wire::Form;
 use crate::base::{Error, Result, ensure, fail, random};
 use crate::layout::ContentIdentity;
@@ -32,7 +31,7 @@ impl Identity {
     pub fn new(values: &[(&str, &[u8])], layout: Label) -> Result<Self> {
         let values = values.iter().map(|(name, value)| Ok((name.to_string(), ContentIdentity::new(value)?)));
         let mut values = values.collect::<Result<Vec<_>>>()?;
-        sort_few_by(&mut values, |one, other| one.0.cmp(&other.0));
+        values.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         if let Some(twice) = values.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             fail!(InvalidArgument, "the identity names '{}' twice", twice[0].0);
         }
