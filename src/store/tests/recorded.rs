@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -79,7 +80,9 @@ impl HeldSync {
     }
 
     fn until(&self, is_met: impl Fn(&(bool, bool)) -> bool) {
-        drop(self.changed.wait_while(self.state.lock(), |state| !is_met(state)));
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let met = self.changed.wait_while_until(self.state.lock(), Some(deadline), |state| !is_met(state));
+        assert!(met.is_ok(), "the sync has not begun, or was not released");
     }
 }
 
