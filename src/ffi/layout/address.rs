@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses of blocks.
+//! Addresses of blocks. An engine asks for many of them, each takes nanoseconds, and none needs a second handle: hence `call_on`.
 
 use crate::ffi::common::{call_on, kvmem_error, kvmem_status};
 use crate::ffi::layout::kvmem_layout;

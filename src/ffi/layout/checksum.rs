@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of blocks.
 
-use std::time::Instant;
-
 use crate::base::ensure;
-use crate::ffi::common::{OutItems, borrow, call, items, kvmem_error, kvmem_status, timeout};
+use crate::ffi::common::{OutItems, borrow, call, deadline, items, kvmem_error, kvmem_status};
 use crate::ffi::layout::kvmem_layout;
 use crate::transfer::checksum;
 
@@ -47,8 +45,7 @@ pub unsafe extern "C" fn kvmem_layout_checksum(
         ensure!(num_blocks > 0, InvalidArgument, "num_blocks is 0; there is nothing to checksum");
         let checksums = OutItems::new(checksums, num_blocks, ("checksums", "num_blocks"))?;
         let blocks = items(blocks, num_blocks, ("blocks", "num_blocks"))?;
-        let deadline = timeout(timeout_ns).and_then(|limit| Instant::now().checked_add(limit));
-        let computed = checksum::of_blocks(borrow(scope, layout)?, blocks, deadline)?;
+        let computed = checksum::of_blocks(borrow(scope, layout)?, blocks, deadline(timeout_ns))?;
         checksums.fill(computed.into_iter());
         Ok(())
     })

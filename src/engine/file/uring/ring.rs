@@ -26,7 +26,7 @@ pub struct Ring {
 impl Ring {
     /// Creates a ring and tests it. Fails with the reason.
     pub fn create() -> Result<Self, String> {
-        let event = EventFd::new().map_err(|error| error.to_string())?;
+        let event = EventFd::new().map_err(|error| error.context("io_uring cannot be set up").to_string())?;
         let (is_watching, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Self { io: create_io()?, event, is_watching, is_broken })
     }
