@@ -147,13 +147,9 @@ impl FileJob {
         }
     }
 
-    /// The same for several. If a panic ends one of them, dropping its run has reported its end, and the others end as well.
+    /// The same for several.
     pub fn end_all(jobs: impl IntoIterator<Item = Arc<Self>>, error: &Error) {
-        for job in jobs {
-            if let Err(panic) = guarded(|| job.end_with(error.clone())) {
-                log!(Error, "panic at the end of a run: {panic}");
-            }
-        }
+        end_each(jobs, |job| job.end_with(error.clone()));
     }
 
     /// Reports the end if the caller cancelled the run and no request has begun, or all that have begun have ended: a thread that takes
@@ -170,6 +166,15 @@ impl FileJob {
     }
 }
 
+/// Ends several runs. If a panic ends one of them, dropping it has reported its end, and the others end as well.
+pub fn end_each<T>(runs: impl IntoIterator<Item = T>, end: impl Fn(T)) {
+    for run in runs {
+        if let Err(panic) = guarded(|| end(run)) {
+            log!(Error, "panic at the end of a run: {panic}");
+        }
+    }
+}
+
 impl WorkLeft {
     fn take(&mut self) -> Option<(Taken, Option<Report>)> {
         self.fail_if_cancelled();
@@ -177,10 +182,13 @@ impl WorkLeft {
             self.fail(error);
             None
         })?;
-        self.executing += 1;
-        self.in_flight += taken.0.get(taken.1).size;
+        // These may panic: only a request that is returned is one whose end is awaited.
+        let size = taken.0.get(taken.1).size;
         self.work.stop.begun();
-        Some((taken, self.report_of(None)))
+        let begun = self.report_of(None);
+        self.executing += 1;
+        self.in_flight += size;
+        Some((taken, begun))
     }
 
     fn may_begin(&mut self) -> bool {
@@ -230,5 +238,20 @@ impl WorkLeft {
         let Self { work: Work { requests, stop, ending }, failure, .. } = self;
         drop((requests, stop));
         ending.report(failure.map_or(Ok(()), Err));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_at_the_end_of_a_run_does_not_prevent_the_ends_of_others() {
+        let ended = Mutex::new(Vec::new());
+        end_each(0..3, |run| {
+            assert!(run != 1, "deliberate");
+            ended.lock().push(run);
+        });
+        assert_eq!(*ended.lock(), [0, 2]);
     }
 }

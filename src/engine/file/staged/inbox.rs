@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::staged_run::StagedRun;
 use super::staging_thread::StagingSession;
 use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, log};
-use crate::engine::file::work::SlotOutcomes;
+use crate::engine::file::work::{SlotOutcomes, end_each};
 
 /// Input of the thread: new runs, and results of I/O.
 #[derive(Default)]
@@ -63,13 +63,11 @@ impl Inbox {
         state.is_served
     }
 
-    /// Rejects all further runs with the failure.
-    fn close(&self, failure: &Error) {
+    /// Rejects all further runs with the failure. Returns those that the session has not received.
+    fn close(&self, failure: &Error) -> Vec<StagedRun> {
         let mut state = self.state();
         state.failure = Some(failure.clone());
-        let left = std::mem::take(&mut state.new);
-        drop(state);
-        left.into_iter().for_each(|run| run.reject(failure.clone()));
+        std::mem::take(&mut state.new)
     }
 
     /// Sleeps until something arrives, or until the timeout.
@@ -98,8 +96,9 @@ impl Shared for Inbox {
         let mut session = StagingSession::default();
         if let Err(panic) = guarded(|| session.serve(self)) {
             log!(Error, "panic on the thread of a staging ring: {panic}");
-            self.close(&panic);
+            let new = self.close(&panic);
             session.abandon(&panic);
+            end_each(new, |run| run.reject(panic.clone()));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::planned::RequestSource;
-use super::super::work::{Ending, FileJob, Work};
+use super::super::work::{Ending, FileJob, Work, end_each};
 use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
 use super::staged_run::StagedRun;
@@ -83,8 +83,7 @@ impl StagingSession {
 
     /// Ends all runs after a panic.
     pub fn abandon(self, error: &Error) {
-        let left = self.runs.into_values().chain(self.new);
-        left.for_each(|run| run.abandon(error.clone()));
+        end_each(self.runs.into_values().chain(self.new), |run| run.abandon(error.clone()));
     }
 
     /// Whether no run is in flight.
