@@ -108,15 +108,18 @@ impl Pools {
         }
     }
 
-    /// Takes over the quotas and counts of the pools of a reader whose journal was replaced.
+    /// Takes over the quotas and counts of the pools of a reader whose journal was replaced. A namespace that has neither a quota nor slots
+    /// leaves nothing.
     pub fn follow(&mut self, before: &Self) {
         let numbers = std::iter::once(0).chain(before.named.keys().copied());
         for (number, pool) in numbers.filter_map(|number| Some((number, before.get(number)?))) {
             if number > 0 {
                 self.set_quota(number, pool.quota);
             }
-            let counts = &mut self.of_mut(number).counts;
-            *counts = Counts { stored: counts.stored, ..pool.counts };
+            if self.get(number).is_some() {
+                let counts = &mut self.of_mut(number).counts;
+                *counts = Counts { stored: counts.stored, ..pool.counts };
+            }
         }
     }
 

@@ -423,6 +423,17 @@ fn a_removed_namespace_leaves_nothing_in_memory() {
 }
 
 #[test]
+fn a_reader_goes_on_counting_for_namespaces_that_have_a_quota_or_slots() {
+    let [mut before, mut after] = [(); 2].map(|()| crate::store::pools::Pools::default());
+    before.set_quota(1, 2);
+    (0..=3).for_each(|number| before.of_mut(number).counts.hits = 5);
+    after.of_mut(3).used = 1;
+    after.follow(&before);
+    let hits = |number| after.get(number).map(|pool| pool.counts.hits);
+    assert_eq!([0, 1, 2, 3].map(hits), [Some(5), Some(5), None, Some(5)]);
+}
+
+#[test]
 fn a_name_adds_no_line_to_a_description() {
     let store = open(&RecordedFiles::empty(), Durability::Strict).unwrap();
     for name in ["a\nwriter     none", "\x1b[2J", "\u{85}"] {
