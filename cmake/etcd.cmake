@@ -20,7 +20,7 @@ set(etcd_cargo "${CMAKE_COMMAND}" -E env "PROTOC=${KVMEM_PROTOC}" "${KVMEM_CARGO
 set(etcd_options --release --locked --config "${rust_flags}" --target-dir "${KVMEM_CARGO_TARGET_DIR}/etcd" ${cargo_target})
 add_custom_command(
     OUTPUT "${KVMEM_ETCD_FILE}"
-    COMMAND ${etcd_cargo} build --lib ${etcd_options}
+    COMMAND nice ${etcd_cargo} build --lib ${etcd_options}
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
     COMMAND "${CMAKE_COMMAND}" -E copy
         "${KVMEM_CARGO_TARGET_DIR}/etcd/${KVMEM_RUST_TARGET}/release/libkvmem_etcd.so" "${KVMEM_ETCD_FILE}.new"
@@ -29,7 +29,7 @@ add_custom_command(
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/etcd"
     COMMENT "Building ${KVMEM_ETCD_NAME} with cargo"
     VERBATIM)
-# Beside the cargo of libkvmem.so, which compiles that crate, most of the time, on one core.
+# Beside the cargo of libkvmem.so, which takes longest of all, most of the time on one core: `nice` gives way to it.
 add_custom_target(kvmem_etcd ALL DEPENDS "${KVMEM_ETCD_FILE}")
 
 # For `make lint`. The same options: build scripts, procedural macros and the C code of ring are compiled once.
