@@ -128,8 +128,8 @@ pub enum Cause {
     Cuda(i32, String),
 }
 
-/// A failure: status, message and native cause. The message is one line, whatever names it has. It is one word, so that a result that is passed on is small, in memory and in
-/// code.
+/// A failure: status, message and native cause. The message is one line, whatever names it has. The value is one word, so that a result
+/// that is passed on is small, in memory and in code.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct Error(Box<Failure>);

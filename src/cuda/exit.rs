@@ -88,9 +88,16 @@ pub fn has_begun() -> bool {
     WORK.get(Work::default).exits()
 }
 
+/// How often the wait is registered, which nothing undoes: more often than a process has kernels and GPUs.
+const MAX_REGISTRATIONS: u64 = 256;
+
 /// Has the process wait before it destroys what the driver, and what observes it, have created until now: `exit` first calls what was
 /// registered last.
 pub fn precedes_the_driver() {
+    static REGISTRATIONS: AtomicU64 = AtomicU64::new(0);
+    if REGISTRATIONS.fetch_add(1, Ordering::Relaxed) >= MAX_REGISTRATIONS {
+        return;
+    }
     // SAFETY: a function that does not unwind.
     if unsafe { libc::atexit(at_exit) } != 0 {
         log!(Warn, "a process that exits does not wait for work of kvmem on the GPU: out of memory");

@@ -243,9 +243,7 @@ impl Exchange {
     fn attempt(&self, ptx: Ptx, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
         let outcome = guarded(|| {
             let _ends_before_the_driver = Unattended::begin()?;
-            let loaded = self.load(ptx, name, &context, &work);
-            exit::precedes_the_driver();
-            loaded
+            self.load(ptx, name, &context, &work).inspect(|_| exit::precedes_the_driver())
         });
         let outcome = outcome.and_then(|loaded| loaded);
         // Before the caller continues, who may be about to release the context.
