@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the command after `--`. Fails unless it exits with EXIT_CODE and its output matches TEXT.
+# Runs the command after `--`. Fails unless it exits with EXIT_CODE and what it prints on stderr, then on stdout, matches
+# TEXT. The two are read apart: in one variable, a piece of one can be within a line of the other.
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(i RANGE 1 ${last})
     if(separated)
@@ -9,7 +10,8 @@ foreach(i RANGE 1 ${last})
     endif()
 endforeach()
 
-execute_process(COMMAND ${command} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
+execute_process(COMMAND ${command} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE errors)
+string(PREPEND out "${errors}")
 message("${out}")
 if(NOT code STREQUAL EXIT_CODE)
     message(FATAL_ERROR "it ended with '${code}', not with ${EXIT_CODE}")

@@ -9,6 +9,7 @@
 #include "tier.hpp"
 #include "tokens.hpp"
 
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <exception>
@@ -108,10 +109,11 @@ int main(int argc, char **argv) {
         }
         return options.role == Role::parent ? run_parent(argc, argv, options) : run_child(options);
     } catch (const UsageError &error) {
-        std::cerr << "prefill_decode: " << error.what() << "\n";
+        std::fprintf(stderr, "prefill_decode: %s\n", error.what());
         return exit_usage;
     } catch (const std::exception &error) {
-        std::cerr << process_name(options) << ": " << error.what() << "\n";
+        // One write, because the other process may write too.
+        std::fprintf(stderr, "%s: %s\n", process_name(options).c_str(), error.what());
         return EXIT_FAILURE;
     }
 }
