@@ -31,6 +31,8 @@ pub(super) struct Stored {
     /// The clock at its last use.
     pub(super) used: u64,
     pub(super) children: u32,
+    /// Above that of its parent.
+    pub(super) rank: i64,
     /// The number of a count of evictable blocks, and how many children it has counted.
     pub(super) counted: (u32, u32),
     /// Reads in progress.
@@ -56,12 +58,19 @@ impl Stored {
     }
 }
 
+/// The stored children of a block that is not stored.
+pub(super) struct Orphans {
+    pub(super) count: u32,
+    /// No child has a rank below this one.
+    pub(super) rank: i64,
+}
+
 pub struct Index {
     pub(super) slots: Vec<Slot>,
     pub(super) stored: HashMap<Key, u32, KeyHashing>,
     pub(super) reserved: HashMap<Key, u32, KeyHashing>,
-    /// Parents that are not stored, with the number of their children that are.
-    absent_parents: HashMap<Key, u32, KeyHashing>,
+    /// Parents that are not stored, with their children that are.
+    pub(super) absent_parents: HashMap<Key, Orphans, KeyHashing>,
     pub(super) pools: Pools,
     /// Not while the journal is replayed, and in the index of a reader, which evicts nothing.
     lists_evictable: bool,
@@ -71,6 +80,9 @@ pub struct Index {
     /// That of the last count of evictable blocks.
     pub(super) count_number: u32,
     pub(super) counts: Counts,
+    /// Ancestors that were looked at.
+    #[cfg(test)]
+    pub visits: std::cell::Cell<usize>,
 }
 
 impl Index {
@@ -84,7 +96,7 @@ impl Index {
             slots: lists::collect((0..count).map(|_| Slot::Free))?,
             stored,
             reserved: map(),
-            absent_parents: map(),
+            absent_parents: HashMap::with_hasher(hashing.clone()),
             pools: Pools::default(),
             lists_evictable: true,
             free: lists::collect((0..count as u32).rev())?,
@@ -92,6 +104,8 @@ impl Index {
             clock: 0,
             count_number: 0,
             counts: Counts { slots: count, ..Counts::default() },
+            #[cfg(test)]
+            visits: Default::default(),
         })
     }
 
@@ -179,7 +193,7 @@ impl Index {
         // Without memory nothing has changed, and what is stored later needs none.
         let entries = self.reserved.len() + 1;
         lists::reserved(self.reserved.try_reserve(1), entries, size_of::<(Key, u32)>())?;
-        lists::reserved(self.absent_parents.try_reserve(entries), entries, size_of::<(Key, u32)>())?;
+        lists::reserved(self.absent_parents.try_reserve(entries), entries, size_of::<(Key, Orphans)>())?;
         let (namespace, usable) = (block.key.namespace(), self.usable());
         let has_space = self.pools.has_space(namespace, usable);
         let Some(slot) = has_space.then(|| self.free.pop()).flatten() else { fail!(Busy, "no slot is free") };
@@ -321,43 +335,43 @@ impl Index {
     }
 
     fn store(&mut self, slot: u32, mut block: NewBlock, checksum: u32, seal: Option<Arc<Seal>>) {
-        let children = self.absent_parents.remove(&block.key).unwrap_or(0);
-        if children > 0 && self.is_descendant(block) {
+        let orphans = self.absent_parents.remove(&block.key).unwrap_or(Orphans::NONE);
+        let mut parent = block.parent.and_then(|parent| self.stored.get(&parent).copied());
+        let rank = self.rank(&block, parent, &orphans).unwrap_or_else(|| {
             // The blocks of a cycle would never be leaves.
-            block.parent = None;
-        }
+            (block.parent, parent) = (None, None);
+            orphans.first_rank()
+        });
         self.clock += 1;
         let (since, used) = (self.clock, self.clock);
-        let (counted, holds, is_pinned, is_hidden) = ((0, 0), 0, false, false);
-        let stored =
-            Stored { block, checksum, seal, since, used, children, counted, holds, is_pinned, is_hidden };
+        let stored = Stored {
+            block,
+            checksum,
+            seal,
+            since,
+            used,
+            children: orphans.count,
+            rank,
+            counted: (0, 0),
+            holds: 0,
+            is_pinned: false,
+            is_hidden: false,
+        };
         self.slots[slot as usize] = Slot::Stored(stored);
         let pool = self.pools.of_mut(block.key.namespace());
         pool.used += 1;
         pool.counts.stored += 1;
         self.stored.insert(block.key, slot);
         self.change(slot, |_| ());
-        if let Some(parent) = block.parent {
-            match self.stored.get(&parent).copied() {
-                Some(parent) => drop(self.change(parent, |parent| parent.children += 1)),
-                None => *self.absent_parents.entry(parent).or_default() += 1,
+        match (parent, block.parent) {
+            (Some(parent), _) => drop(self.change(parent, |parent| parent.children += 1)),
+            (None, Some(parent)) => {
+                let orphans = self.absent_parents.entry(parent).or_insert(Orphans::NONE);
+                orphans.count += 1;
+                orphans.rank = orphans.rank.min(rank);
             }
+            (None, None) => {}
         }
-    }
-
-    /// Whether a block that is not stored yet is an ancestor of its own parent.
-    fn is_descendant(&self, block: NewBlock) -> bool {
-        let mut ancestor = block.parent;
-        while let Some(key) = ancestor {
-            if key == block.key {
-                return true;
-            }
-            ancestor = match self.stored.get(&key).map(|slot| &self.slots[*slot as usize]) {
-                Some(Slot::Stored(stored)) => stored.block.parent,
-                _ => None,
-            };
-        }
-        false
     }
 
     /// Removes the block of a slot, if it has one, from all lists; the slot is free then.
@@ -373,15 +387,16 @@ impl Index {
         }
         self.stored.remove(&stored.block.key);
         if stored.children > 0 {
-            self.absent_parents.insert(stored.block.key, stored.children);
+            let orphans = Orphans { count: stored.children, rank: stored.rank + 1 };
+            self.absent_parents.insert(stored.block.key, orphans);
         }
         let Some(parent) = stored.block.parent else { return };
         match self.stored.get(&parent).copied() {
             Some(parent) => drop(self.change(parent, |parent| parent.children -= 1)),
             None => {
-                if let Some(count) = self.absent_parents.get_mut(&parent) {
-                    *count -= 1;
-                    if *count == 0 {
+                if let Some(orphans) = self.absent_parents.get_mut(&parent) {
+                    orphans.count -= 1;
+                    if orphans.count == 0 {
                         self.absent_parents.remove(&parent);
                     }
                 }

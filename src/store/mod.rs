@@ -28,6 +28,7 @@ mod namespace_list;
 mod open_namespaces;
 mod pools;
 mod published;
+mod ranks;
 mod reading;
 mod record;
 mod removal;

@@ -10,7 +10,7 @@ use crate::store::index::*;
 use crate::store::pools::{MAX_LOWERED, Missing};
 use crate::store::record::Record;
 
-fn put(index: &mut Index, number: u64, parent: Option<u64>) {
+pub fn put(index: &mut Index, number: u64, parent: Option<u64>) {
     let block = NewBlock { key: key(number), parent: parent.map(key) };
     let reserved = index.reserve(block).unwrap().unwrap();
     publish(index, reserved, number as u32);

@@ -8,6 +8,7 @@ mod evictable;
 mod index;
 mod lost_namespaces;
 mod namespaces;
+mod ranks;
 mod reading;
 mod recorded;
 mod turns;
