@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::key::Key;
 use super::seal::Seal;
+use crate::base::{Result, ensure};
 
 /// A block to store.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,17 @@ impl NewBlock {
     /// The namespace of the blocks of one put.
     pub fn namespace_of(blocks: &[Self]) -> u32 {
         blocks.first().map_or(0, |block| block.key.namespace())
+    }
+
+    pub fn ensure_valid(&self) -> Result<()> {
+        ensure!(
+            self.parent != Some(self.key),
+            InvalidArgument,
+            "the key {:?} is its own parent: two keys in sequence are equal; give each block a key of its own, or set \
+             KVMEM_STORE_UNRELATED",
+            self.key
+        );
+        Ok(())
     }
 }
 

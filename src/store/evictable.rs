@@ -19,6 +19,19 @@ pub(super) struct EvictableBlocks {
     parent: Option<Key>,
 }
 
+impl EvictableBlocks {
+    /// Counts a block no longer, if it was counted.
+    pub(super) fn exclude(&mut self, index: &Index, key: &Key) {
+        let Some(Slot::Stored(stored)) = index.stored.get(key).map(|slot| &index.slots[*slot as usize])
+        else {
+            return;
+        };
+        if stored.counted == (index.count_number, stored.children) && !stored.is_kept() {
+            self.found = self.found.saturating_sub(1);
+        }
+    }
+}
+
 impl Index {
     /// Begins to count up to `wanted` blocks. One count is made at a time.
     pub(super) fn evictable(&mut self, namespace: u32, wanted: usize) -> EvictableBlocks {

@@ -180,13 +180,6 @@ impl Index {
 
     /// Reserves a slot for a block. `None` if its key is stored, or a slot is reserved for it.
     pub fn reserve(&mut self, block: NewBlock) -> Result<Option<Reserved>> {
-        ensure!(
-            block.parent != Some(block.key),
-            InvalidArgument,
-            "the key {:?} is its own parent: two keys in sequence are equal; give each block a key of its own, or set \
-             KVMEM_STORE_UNRELATED",
-            block.key
-        );
         if self.contains(&block.key) || self.reserved.contains_key(&block.key) {
             return Ok(None);
         }

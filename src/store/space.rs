@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Slots for new blocks: how many a namespace may use, and which blocks are evicted for others.
 
-use super::block_store::{Access, LOOK_UPS, Store};
+use super::block_store::{LOOK_UPS, Store};
 use super::blocks::{Counts, NewBlock, Reserved};
 use super::files::Files;
 use super::index::{Index, Slot};
@@ -90,7 +90,7 @@ impl<F: Files> Store<F> {
     /// Reserves a slot for each block of a namespace; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
     /// enough free slots. Fails with BUSY, and evicts and reserves none, if that would not suffice.
     pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
-        self.ensure_writable()?;
+        self.ensure_storable(blocks)?;
         let namespace = NewBlock::namespace_of(blocks);
         self.ensure_limit(blocks.len() as u64, namespace)?;
         loop {
@@ -105,6 +105,11 @@ impl<F: Files> Store<F> {
                 outcome => return outcome.map_err(|error| self.full(error, blocks)),
             }
         }
+    }
+
+    fn ensure_storable(&self, blocks: &[NewBlock]) -> Result<()> {
+        self.ensure_writable()?;
+        blocks.iter().try_for_each(NewBlock::ensure_valid)
     }
 
     #[inline(never)] // it has long messages, and two callers
@@ -137,9 +142,7 @@ impl<F: Files> Store<F> {
 
     /// The same if it has not to wait for a file; otherwise `None`.
     pub fn reserve_free(&self, blocks: &[NewBlock]) -> Option<Vec<Option<Reserved>>> {
-        if self.policy.access == Access::Read {
-            return None;
-        }
+        self.ensure_storable(blocks).ok()?;
         if self.missing(blocks).count() == 0 { self.reserve_now(blocks).ok() } else { None }
     }
 
@@ -203,10 +206,11 @@ impl<F: Files> Store<F> {
         )
     }
 
-    /// Whether blocks can be evicted for all slots that are missing. Evicts none.
-    fn can_free(&self, namespace: u32, missing: Missing) -> bool {
+    /// Whether blocks can be evicted for all slots that are missing for a put of these blocks. Evicts none.
+    fn can_free(&self, blocks: &[NewBlock], missing: Missing) -> bool {
         let (all, evicts) = (missing.count(), self.policy.evicts);
-        let own = if evicts { self.count_evictable(namespace, all) } else { 0 };
+        let namespace = NewBlock::namespace_of(blocks);
+        let own = if evicts { self.count_evictable(namespace, all, blocks) } else { 0 };
         let (mut found, mut next) = (own, Some(0));
         while let Some(from) = next
             && own >= missing.own
@@ -217,17 +221,23 @@ impl<F: Files> Store<F> {
                 index.pools.evicted_for(namespace, from, index.usable(), evicts)
             };
             let Some((other, above)) = other else { break };
-            found += self.count_evictable(other, (all - found).min(above as usize));
+            found += self.count_evictable(other, (all - found).min(above as usize), &[]);
             next = other.checked_add(1);
         }
         own >= missing.own && found >= all
     }
 
-    /// The number of blocks of a namespace that can be evicted, up to `wanted`.
-    fn count_evictable(&self, namespace: u32, wanted: usize) -> usize {
-        let mut blocks = self.index.lock().evictable(namespace, wanted);
+    /// The number of blocks of a namespace that can be evicted, up to `wanted`. Without those that a put is to store: if one of them is
+    /// evicted, the put needs its slot.
+    fn count_evictable(&self, namespace: u32, wanted: usize, put: &[NewBlock]) -> usize {
+        let all = wanted + put.len();
+        let mut blocks = self.index.lock().evictable(namespace, all);
         while !self.index.lock().count_evictable(&mut blocks, LOOK_UPS) {}
-        blocks.found
+        if blocks.found < all {
+            // All that there are were counted.
+            self.in_steps(put.iter(), |index, block| blocks.exclude(index, &block.key));
+        }
+        blocks.found.min(wanted)
     }
 
     /// Evicts blocks, and ends the quarantine of their slots. Returns false, and evicts none, if slots are missing, and not all of them can be
@@ -240,7 +250,7 @@ impl<F: Files> Store<F> {
         }
         let (namespace, missing) = (NewBlock::namespace_of(blocks), self.missing(blocks));
         let quarantined = self.index.lock().quarantine.len();
-        if !self.can_free(namespace, missing.after_freeing(quarantined).least()) {
+        if !self.can_free(blocks, missing.after_freeing(quarantined).least()) {
             return Ok(false);
         }
         let fraction = self.index.lock().limit(namespace) / EVICTED_FRACTION;

@@ -49,20 +49,28 @@ impl Full {
         self.store.commit(reserved.map(|slot| Written { slot, checksum: 0, seal: None }).collect()).unwrap();
     }
 
-    /// A put of so many blocks fails, and leaves all that is stored.
+    /// A put of so many new blocks fails, and leaves all that is stored.
     fn refuses(&self, space: &Namespace, count: u64) -> Error {
+        self.refuses_blocks(&new_blocks(space, count), Status::Busy)
+    }
+
+    fn refuses_blocks(&self, blocks: &[NewBlock], status: Status) -> Error {
         let before = self.store.counts();
-        let error = self.store.reserve(&new_blocks(space, count)).unwrap_err();
-        assert_eq!(error.status(), Status::Busy, "{error}");
+        let error = self.store.reserve(blocks).unwrap_err();
+        assert_eq!(error.status(), status, "{error}");
         assert_eq!(self.store.counts(), before, "blocks were evicted for a put that failed: {error}");
         error
     }
 
-    /// A put of so many blocks evicts as many as it has to.
+    /// A put of so many new blocks evicts as many as it has to.
     fn takes(&self, space: &Namespace, count: u64, evicted: u64) {
+        self.takes_blocks(&new_blocks(space, count), evicted);
+    }
+
+    fn takes_blocks(&self, blocks: &[NewBlock], evicted: u64) {
         let before = self.store.counts().evicted;
-        let reserved = self.store.reserve(&new_blocks(space, count)).unwrap();
-        assert_eq!(reserved.iter().flatten().count() as u64, count);
+        let reserved = self.store.reserve(blocks).unwrap();
+        assert_eq!(reserved.iter().flatten().count(), blocks.len());
         assert_eq!(self.store.counts().evicted - before, evicted);
         self.store.abandon(reserved.into_iter().flatten());
     }
@@ -105,6 +113,33 @@ fn parents_of_several_blocks() {
         full.refuses(&none, left + 1);
         full.takes(&none, left, left);
     }
+}
+
+fn blocks(numbers: impl Iterator<Item = u64>) -> Vec<NewBlock> {
+    numbers.map(|number| NewBlock { key: key(number), parent: None }).collect()
+}
+
+/// What the put itself evicts of them, it needs slots for.
+#[test]
+fn blocks_that_the_put_is_to_store() {
+    let none = Namespace::default();
+    let full = chain(0);
+    full.pin(&none, 7..8);
+    full.refuses_blocks(&blocks((0..7).chain([100])), Status::Busy);
+    full.refuses_blocks(&blocks((2..6).chain(100..104)), Status::Busy);
+    // 0 and 1 make space for two blocks: 1 itself, and a new one.
+    let full = chain(2);
+    full.pin(&none, 2..8);
+    full.refuses_blocks(&blocks([1, 100, 101].into_iter()), Status::Busy);
+    full.takes_blocks(&blocks([1, 100].into_iter()), 2);
+}
+
+#[test]
+fn blocks_that_a_put_with_an_error_could_evict() {
+    let own = NewBlock { key: key(100), parent: Some(key(100)) };
+    chain(0).refuses_blocks(&[own], Status::InvalidArgument);
+    let empty = full(&[]);
+    assert!(empty.store.reserve_free(&[own]).is_none());
 }
 
 #[test]
