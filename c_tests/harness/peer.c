@@ -98,6 +98,7 @@ void peer_finish(peer *peer) {
     shutdown(peer->socket, SHUT_WR);
     const int state = reap(peer->pid);
     forget(peer);
+    if (WIFSIGNALED(state)) fprintf(stderr, "the process was ended by signal %d\n", WTERMSIG(state));
     CHECK(WIFEXITED(state));
     CHECK_EQ(WEXITSTATUS(state), 0);
 }
