@@ -2,6 +2,7 @@
 //! What every module may use: errors, the log, locks, threads, processes, system calls, lists, wire forms.
 
 pub(crate) mod advice;
+pub(crate) mod at_exit;
 pub(crate) mod by_deadline;
 pub(crate) mod callback_thread;
 pub(crate) mod disposal;

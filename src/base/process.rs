@@ -21,6 +21,12 @@ pub(crate) use identity::explain_proc;
 pub use identity::{ProcessIdentity, pid_has_ended};
 pub use local_fd::LocalFd;
 
+/// Whether this thread is the first one of the process.
+pub fn is_main_thread() -> bool {
+    // SAFETY: both only return a number.
+    unsafe { libc::gettid() == libc::getpid() }
+}
+
 /// Whether the process has more rights than the user who started it, as a set-user-ID program has. Then the environment, which is
 /// that user's, must not choose the code that runs.
 pub fn is_privileged() -> bool {

@@ -38,6 +38,7 @@ pub fn get() -> Result<&'static Driver> {
         InvalidState,
         "CUDA was initialised before this process was forked, and does not work in a forked child; use exec"
     );
+    exit::precedes_all_of_the_driver();
     Ok(driver)
 }
 

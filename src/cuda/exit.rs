@@ -5,12 +5,11 @@
 //! `exit` runs the handlers of the driver, and of what observes it, such as a profiler, on the thread that has called it. Other threads
 //! run on meanwhile, and one that calls the driver uses what the handlers destroy. So the process waits for such work when it exits, and
 //! none begins later. The runs of transfers are not such work: a program that has waited for them has none when it exits.
-#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::{PerProcess, Result, ensure, log};
+use crate::base::{PerProcess, Result, at_exit, ensure, log};
 
 /// How long a process that exits waits. The driver may wait for work of the program on the GPU, which may take any time.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -91,20 +90,28 @@ pub fn has_begun() -> bool {
 /// How often the wait is registered, which nothing undoes: more often than a process has kernels and GPUs.
 const MAX_REGISTRATIONS: u64 = 256;
 
-/// Has the process wait before it destroys what the driver, and what observes it, have created until now: `exit` first calls what was
-/// registered last.
+/// Has the process wait before it destroys what the driver, and what observes it, have created until now.
 pub fn precedes_the_driver() {
     static REGISTRATIONS: AtomicU64 = AtomicU64::new(0);
     if REGISTRATIONS.fetch_add(1, Ordering::Relaxed) >= MAX_REGISTRATIONS {
         return;
     }
-    // SAFETY: a function that does not unwind.
-    if unsafe { libc::atexit(at_exit) } != 0 {
+    if !at_exit::precede(wait) {
         log!(Warn, "a process that exits does not wait for work of kvmem on the GPU: out of memory");
     }
 }
 
-extern "C" fn at_exit() {
+/// On the main thread: has the process wait also before it destroys what they create later. A profiler creates objects when it first sees
+/// a kernel, a copy or a measurement of another thread.
+pub fn precedes_all_of_the_driver() {
+    at_exit::precede_later_ones(wait);
+}
+
+/// Waits at most once, however often it is registered.
+extern "C" fn wait() {
+    if has_begun() {
+        return;
+    }
     if !WORK.get(Work::default).exit(PATIENCE) {
         log!(
             Debug,

@@ -7,14 +7,12 @@
 //!
 //! NIXL may wait for a peer that does not respond, so no thread waits for a destruction longer than [`PATIENCE`]. If NIXL does not
 //! return from several, all of them are waited for no longer than that, and a tenth of a second for each.
-#![allow(unsafe_code)]
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::{Condvar, Count, Mutex, PerProcess, Result, ensure, leak, log};
+use crate::base::{Condvar, Count, Mutex, PerProcess, Result, at_exit, ensure, leak, log};
 
 #[derive(Default)]
 struct Exit {
@@ -68,16 +66,14 @@ thread_local! {
     static DESTROYS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the process wait before it destroys the static objects that `creator` has created. `exit` first calls what was
-/// registered last, so each new creator registers the wait again.
+/// Has the process wait before it destroys the static objects that `creator` has created.
 pub fn precedes(creator: &str) {
     let mut state = EXIT.get(Exit::default).state.lock();
     if state.creators.contains(creator) {
         return;
     }
     state.creators.insert(creator.to_string());
-    // SAFETY: a function that does not unwind. If this library is unloaded, it is called then.
-    if unsafe { libc::atexit(at_exit) } != 0 {
+    if !at_exit::precede(wait) {
         log!(Warn, "a process that exits does not wait for agents that are being destroyed: out of memory");
     }
 }
@@ -97,7 +93,7 @@ pub fn destroy(agent: impl Send + 'static) {
     EXIT.get(Exit::default).destroy(agent);
 }
 
-extern "C" fn at_exit() {
+extern "C" fn wait() {
     if !EXIT.get(Exit::default).begin(PATIENCE) {
         log!(Warn, "NIXL did not destroy an agent within {PATIENCE:?}; the process exits without it");
     }
