@@ -322,6 +322,16 @@ pub fn errno_name(code: i32) -> &'static str {
 }
 
 #[cfg(test)]
+impl Error {
+    /// Fails a test unless the error has this status, and this text in its message.
+    #[track_caller]
+    pub fn assert_is(&self, status: Status, text: &str) {
+        assert_eq!(self.status(), status, "{self}");
+        assert!(self.message().contains(text), "{self}");
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

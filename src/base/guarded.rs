@@ -34,8 +34,7 @@ mod tests {
         assert_eq!(guarded(|| 7).unwrap(), 7);
         for error in [guarded(|| panic!("deliberate")), guarded(|| panic!("{}", "deliberate"))] {
             let error: Error = error.map(|(): ()| ()).unwrap_err();
-            assert_eq!(error.status(), Status::Panic);
-            assert!(error.message().contains("deliberate"));
+            error.assert_is(Status::Panic, "deliberate");
         }
     }
 }

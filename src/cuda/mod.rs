@@ -36,7 +36,6 @@ pub use copy::{Batch, Copy, EngineLoad, SourceOrder};
 pub use deferred::Deferred;
 pub use device::Device;
 pub use device_properties::DeviceProperties;
-pub use driver::Driver;
 pub use ending::{is_fatal, is_over};
 pub use event::Event;
 pub use ipc::DevicePair;

@@ -313,9 +313,7 @@ mod tests {
     fn an_entry_that_is_too_large_is_neither_written_nor_read() {
         let mut large = entry();
         large.metadata = ByteBuf::from(vec![0; MAX_BYTES]);
-        let error = large.write().unwrap_err();
-        assert_eq!(error.status(), Status::OutOfRange);
-        assert!(error.message().contains("1048576 of them metadata"), "{error}");
+        large.write().unwrap_err().assert_is(Status::OutOfRange, "1048576 of them metadata");
         let bytes = ENTRY.write(VERSION, &large).unwrap();
         assert_eq!(Entry::read("node/1", &bytes).unwrap_err().status(), Status::Corrupt);
     }

@@ -80,10 +80,7 @@ fn allocate(
     allocation: AllocationConfig,
     agent: Option<Arc<Agent>>,
 ) -> Result<Arc<Layout>> {
-    let (base, placement) = match allocation {
-        AllocationConfig::Elastic(config) => elastic(geometry, config)?,
-        allocation => fixed(geometry, allocation)?,
-    };
+    let (base, placement) = memory_of(geometry, allocation)?;
     let region_size = placement.geometry().region_size();
     let regions = placement.bases().iter().map(|start| part(&base, start - base.address(), region_size));
     let regions = regions.collect::<Result<Vec<_>>>()?;
@@ -104,7 +101,7 @@ fn labelled(config: DiskConfig, geometry: &Geometry) -> Result<DiskConfig> {
 /// Mapped memory starts at a page boundary, and a file at 0. No machine has smaller pages.
 const PAGE: u64 = 4096;
 
-fn fixed(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region>, Placement)> {
+fn memory_of(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region>, Placement)> {
     let start_alignment = match &allocation {
         AllocationConfig::Device(_) => OwnedDevice::START_ALIGNMENT,
         _ => PAGE,
@@ -144,10 +141,16 @@ fn part(base: &Arc<Region>, offset: u64, size: u64) -> Result<Arc<Region>> {
 
 fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>>) -> Result<Arc<Layout>> {
     let placement = check(geometry, &regions)?;
-    let holds = match &agent {
-        Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,
-        None => Vec::new(),
-    };
+    finish_registered(placement, regions, agent)
+}
+
+pub(super) fn finish_registered(
+    placement: Placement,
+    regions: Vec<Arc<Region>>,
+    agent: Option<Arc<Agent>>,
+) -> Result<Arc<Layout>> {
+    let holds = agent.iter().flat_map(|agent| regions.iter().map(move |region| registered(region, agent)));
+    let holds = holds.collect::<Result<_>>()?;
     Ok(finish(placement, regions, holds, agent, None))
 }
 
@@ -182,7 +185,7 @@ fn adopt(
     Ok(finish(placement, regions, holds, Some(agent), None))
 }
 
-pub(super) fn finish(
+fn finish(
     placement: Placement,
     regions: Vec<Arc<Region>>,
     holds: Vec<RegistrationHold>,

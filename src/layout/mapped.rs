@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Layout;
 use super::arrangement::Arrangement;
-use super::builder::{ensure_disjoint, finish, registered};
+use super::builder::{ensure_disjoint, finish_registered};
 use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::placement::Placement;
@@ -49,10 +49,6 @@ impl Layout {
             Corrupt,
             "the regions of the shared layout are on several tiers or devices"
         );
-        let holds = match &agent {
-            Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,
-            None => Vec::new(),
-        };
-        Ok(finish(placement, regions, holds, agent, None))
+        finish_registered(placement, regions, agent)
     }
 }

@@ -46,7 +46,7 @@ pub use descriptor::tests::sample as sample_descriptor;
 pub use epochs::Epochs;
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;
-pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
+pub use memory::{Locality, Memory, RemoteMemory};
 pub use order::Order;
 pub use part::{LayoutPart, MAX_PARTS, ensure_parts, names};
 pub use placement::Placement;

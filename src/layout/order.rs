@@ -219,9 +219,7 @@ mod tests {
             ("BL/ONHC", "axis B (block) precedes '/'"),
             ("C/BN", "axis C (element) precedes '/' in the order 'C/BN'; C cannot have regions of its own"),
         ] {
-            let error = Order::parse(text).unwrap_err();
-            assert_eq!(error.status(), Status::InvalidArgument);
-            assert!(error.message().contains(part), "{text:?}: {error}");
+            Order::parse(text).unwrap_err().assert_is(Status::InvalidArgument, part);
         }
         let long = Order::parse(&"L/BNHC ".repeat(1000)).unwrap_err();
         assert!(long.message().len() < 200, "{long}");

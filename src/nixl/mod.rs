@@ -52,7 +52,7 @@ pub use descriptors::{DescriptorEntry, Descriptors, Owner};
 pub use gusli::HostPages;
 pub use new_request::{NewRequest, RequestSource};
 pub use notification::Notification;
-pub use raw_descriptors::{AgentTelemetry, CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
+pub use raw_descriptors::{CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
 pub use remote::{LookUp, Remote, RemoteHold};
 pub use request_handle::{ListId, Operation, RequestId, RequestSide, Span};
 pub use service_mail::{ServiceId, ServiceMail};

@@ -151,7 +151,8 @@ impl Plan {
     }
 
     /// Number of blocks that are moved of one part, or of spans of tokens in a block of any part.
-    pub fn blocks(&self) -> u64 {
+    #[cfg(test)]
+    fn blocks(&self) -> u64 {
         match self.blocks.runs() {
             Some(runs) => runs.blocks(),
             None => self.blocks.sections().iter().map(|section| section.spans.blocks()).sum(),
@@ -351,11 +352,6 @@ impl<'a> PlanPart<'a> {
     /// The units that it consists of.
     pub fn grid(&self) -> Grid {
         self.shape.grid()
-    }
-
-    /// The first unit of block 0 in each of the grid's lanes.
-    pub fn lanes(&self) -> impl ExactSizeIterator<Item = Move> {
-        self.shape.starts(self.shape.lanes().0)
     }
 
     /// The first unit of block 0 in each iteration of some of the loops.

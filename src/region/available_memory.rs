@@ -270,9 +270,7 @@ mod tests {
 
     fn expect_fit(machine: &Machine, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
         assert!(machine.system().ensure_fits(bytes, numa).is_ok());
-        let error = machine.system().ensure_fits(bytes + 1, numa).unwrap_err();
-        assert_eq!(error.status(), Status::OutOfMemory);
-        assert!(error.message().contains(place), "{error}");
+        machine.system().ensure_fits(bytes + 1, numa).unwrap_err().assert_is(Status::OutOfMemory, place);
     }
 
     #[test]

@@ -165,8 +165,7 @@ mod tests {
     fn a_view_outside_its_parent_fails() {
         let parent = region(4096);
         for (offset, size) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
-            let error = Region::view(&parent, offset, size).err().unwrap();
-            assert_eq!(error.status(), Status::OutOfRange, "{error}");
+            Region::view(&parent, offset, size).err().unwrap().assert_is(Status::OutOfRange, "");
         }
         assert_eq!(Region::view(&parent, 0, 0).err().unwrap().status(), Status::InvalidArgument);
     }

@@ -236,8 +236,7 @@ mod tests {
         let file = memory_file(size, Pages::Ordinary).unwrap();
         seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
         seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
-        let error = seal_writes(file.as_fd(), FutureWrites::Sealed).unwrap_err();
-        assert_eq!(error.status(), Status::InvalidState, "{error}");
+        seal_writes(file.as_fd(), FutureWrites::Sealed).unwrap_err().assert_is(Status::InvalidState, "");
         for seal in [SealFlags::FUTURE_WRITE, SealFlags::WRITE] {
             assert_eq!(fs::fcntl_add_seals(&file, seal), Err(Errno::PERM));
         }

@@ -48,8 +48,7 @@ pub use extents::{ExtentHold, RegionExtents};
 pub use file_lock::LockBudget;
 pub use lease_locks::{FoundLease, LEASE_IS_OVER, LeaseEnd, Leased};
 pub use lease_places::LeaseHolder;
-pub use mapping::FilePart;
-pub use memory_file::{FutureWrites, MemoryFile};
+pub use memory_file::FutureWrites;
 pub use numa::NumaPlacement;
 pub use open_file::{FileId, reopened};
 pub use origin::{Access, OpenRequirements, Origin};
@@ -60,14 +59,14 @@ pub use place::{AddressSpace, Place};
 use pool::blocks::Blocks;
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
-pub use sharing::{HandledRegion, Holders, SharedRegion};
+pub use sharing::{HandledRegion, SharedRegion};
 pub use tier::Tier;
 pub use tiers::{
-    AdoptedDevice, AdoptedFile, AdoptedFileConfig, AdoptedMemory, BlockStorage, BlockStorageConfig,
-    DeviceConfig, DeviceUsers, DirectIo, DiskConfig, DiskFile, ElasticConfig, ElasticMemory, ExportedExtent,
-    HugePages, ImportedDevice, ImportedExtent, ImportedMapping, ImportedShape, IpcConfig, Label,
-    MappedDevice, MappedPart, ObjectConfig, Objects, OpenDevices, OpenMode, OwnedDevice, PinnedConfig,
-    PinnedMemory, Progress, SharedPart, SystemConfig, SystemMemory, extent_granularity,
+    AdoptedDevice, AdoptedFileConfig, AdoptedMemory, BlockStorage, BlockStorageConfig, DeviceConfig,
+    DeviceUsers, DirectIo, DiskConfig, DiskFile, ElasticConfig, ElasticMemory, ExportedExtent, HugePages,
+    ImportedDevice, ImportedExtent, ImportedMapping, ImportedShape, IpcConfig, Label, MappedDevice,
+    MappedPart, ObjectConfig, Objects, OpenMode, OwnedDevice, PinnedConfig, PinnedMemory, Progress,
+    SharedPart, SystemConfig, SystemMemory, extent_granularity,
 };
 
 pub use crate::base::random::random;

@@ -131,7 +131,6 @@ mod tests {
         };
         assert!(leased, "{}", std::io::Error::last_os_error());
         // Waiting would take 45 s, and fail neither then nor now.
-        let error = reopened(&file, OFlags::RDONLY).err().unwrap();
-        assert_eq!(error.status(), Status::Busy, "{error}");
+        reopened(&file, OFlags::RDONLY).err().unwrap().assert_is(Status::Busy, "");
     }
 }

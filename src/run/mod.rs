@@ -121,7 +121,9 @@ pub trait Verify: Send + Sync {
         false
     }
     /// Reports to the peer that the blocks are right, if it waits for that.
-    fn notify(&self) -> Outcome;
+    fn notify(&self) -> Outcome {
+        Ok(())
+    }
     /// What the requests to a file are reported to, if blocks are checked meanwhile.
     fn progress(&self) -> Option<Arc<dyn FileProgress>> {
         None

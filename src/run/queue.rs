@@ -328,8 +328,7 @@ mod tests {
     #[test]
     fn waiting_on_an_empty_queue_times_out() {
         let queue = Queue::create().unwrap();
-        let error = queue.wait(1, Some(Duration::from_millis(1)), drop).unwrap_err();
-        assert_eq!(error.status(), Status::TimedOut);
+        queue.wait(1, Some(Duration::from_millis(1)), drop).unwrap_err().assert_is(Status::TimedOut, "");
     }
 
     #[test]

@@ -213,9 +213,7 @@ mod tests {
         assert_eq!(opened.region(0).unwrap().address(), layout.region(0).unwrap().address());
         assert_eq!(opened.memory().locality(), Locality::Local);
         drop(loan);
-        let error = open(&own).err().unwrap();
-        assert_eq!(error.status(), Status::PermissionDenied);
-        assert!(error.message().contains("published again"), "{error}");
+        open(&own).err().unwrap().assert_is(Status::PermissionDenied, "published again");
         assert_eq!(broker.info().publications, 0);
         let (share, loan) = offer(&layout, READ, &broker).unwrap();
         drop(broker);

@@ -18,12 +18,11 @@ use std::time::Duration;
 
 pub use self::lease::{Lease, LeaseTerms};
 pub use crate::copy::gpu::rates;
-pub use crate::engine::Candidate;
 pub use crate::engine::cost::gpu::known as known_rates;
 pub use crate::engine::explain::{ComparedMethod, Summary, Verdict};
 pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
-pub use crate::run::completion::{Completion, Outcome};
+pub use crate::run::completion::Completion;
 pub use crate::run::findings::Findings;
 pub use crate::run::method::TransferMethod;
 pub use crate::run::queue::{EntryKind, OpenQueue, Queue, QueueEntry};

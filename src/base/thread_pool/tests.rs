@@ -227,8 +227,7 @@ fn a_service_fails_if_no_thread_can_be_started() {
     pool.run_alone(endless).unwrap();
     begun.recv_timeout(PATIENCE).unwrap();
     let (other, other_begun, _other_go) = gated();
-    let error = pool.run_alone(other).unwrap_err();
-    assert_eq!(error.status(), Status::OutOfMemory);
+    pool.run_alone(other).unwrap_err().assert_is(Status::OutOfMemory, "");
     drop(go);
     assert!(other_begun.recv_timeout(PATIENCE).is_err(), "it failed, and must not run later");
 }

@@ -41,9 +41,7 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let run = Ticket::unheld(&completion, account()).start();
     assert!(moved.ensure_usable().is_ok());
     panic_in_step(Box::new(NixlRun::new(moved.shared.clone(), run)));
-    let error = completion.poll().unwrap_err();
-    assert_eq!(error.status(), Status::Panic);
-    assert!(error.message().contains("deliberate"), "{error}");
+    completion.poll().unwrap_err().assert_is(Status::Panic, "deliberate");
     assert_eq!(moved.ensure_usable().unwrap_err().status(), Status::Panic);
     drop(moved);
     assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));

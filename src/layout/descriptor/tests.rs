@@ -57,8 +57,7 @@ fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
 fn parts_need_their_version() {
     assert_eq!(read_parts(parts()).unwrap(), ["keys", "values"]);
     let bytes = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: None }).unwrap();
-    let of_one = super::read(&of_version(&bytes, OF_ONE)).map(drop).unwrap_err();
-    assert_eq!(of_one.status(), Status::Corrupt, "{of_one}");
+    super::read(&of_version(&bytes, OF_ONE)).map(drop).unwrap_err().assert_is(Status::Corrupt, "");
     ensure_all_damage_is_found(&bytes, |bytes| super::read(bytes).map(drop));
 }
 
@@ -89,8 +88,7 @@ fn hostile_parts_are_refused() {
     ];
     for (change, text) in hostile {
         let error = changed(change);
-        assert_eq!(error.status(), Status::Corrupt, "{error}");
-        assert!(error.message().contains(text), "{error}");
+        error.assert_is(Status::Corrupt, text);
     }
 }
 
@@ -110,9 +108,7 @@ fn parts_of_other_blocks_agents_or_tiers_are_refused() {
         change(&mut part);
         let mut all = parts();
         all[1].descriptor = FORM.write(OF_ONE, &part).unwrap();
-        let error = read_parts(all).unwrap_err();
-        assert_eq!(error.status(), Status::Corrupt);
-        assert!(error.message().contains(text), "{error}");
+        read_parts(all).unwrap_err().assert_is(Status::Corrupt, text);
     }
 }
 
@@ -148,8 +144,10 @@ fn an_order_is_read_and_other_versions_are_not() {
     let bytes = FORM.write(OF_ONE, &ordered()).unwrap();
     assert_eq!(read(&bytes).unwrap().geometry().order().to_string(), "L/BOHNC");
     for version in [OF_ONE - 1, OF_PARTS + 1] {
-        let other = super::read(&of_version(&bytes, version)).map(drop).unwrap_err();
-        assert_eq!(other.status(), Status::VersionMismatch, "{other}");
+        super::read(&of_version(&bytes, version))
+            .map(drop)
+            .unwrap_err()
+            .assert_is(Status::VersionMismatch, "");
     }
 }
 

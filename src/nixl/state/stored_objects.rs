@@ -191,8 +191,7 @@ mod tests {
             (&silent, Operation::Write, Status::Nixl, "was not asked for the object"),
         ] {
             let error = reply.explain(operation, error!(Nixl, "failed"));
-            assert_eq!(error.status(), status, "{error}");
-            assert!(error.message().contains(part), "{error}");
+            error.assert_is(status, part);
         }
     }
 }

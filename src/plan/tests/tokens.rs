@@ -259,9 +259,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     for (from, first_token, to, tokens, status, text) in cases {
         let table = |blocks, first_token| BlockTable { blocks, first_token, token_step: 1 };
         let tables = TokenTables { sides: [table(from, first_token), table(to, 0)], tokens };
-        let error = Plan::from_tokens(&outline, &tables, None).unwrap_err();
-        assert_eq!(error.status(), status, "{error}");
-        assert!(error.message().contains(text), "{error}");
+        Plan::from_tokens(&outline, &tables, None).unwrap_err().assert_is(status, text);
     }
     let error = Plan::new(&outline, &pairs(&[(0, 0)]), None).unwrap_err();
     assert!(error.message().contains("page_size is 4 in the source layout and 2"), "{error}");

@@ -266,9 +266,7 @@ fn a_renewal_that_fails_changes_the_end_nowhere() {
     let later = LeaseEnd(first.end.0 + 5_000);
     let writer = LocalFd::open(|| reopened(&owners[1].file, OFlags::RDWR)).unwrap();
     let taken = FileLock::exclusive(writer, end_byte(first.slot, later.0)).unwrap();
-    let error = lease.renew(later).unwrap_err();
-    assert_eq!(error.status(), Status::Busy);
-    assert!(error.message().contains("has locked these bytes exclusively"), "{error}");
+    lease.renew(later).unwrap_err().assert_is(Status::Busy, "has locked these bytes exclusively");
     assert_eq!((owners[0].found(), lease.end()), (before[0].clone(), first.end));
     drop(taken);
     assert_eq!(owners.each_ref().map(Owner::found), before);

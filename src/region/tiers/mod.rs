@@ -18,7 +18,7 @@ mod system;
 
 pub use adopted::AdoptedMemory;
 pub use adopted_device::AdoptedDevice;
-pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
+pub use adopted_file::AdoptedFileConfig;
 pub use block_storage::{BlockStorage, BlockStorageConfig};
 pub use device::{DeviceConfig, OwnedDevice};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
@@ -27,6 +27,6 @@ pub use extent_properties::granularity as extent_granularity;
 pub use imported_device::{ImportedDevice, IpcConfig};
 pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
 pub use objects::{ObjectConfig, Objects};
-pub use open_devices::{DeviceUsers, OpenDevices};
+pub use open_devices::DeviceUsers;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};

@@ -238,8 +238,7 @@ mod tests {
             ("a", 1 << 40, 1 << 30),
         ];
         for (prefix, object_size, count) in cases {
-            let error = objects(prefix, object_size, count).err().unwrap();
-            assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+            objects(prefix, object_size, count).err().unwrap().assert_is(Status::InvalidArgument, "");
         }
     }
 }

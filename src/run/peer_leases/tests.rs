@@ -102,8 +102,7 @@ fn a_lease_that_is_over_is_stale() {
     leases.reply(&layout, "far", KEY, &request(&layout, &[3])).unwrap();
     leases.held.iter().for_each(|lease| lease.item.access.renew(LeaseEnd::passed()));
     assert!(leased(&layout, &[3]).is_empty());
-    let error = leases.reply(&layout, "far", KEY, &renewal(1, 1000)).unwrap_err();
-    assert_eq!(error.status(), Status::Stale);
+    leases.reply(&layout, "far", KEY, &renewal(1, 1000)).unwrap_err().assert_is(Status::Stale, "");
     assert!(leases.held.is_empty());
     leases.reply(&layout, "far", KEY, &request(&layout, &[3])).unwrap();
     leases.held.iter().for_each(|lease| lease.item.access.renew(LeaseEnd::passed()));

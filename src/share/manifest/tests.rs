@@ -118,9 +118,7 @@ fn hostile_parts_are_found_out() {
         let mut manifest = combined();
         let Object::Parts(parts) = &mut manifest.object else { unreachable!() };
         change(parts);
-        let error = Manifest::read(&manifest.write().unwrap(), 4).unwrap_err();
-        assert_eq!(error.status(), Status::Corrupt);
-        assert!(error.message().contains(text), "{error}");
+        Manifest::read(&manifest.write().unwrap(), 4).unwrap_err().assert_is(Status::Corrupt, text);
     }
 }
 
@@ -150,8 +148,7 @@ fn epochs_are_read_and_hostile_ones_are_not() {
     for change in hostile {
         let mut manifest = with_epochs();
         layout(&mut manifest).epochs.as_mut().into_iter().for_each(change);
-        let error = Manifest::read(&manifest.write().unwrap(), 2).unwrap_err();
-        assert_eq!(error.status(), Status::Corrupt, "{error}");
+        Manifest::read(&manifest.write().unwrap(), 2).unwrap_err().assert_is(Status::Corrupt, "");
     }
     let mut on_gpu = manifest();
     layout(&mut on_gpu).epochs = Some(RegionPart { region: 1, offset: 0, size: 64 });
@@ -191,8 +188,9 @@ fn all_forms_are_read_in_one_version() {
         let bytes = manifest.write().unwrap();
         assert_eq!(Manifest::read(&bytes, 4).unwrap(), manifest);
         for version in [VERSION - 1, VERSION + 1] {
-            let other = Manifest::read(&of_version(&bytes, version), 4).unwrap_err();
-            assert_eq!(other.status(), Status::VersionMismatch, "{other}");
+            Manifest::read(&of_version(&bytes, version), 4)
+                .unwrap_err()
+                .assert_is(Status::VersionMismatch, "");
         }
     }
 }

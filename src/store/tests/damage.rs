@@ -133,8 +133,7 @@ fn a_store_of_another_identity_is_named_with_both_values() {
     let error = Store::open_or_create(files.clone(), &identity("qwen"), SLOTS, policy(Durability::Strict))
         .err()
         .unwrap();
-    assert_eq!(error.status(), Status::InvalidArgument);
-    assert!(error.message().contains("model is 'llama' in the store and 'qwen' here"), "{error}");
+    error.assert_is(Status::InvalidArgument, "model is 'llama' in the store and 'qwen' here");
     assert!(!error.message().contains("dtype"), "{error}");
     let label = crate::region::Label { bytes: Vec::new(), differences: |_, _| Ok(Vec::new()) };
     let other = Identity::new(&[("model", b"llama")], label.clone()).unwrap();
@@ -149,9 +148,7 @@ fn an_index_of_another_store_is_refused() {
     let mut index = Vec::new();
     other.change(StoreFile::Journal, |bytes| index = bytes.clone());
     files.change(StoreFile::Journal, |bytes| *bytes = index);
-    let error = open(&files, Durability::Strict).err().unwrap();
-    assert_eq!(error.status(), Status::Corrupt);
-    assert!(error.message().contains("another store"), "{error}");
+    open(&files, Durability::Strict).err().unwrap().assert_is(Status::Corrupt, "another store");
 }
 
 #[test]

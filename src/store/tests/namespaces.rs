@@ -168,9 +168,7 @@ fn a_namespace_is_opened_with_its_own_secret_only() {
         (config(&"n".repeat(129), 1, None), Status::InvalidArgument, "has 129 bytes"),
     ];
     for (config, status, message) in refused {
-        let error = store.open_namespace(&config).err().unwrap();
-        assert_eq!(error.status(), status, "{error}");
-        assert!(error.message().contains(message), "{error}");
+        store.open_namespace(&config).err().unwrap().assert_is(status, message);
     }
     store.open_namespace(&config("sealed", 0, secret(7))).unwrap();
     assert_eq!(Secret::new(&[1; 31]).err().unwrap().status(), Status::InvalidArgument);
@@ -196,9 +194,11 @@ fn a_removed_namespace_leaves_its_quota_and_its_number_is_not_used_again() {
     let files = RecordedFiles::empty();
     let tenants = open_tenants(&files).unwrap();
     assert!(tenants.put(12, None, 1).unwrap() && tenants.put(6, None, 1).unwrap());
-    let error = tenants.store.remove_namespace("sealed").unwrap_err();
-    assert_eq!(error.status(), Status::Busy);
-    assert!(error.message().contains("is open by 1 handle; destroy it, and wait"), "{error}");
+    tenants
+        .store
+        .remove_namespace("sealed")
+        .unwrap_err()
+        .assert_is(Status::Busy, "is open by 1 handle; destroy it, and wait");
     let Tenants { store, spaces: [_, plain, sealed], .. } = tenants;
     let held = store.hold_run(&[sealed.key(key(12))]).unwrap();
     let number = sealed.number();
@@ -247,8 +247,7 @@ fn a_reader_finds_the_namespaces_of_its_writer() {
     let reader = Store::open_to_read(files.clone(), &identity("llama"), policy).unwrap();
     let late = tenants.store.open_namespace(&config("late", 1, secret(3))).unwrap();
     assert!(tenants.put_in(&late, 1, None, 1).unwrap());
-    let error = reader.open_namespace(&config("none", 1, None)).err().unwrap();
-    assert_eq!(error.status(), Status::NotFound);
+    reader.open_namespace(&config("none", 1, None)).err().unwrap().assert_is(Status::NotFound, "");
     assert_eq!(
         reader.open_namespace(&config("late", 0, secret(4))).err().unwrap().status(),
         Status::PermissionDenied
@@ -340,12 +339,11 @@ fn slots_that_were_retired_are_not_waited_for() {
         }
         kept.clone().for_each(|number| assert!(tenants.put(number, None, 1).unwrap()));
         let blocks = [20, 21].map(|number| plain.block(NewBlock { key: key(number), parent: None }));
-        let error = tenants.store.reserve(&blocks).unwrap_err();
-        assert_eq!(error.status(), Status::OutOfMemory, "{error}");
-        assert!(
-            error.message().contains("a retired slot, whose bytes were damaged, is not used again"),
-            "{error}"
-        );
+        tenants
+            .store
+            .reserve(&blocks)
+            .unwrap_err()
+            .assert_is(Status::OutOfMemory, "a retired slot, whose bytes were damaged, is not used again");
         assert_eq!(tenants.store.reserve(&blocks[..1]).unwrap().len(), 1, "one is left");
         kept.for_each(|number| assert!(tenants.has(number)));
     }
@@ -362,9 +360,7 @@ fn a_put_without_space_names_what_takes_it() {
     let refused = |space: &Namespace, numbers: std::ops::Range<u64>, status, expected: &str| {
         let blocks: Vec<_> =
             numbers.map(|number| space.block(NewBlock { key: key(number), parent: None })).collect();
-        let error = tenants.store.reserve(&blocks).unwrap_err();
-        assert_eq!(error.status(), status, "{error}");
-        assert!(error.message().contains(expected), "{error}");
+        tenants.store.reserve(&blocks).unwrap_err().assert_is(status, expected);
     };
     // Blocks in no namespace use three more than their slots.
     refused(

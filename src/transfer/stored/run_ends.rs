@@ -308,10 +308,6 @@ impl Verify for RunEnd {
         }
     }
 
-    fn notify(&self) -> Outcome {
-        Ok(())
-    }
-
     fn progress(&self) -> Option<Arc<dyn FileProgress>> {
         match &self.work {
             Work::Begun(_, begun) => Some(begun.progress()),

@@ -204,8 +204,7 @@ mod tests {
         for saved in [device(), pair()] {
             let bytes = saved.write().unwrap();
             ensure_all_damage_is_found(&bytes, Saved::read);
-            let error = Saved::read(&of_version(&bytes, 2)).unwrap_err();
-            assert_eq!(error.status(), Status::VersionMismatch);
+            Saved::read(&of_version(&bytes, 2)).unwrap_err().assert_is(Status::VersionMismatch, "");
         }
     }
 
@@ -214,9 +213,7 @@ mod tests {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let rates = Rates { copy: wrong, ..DEFAULT };
             let bytes = Saved { device: [7; 16], peer: None, rates }.write().unwrap();
-            let error = Saved::read(&bytes).unwrap_err();
-            assert_eq!(error.status(), Status::Corrupt);
-            assert!(error.message().contains("positive number"), "{error}");
+            Saved::read(&bytes).unwrap_err().assert_is(Status::Corrupt, "positive number");
         }
     }
 

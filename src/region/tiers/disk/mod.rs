@@ -48,8 +48,7 @@ mod tests {
         let path = folder.join("named");
         DiskFile::open(&config(4096, Some(path.clone()))).unwrap().keep();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
-        let again = DiskFile::open(&config(4096, Some(path.clone()))).err().unwrap();
-        assert_eq!(again.status(), Status::AlreadyExists);
+        DiskFile::open(&config(4096, Some(path.clone()))).err().unwrap().assert_is(Status::AlreadyExists, "");
         let open = DiskConfig { opening: OpenMode::Existing, ..config(0, Some(path.clone())) };
         assert_eq!(DiskFile::open(&open).unwrap().size(), 4096);
         let more = DiskConfig { size: 4097, ..open };
@@ -59,8 +58,10 @@ mod tests {
     #[test]
     fn a_file_without_disk_space_is_removed() {
         let path = PathBuf::from(format!("/dev/shm/kvmem-disk-test-{}", std::process::id()));
-        let error = DiskFile::open(&config(1 << 50, Some(path.clone()))).err().unwrap();
-        assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+        DiskFile::open(&config(1 << 50, Some(path.clone())))
+            .err()
+            .unwrap()
+            .assert_is(Status::OutOfMemory, "");
         assert!(!path.exists());
     }
 
@@ -84,8 +85,7 @@ mod tests {
         let folder = TestFolder::new();
         let file = DiskFile::open(&config(4096, Some(folder.join("file")))).unwrap();
         drop(folder);
-        let error = file.beside(4096).err().unwrap();
-        assert_eq!(error.status(), Status::NotFound, "{error}");
+        file.beside(4096).err().unwrap().assert_is(Status::NotFound, "");
     }
 
     #[test]
@@ -116,8 +116,7 @@ mod tests {
         ];
         for (opening, status) in expected {
             let config = DiskConfig { opening, ..config(4096, Some(std::env::temp_dir())) };
-            let error = DiskFile::open(&config).err().unwrap();
-            assert_eq!(error.status(), status, "{error}");
+            DiskFile::open(&config).err().unwrap().assert_is(status, "");
         }
     }
 }

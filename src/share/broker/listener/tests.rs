@@ -33,9 +33,10 @@ fn binding_a_live_socket_fails_and_a_stale_one_is_replaced() {
     let directory = TestFolder::new();
     stale(&socket_in(&directory));
     let first = Listener::bind(&socket_in(&directory), 0o600, 8).unwrap();
-    let error = Listener::bind(&socket_in(&directory), 0o600, 8).err().unwrap();
-    assert_eq!(error.status(), Status::AlreadyExists);
-    assert!(error.message().contains("this process itself listens there"), "{error}");
+    Listener::bind(&socket_in(&directory), 0o600, 8)
+        .err()
+        .unwrap()
+        .assert_is(Status::AlreadyExists, "this process itself listens there");
     assert_eq!(directory.entries(), 1);
     std::os::unix::net::UnixStream::connect(socket_in(&directory)).unwrap();
     drop(first);
@@ -45,8 +46,7 @@ fn binding_a_live_socket_fails_and_a_stale_one_is_replaced() {
 fn a_file_that_is_not_a_socket_is_unchanged() {
     let directory = TestFolder::new();
     std::fs::write(socket_in(&directory), "precious").unwrap();
-    let error = Listener::bind(&socket_in(&directory), 0o600, 8).err().unwrap();
-    assert_eq!(error.status(), Status::AlreadyExists);
+    Listener::bind(&socket_in(&directory), 0o600, 8).err().unwrap().assert_is(Status::AlreadyExists, "");
     assert_eq!(std::fs::read(socket_in(&directory)).unwrap(), b"precious");
     std::fs::remove_file(socket_in(&directory)).unwrap();
     std::os::unix::fs::symlink("nowhere", socket_in(&directory)).unwrap();
@@ -143,8 +143,7 @@ fn a_path_that_is_too_long_or_missing_is_reported() {
         assert_eq!(error.status(), Status::InvalidArgument, "{error}");
         assert!(error.message().contains(&format!("this one has {length}")), "{error}");
     }
-    let error = Listener::bind(Path::new("/nowhere/at/all"), 0o600, 8).err().unwrap();
-    assert_eq!(error.status(), Status::NotFound, "{error}");
+    Listener::bind(Path::new("/nowhere/at/all"), 0o600, 8).err().unwrap().assert_is(Status::NotFound, "");
     for path in ["", "/", ".."] {
         let error = Listener::bind(Path::new(path), 0o600, 8).err().unwrap();
         assert_eq!(error.status(), Status::InvalidArgument, "{path}: {error}");

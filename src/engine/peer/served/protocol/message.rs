@@ -150,8 +150,7 @@ mod tests {
 
     #[test]
     fn long_messages_are_neither_written_nor_read() {
-        let error = open(MAX_BYTES / 12).write(&SERVICE).unwrap_err();
-        assert_eq!(error.status(), Status::Unsupported);
+        open(MAX_BYTES / 12).write(&SERVICE).unwrap_err().assert_is(Status::Unsupported, "");
         assert_eq!(Message::read(&vec![0; MAX_BYTES + 1]).unwrap_err().status(), Status::Corrupt);
     }
 }

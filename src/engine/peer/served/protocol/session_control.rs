@@ -303,12 +303,9 @@ mod tests {
         let mut head = head(&SERVICE, LEASE);
         head[8..12].copy_from_slice(&1u32.to_le_bytes());
         bytes[..ENTRY].copy_from_slice(&sealed(head));
-        let error = lease_of(&bytes, &SERVICE).unwrap_err();
-        assert_eq!(error.status(), Status::VersionMismatch);
-        assert!(
-            error.message().contains("by version 1 of the protocol, this library by version 2"),
-            "{error}"
-        );
+        lease_of(&bytes, &SERVICE)
+            .unwrap_err()
+            .assert_is(Status::VersionMismatch, "by version 1 of the protocol, this library by version 2");
     }
 
     #[test]

@@ -223,8 +223,7 @@ fn empty(key: SessionKey, chunk: u64) -> u32 {
 }
 
 fn expect(error: &Error, status: Status, text: &str) {
-    assert_eq!(error.status(), status, "{error}");
-    assert!(error.message().contains(text), "{error}");
+    error.assert_is(status, text);
 }
 
 #[test]
