@@ -4,7 +4,6 @@
 //! The least recently used blocks are evicted first, and leaves before their parents: a prefix keeps its head as long as it has
 //! another block. A block is a parent by its key, whichever of the two is stored first.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::blocks::{Counts, Located, NewBlock, Reserved, Written};
@@ -12,6 +11,7 @@ use super::key::{Key, KeyHashing};
 use super::pools::Pools;
 use super::record::Record;
 use super::seal::Seal;
+use super::table::Table;
 use crate::base::{Result, ensure, fail, lists};
 
 pub(super) enum Slot {
@@ -67,10 +67,10 @@ pub(super) struct Orphans {
 
 pub struct Index {
     pub(super) slots: Vec<Slot>,
-    pub(super) stored: HashMap<Key, u32, KeyHashing>,
-    pub(super) reserved: HashMap<Key, u32, KeyHashing>,
+    pub(super) stored: Table<u32>,
+    pub(super) reserved: Table<u32>,
     /// Parents that are not stored, with their children that are.
-    pub(super) absent_parents: HashMap<Key, Orphans, KeyHashing>,
+    pub(super) absent_parents: Table<Orphans>,
     pub(super) pools: Pools,
     /// Not while the journal is replayed, and in the index of a reader, which evicts nothing.
     lists_evictable: bool,
@@ -88,15 +88,11 @@ pub struct Index {
 impl Index {
     pub fn new(count: u64) -> Result<Self> {
         let hashing = KeyHashing::new()?;
-        let map = || HashMap::with_hasher(hashing.clone());
-        let mut stored = map();
-        let entry = size_of::<(Key, u32)>();
-        lists::reserved(stored.try_reserve(count as usize), count as usize, entry)?;
         Ok(Self {
             slots: lists::collect((0..count).map(|_| Slot::Free))?,
-            stored,
-            reserved: map(),
-            absent_parents: HashMap::with_hasher(hashing.clone()),
+            stored: Table::with_memory(hashing.clone(), count)?,
+            reserved: Table::new(hashing.clone(), count)?,
+            absent_parents: Table::new(hashing, count)?,
             pools: Pools::default(),
             lists_evictable: true,
             free: lists::collect((0..count as u32).rev())?,
@@ -184,13 +180,13 @@ impl Index {
             return Ok(None);
         }
         // Without memory nothing has changed, and what is stored later needs none.
-        let entries = self.reserved.len() + 1;
-        lists::reserved(self.reserved.try_reserve(1), entries, size_of::<(Key, u32)>())?;
-        lists::reserved(self.absent_parents.try_reserve(entries), entries, size_of::<(Key, Orphans)>())?;
+        self.reserved.make_space(&block.key)?;
+        block.parent.iter().try_for_each(|parent| self.absent_parents.make_space(parent))?;
         let (namespace, usable) = (block.key.namespace(), self.usable());
         let has_space = self.pools.has_space(namespace, usable);
         let Some(slot) = has_space.then(|| self.free.pop()).flatten() else { fail!(Busy, "no slot is free") };
         self.pools.take(namespace, usable);
+        block.parent.iter().for_each(|parent| self.absent_parents.promise(parent));
         self.reserved.insert(block.key, slot);
         self.slots[slot as usize] = Slot::Reserved(block);
         Ok(Some(Reserved(slot)))
@@ -220,6 +216,7 @@ impl Index {
     fn unreserve(&mut self, Reserved(slot): Reserved) -> Option<(u32, NewBlock)> {
         let Slot::Reserved(block) = self.slots[slot as usize] else { return None };
         self.reserved.remove(&block.key);
+        block.parent.iter().for_each(|parent| self.absent_parents.end_promise(parent));
         self.pools.of_mut(block.key.namespace()).used -= 1;
         self.slots[slot as usize] = Slot::Free;
         Some((slot, block))
@@ -359,7 +356,7 @@ impl Index {
         match (parent, block.parent) {
             (Some(parent), _) => drop(self.change(parent, |parent| parent.children += 1)),
             (None, Some(parent)) => {
-                let orphans = self.absent_parents.entry(parent).or_insert(Orphans::NONE);
+                let orphans = self.absent_parents.get_or_insert(parent, Orphans::NONE);
                 orphans.count += 1;
                 orphans.rank = orphans.rank.min(rank);
             }

@@ -36,6 +36,7 @@ mod seal;
 mod space;
 pub mod statistics;
 mod store_header;
+mod table;
 mod turns;
 #[cfg(test)]
 mod tests;

@@ -76,7 +76,7 @@ fn assert_ranks(index: &Index) {
         let Some(parent) = stored.block.parent else { continue };
         match index.stored.get(&parent).map(|slot| &index.slots[*slot as usize]) {
             Some(Slot::Stored(parent)) => assert!(parent.rank < stored.rank),
-            _ => assert!(index.absent_parents[&parent].rank <= stored.rank),
+            _ => assert!(index.absent_parents.get(&parent).unwrap().rank <= stored.rank),
         }
     }
 }
