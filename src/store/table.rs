@@ -101,7 +101,7 @@ impl<V> Table<V> {
     /// The map of a part uses other bits of the hash: the lowest and the highest ones.
     fn at(&self, key: &Key) -> usize {
         let middle = self.hashing.hash_one(key) >> 20 & u64::from(u32::MAX);
-        (middle * self.parts.len() as u64 >> 32) as usize
+        ((middle * self.parts.len() as u64) >> 32) as usize
     }
 }
 
