@@ -39,8 +39,6 @@ lanes+=($!)
 {
     run wheel
     run docs
-    run gpu-bundle GPU_BUNDLE_ARGS=--small
-    run engine-bundle
     run soak MINUTES=0.1 SEED=601
     run soak-faults FAULTS=byte
 } &
@@ -49,6 +47,8 @@ lanes+=($!)
     run fuzz-calls FUZZ_SECONDS=8
     run load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load
     run hostile-test LOAD_SECONDS=0 LOAD_PROGRAMS=hostile/hostile_epochs
+    run gpu-bundle GPU_BUNDLE_ARGS=--small
+    run engine-bundle
 } &
 lanes+=($!)
 status=0
