@@ -41,6 +41,7 @@ static const system_call calls[] = {
     FAILS(faccessat, EIO),
     FAILS(fchmodat, EINTR, EIO),
     FAILS(fchmod, EINTR, EIO),
+    FAILS(fchown, EINTR, EIO),
     FAILS(getdents64, EIO, ENOMEM),
     FAILS(lseek, EIO),
     FAILS(flock, EINTR, ENOLCK),

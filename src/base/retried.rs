@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec};
 use rustix::fs::{
-    AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfs, Statx, StatxFlags,
+    AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfs, Statx, StatxFlags,
+    Uid,
 };
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::mm::Advice;
@@ -59,6 +60,7 @@ retried! {
     ) -> ();
     fs::chmod(path: impl Arg + Copy, mode: Mode) -> ();
     fs::fchmod(file: impl AsFd + Copy, mode: Mode) -> ();
+    fs::fchown(file: impl AsFd + Copy, owner: Option<Uid>, group: Option<Gid>) -> ();
     fs::ftruncate(file: impl AsFd + Copy, size: u64) -> ();
     fs::fsync(file: impl AsFd + Copy) -> ();
     fs::fdatasync(file: impl AsFd + Copy) -> ();

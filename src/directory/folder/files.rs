@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::changes::Inotify;
+use super::creation::Creation;
 use super::names::{file_name, is_unfinished, name_of, unfinished};
-use crate::base::paths::missing_directory;
 use crate::base::{Error, LocalFd, Result, Status, ensure, fail, lists, log, process, retried};
 use crate::directory::board::MAX_AGENTS;
 use crate::directory::entry::{Entry, MAX_BYTES};
@@ -73,21 +73,28 @@ pub struct OwnFile {
 }
 
 impl Folder {
-    /// Opens a folder, and creates it if it does not exist. `inotify` is that of the folder that the path led to before.
-    pub fn open(path: &Path, mut inotify: Option<Inotify>) -> Result<Self> {
+    /// Opens a folder, and creates it for this user if it does not exist.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_or_create(path, None, Creation::Private)
+    }
+
+    /// Opens the folder that the path leads to now, and creates it for the users of the last one if it does not exist.
+    pub fn open_again(&mut self) -> Result<Self> {
+        Self::open_or_create(&self.path, self.inotify.take(), Creation::Like(&self.folder))
+    }
+
+    /// `inotify` is that of the folder that the path led to before.
+    fn open_or_create(path: &Path, mut inotify: Option<Inotify>, creation: Creation<'_>) -> Result<Self> {
         let mut left = MAX_OPENINGS;
         loop {
             left -= 1;
-            match retried::mkdir(path, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => {
-                    let error = Error::errno(format!("create folder {}", path.display()), errno);
-                    let missing = path.parent().and_then(missing_directory);
-                    return Err(missing.into_iter().fold(error, Error::followed_by));
-                }
-            }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = match retried::open(path, flags, Mode::empty()) {
+            let mut opened = retried::open(path, flags, Mode::empty());
+            if matches!(opened, Err(Errno::NOENT)) {
+                creation.create(path)?;
+                opened = retried::open(path, flags, Mode::empty());
+            }
+            let folder = match opened {
                 Err(Errno::NOENT) if left > 0 => continue,
                 opened => {
                     opened.map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?

@@ -5,6 +5,7 @@
 //! inotify. Another process can write anything to the folder; what is no entry is reported as invalid.
 
 mod changes;
+mod creation;
 mod files;
 mod names;
 mod worker;
@@ -47,7 +48,7 @@ impl FolderStore {
         let (woken, named) = (wake.clone(), location.clone());
         let thread = thread::spawn("kvmem-directory", move || {
             let _end = end;
-            let folder = match Folder::open(&path, None) {
+            let folder = match Folder::open(&path) {
                 Ok(folder) => folder,
                 Err(error) => return drop(opened.give(Err(error))),
             };

@@ -209,7 +209,7 @@ impl Worker {
         // Callers may ask again and again while another process moves it again and again.
         let is_logged = self.next_opening <= now;
         self.next_opening = now + REOPEN;
-        match Folder::open(&self.folder.path, self.folder.inotify.take()) {
+        match self.folder.open_again() {
             Ok(folder) => {
                 self.folder = folder;
                 self.is_gone = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What processes see of each other's changes of a folder.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_bytes::ByteBuf;
@@ -18,7 +18,7 @@ fn mode_of(path: &Path) -> u32 {
 #[test]
 fn other_users_can_read_an_entry_only_once_it_is_locked() {
     let path = TestFolder::missing();
-    let folder = Folder::open(&path, None).unwrap();
+    let folder = Folder::open(&path).unwrap();
     let lock = folder.create_locked(".new").unwrap();
     assert_eq!(mode_of(&path.join(".new")), 0o600);
     assert!(is_locked(lock.file(), OWNER).is_ok(), "its own lock does not count");
@@ -48,7 +48,7 @@ fn incarnation(folder: &Folder) -> Option<u64> {
 #[test]
 fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
     let path = TestFolder::missing();
-    let folder = Folder::open(&path, None).unwrap();
+    let folder = Folder::open(&path).unwrap();
     let _lock = FolderLock::take(&folder.folder, Duration::ZERO).unwrap();
     let own = folder.write("a", bytes(1)).unwrap();
     assert_eq!(incarnation(&folder), Some(1));
@@ -63,7 +63,7 @@ fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
 #[test]
 fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
     let path = TestFolder::missing();
-    let folder = Folder::open(&path, None).unwrap();
+    let folder = Folder::open(&path).unwrap();
     let first = folder.write("a", bytes(1)).unwrap();
     // Moved aside by a process that had looked at an earlier one.
     let aside = folder.take_aside("a").unwrap().unwrap();
@@ -107,13 +107,12 @@ fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
                 }
             }
         });
-        let mut inotify = None;
+        let mut folder = Folder::open(&path).unwrap();
         let mut open = |_| {
             moves_left.store(MAX_OPENINGS / 2, Ordering::Release);
-            let folder = Folder::open(&path, inotify.take())?;
+            folder = folder.open_again()?;
             folder.write("a", bytes(1))?;
-            inotify = folder.inotify;
-            Ok(inotify.as_ref().is_some_and(|inotify| inotify.changes().names.contains("a")))
+            Ok(folder.inotify.as_ref().is_some_and(|inotify| inotify.changes().names.contains("a")))
         };
         let opened = (0..200).map(&mut open).collect();
         is_over.store(true, Ordering::Relaxed);
@@ -122,4 +121,34 @@ fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
     for is_watched in opened {
         assert!(is_watched.unwrap(), "another folder is watched than the one that is open");
     }
+}
+
+/// Owner, group and permissions.
+fn users_of(path: &Path) -> (u32, u32, u32) {
+    let of = std::fs::metadata(path).unwrap();
+    (of.uid(), of.gid(), of.mode() & 0o7777)
+}
+
+#[test]
+fn a_folder_that_is_created_again_has_the_users_of_the_one_before() {
+    let parent = TestFolder::new();
+    let path = parent.join("shared");
+    std::fs::create_dir(&path).unwrap();
+    // Root gives it to another user, and any user can give it permissions.
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(&path, Some(4711), Some(4712)).unwrap();
+    }
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o2775)).unwrap();
+    let users = users_of(&path);
+    let mut folder = Folder::open(&path).unwrap();
+    std::fs::remove_dir(&path).unwrap();
+    folder = folder.open_again().unwrap();
+    assert_eq!((users_of(&path), folder.is_in_place()), (users, true));
+    // Those it has now, also if they were changed while it was open.
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o750)).unwrap();
+    std::fs::rename(&path, parent.join("elsewhere")).unwrap();
+    drop(folder.open_again().unwrap());
+    assert_eq!(users_of(&path), (users.0, users.1, 0o750));
+    assert_eq!(parent.entries(), 2, "no folder is left under another name");
 }
