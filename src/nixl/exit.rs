@@ -7,6 +7,7 @@
 //!
 //! NIXL may wait for a peer that does not respond, so no thread waits for a destruction longer than [`PATIENCE`]. If NIXL does not
 //! return from several, all of them are waited for no longer than that, and a tenth of a second for each.
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Slots for new blocks: how many a namespace may use, and which blocks are evicted for others.
 
+use std::collections::HashSet;
+
 use super::block_store::{LOOK_UPS, Store};
 use super::blocks::{Counts, NewBlock, Reserved};
 use super::files::Files;
 use super::index::{Index, Slot};
+use super::key::{Key, KeyHashing};
 use super::pools::Missing;
 use super::record::Record;
 use super::statistics::EVICTED;
@@ -86,23 +89,31 @@ impl Index {
     }
 }
 
+/// The first block of each key: one that is given twice needs one slot.
+fn distinct(blocks: &[NewBlock]) -> Result<Vec<NewBlock>> {
+    let mut keys = HashSet::with_hasher(KeyHashing::new()?);
+    lists::reserved(keys.try_reserve(blocks.len()), blocks.len(), size_of::<Key>())?;
+    lists::collect(blocks.iter().filter(|block| keys.insert(block.key)).copied())
+}
+
 impl<F: Files> Store<F> {
     /// Reserves a slot for each block of a namespace; `None` for blocks that are stored, or that another caller is storing. Evicts others if there are not
     /// enough free slots. Fails with BUSY, and evicts and reserves none, if that would not suffice.
     pub fn reserve(&self, blocks: &[NewBlock]) -> Result<Vec<Option<Reserved>>> {
         self.ensure_storable(blocks)?;
+        let distinct = &distinct(blocks)?;
         let namespace = NewBlock::namespace_of(blocks);
-        self.ensure_limit(blocks.len() as u64, namespace)?;
+        self.ensure_limit(distinct.len() as u64, namespace)?;
         loop {
             let mut can_free = true;
             // Slots of removed blocks are free after the next write of the journal, also if the caller evicts.
-            while can_free && self.missing(blocks).count() > 0 {
-                can_free = self.make_free(blocks)?;
+            while can_free && self.missing(distinct).count() > 0 {
+                can_free = self.make_free(distinct)?;
             }
             match self.reserve_now(blocks) {
                 // Another put has taken them meanwhile.
                 Err(error) if can_free && error.status() == Status::Busy => {}
-                outcome => return outcome.map_err(|error| self.full(error, blocks)),
+                outcome => return outcome.map_err(|error| self.full(error, distinct)),
             }
         }
     }

@@ -135,6 +135,17 @@ fn blocks_that_the_put_is_to_store() {
 }
 
 #[test]
+fn keys_that_are_given_twice() {
+    for (numbers, new) in [([0, 0, 100], 1), ([100, 100, 101], 2)] {
+        let full = chain(0);
+        full.pin(&Namespace::default(), 2..SLOTS);
+        let reserved = full.store.reserve(&blocks(numbers.into_iter())).unwrap();
+        assert_eq!((reserved.iter().flatten().count() as u64, full.store.counts().evicted), (new, new));
+        full.store.abandon(reserved.into_iter().flatten());
+    }
+}
+
+#[test]
 fn blocks_that_a_put_with_an_error_could_evict() {
     let own = NewBlock { key: key(100), parent: Some(key(100)) };
     chain(0).refuses_blocks(&[own], Status::InvalidArgument);
