@@ -45,6 +45,13 @@ static void *release_at_the_exit(void *unused) {
     return NULL;
 }
 
+/* As a profiler that registers what it needs for the first kernel: later than kvmem does. The call goes on when the process exits. */
+static void exit_later(void (*handler)(void)) {
+    CHECK_EQ(atexit(handler), 0);
+    CHECK_EQ(__cxa_thread_atexit_impl(begin_to_exit, NULL, &__dso_handle), 0);
+    threads_start(&releaser, 1, release_at_the_exit, NULL, 0);
+}
+
 /* kvmem has waited for the thread that loads: that has looked the kernel up, too. */
 static void expect_a_loaded_kernel(void) {
     if (SIM(sim_calls("cuModuleGetFunction")) == 0) _Exit(EXIT_FAILURE);
@@ -57,10 +64,22 @@ ROLE(exits_before_the_end_of_a_load) {
     SIM(sim_hold_call("cuModuleLoadData"));
     threads_start(&thread, 1, create_by_the_kernel, NULL, 0);
     await_held_call();
-    /* As a profiler that registers what it needs for the first kernel: later than kvmem does. */
-    CHECK_EQ(atexit(expect_a_loaded_kernel), 0);
-    CHECK_EQ(__cxa_thread_atexit_impl(begin_to_exit, NULL, &__dso_handle), 0);
-    threads_start(&releaser, 1, release_at_the_exit, NULL, 0);
+    exit_later(expect_a_loaded_kernel);
+}
+
+/* kvmem has waited for the thread that measures: that has begun no further step, and has destroyed its stream. */
+static void expect_the_end_of_a_measurement(void) {
+    if (SIM(sim_calls("cuEventElapsedTime")) != 1 || SIM(sim_calls("cuStreamDestroy_v2")) == 0) _Exit(EXIT_FAILURE);
+}
+
+ROLE(exits_before_the_end_of_a_measurement) {
+    (void)socket;
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuEventElapsedTime"));
+    flight_create(&late, it.transfer.method = 0);
+    await_held_call();
+    CHECK_EQ(SIM(sim_calls("cuStreamDestroy_v2")), 0);
+    exit_later(expect_the_end_of_a_measurement);
 }
 
 /* After the end of the driver: no kernel is loaded. */
@@ -148,6 +167,8 @@ static void expect_good_end(const char *role) {
 TEST(a_process_exits_while_a_kernel_is_loaded) { expect_good_end("exits_while_a_kernel_is_loaded"); }
 
 TEST(a_process_that_exits_waits_for_a_thread_that_loads_a_kernel) { expect_good_end("exits_before_the_end_of_a_load"); }
+
+TEST(a_process_that_exits_waits_for_a_thread_that_measures) { expect_good_end("exits_before_the_end_of_a_measurement"); }
 
 TEST(no_kernel_is_loaded_after_the_exit) { expect_good_end("creates_a_transfer_at_the_very_end"); }
 
