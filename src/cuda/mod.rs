@@ -28,7 +28,6 @@ pub mod quiet;
 mod driver_structs;
 pub mod stream;
 pub mod vmm;
-mod wake;
 
 pub use buffer::DeviceBuffer;
 pub use context::{Context, ContextIdentity, not_started};
@@ -42,5 +41,4 @@ pub use ipc::DevicePair;
 pub use kernel::{Blocks, CopyKernel, KernelRun, Layer, Units};
 pub use patience::Patience;
 pub use quiet::Capture;
-pub use stream::{Active, CallerStream, Stream};
-pub use wake::Wake;
+pub use stream::{Active, CallerStream, Stream, Wake};

@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cudarc::driver::sys::{CUcontext, CUstream};
 
@@ -15,8 +16,7 @@ use super::ending::released;
 use super::entry::CallResult;
 use super::event::Event;
 use super::quiet::Capture;
-use super::wake::Wake;
-use crate::base::{Error, Result, Status, ensure, fail};
+use crate::base::{Condvar, Error, Mutex, Result, Status, ensure, fail};
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;
@@ -142,6 +142,26 @@ impl CallerStream {
     /// The stream with its context current on this thread.
     pub fn activate<'a>(&self, context: &'a Context) -> Result<Active<'a>> {
         Ok(Active { raw: self.0, entered: context.enter_unchecked()? })
+    }
+}
+
+/// Wakes a thread that waits for work of a device without polling. Rung once, by a host function behind the work, on the thread of the
+/// driver.
+#[derive(Default)]
+pub struct Wake {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake {
+    fn ring(&self) {
+        *self.is_rung.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is rung, or until a time.
+    pub fn wait(&self, until: Instant) {
+        drop(self.changed.wait_while_until(self.is_rung.lock(), Some(until), |is_rung| !*is_rung));
     }
 }
 

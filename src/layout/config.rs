@@ -88,9 +88,7 @@ impl Dimensions {
         }
         self.identity.validate()
     }
-}
 
-impl Dimensions {
     /// One block of one byte, to state only what differs.
     pub const ONE: Self = Self {
         num_blocks: 1,

@@ -32,6 +32,34 @@ struct Scratch {
     table: Vec<u32>,
 }
 
+/// A block of some runs.
+pub(super) struct BlockCursor<'a> {
+    runs: &'a [BlockRun],
+    run: usize,
+    /// Index in the run.
+    pub block: u32,
+}
+
+impl BlockCursor<'_> {
+    pub fn run(&self) -> Option<BlockRun> {
+        self.runs.get(self.run).copied()
+    }
+
+    /// Past some blocks of the run, and after the last one to the first. Returns whether it was the last.
+    pub fn pass(&mut self, run: &BlockRun, blocks: u32) -> bool {
+        self.block += blocks;
+        if self.block < run.length {
+            return false;
+        }
+        (self.block, self.run) = (0, self.run + 1);
+        let is_last = self.run == self.runs.len();
+        if is_last {
+            self.run = 0;
+        }
+        is_last
+    }
+}
+
 impl BlockRuns {
     /// Finds the runs of `pairs`, whose ids must be below `sources` and `destinations`.
     pub(super) fn fill(&mut self, pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
@@ -77,6 +105,12 @@ impl BlockRuns {
         let mut sorted = Self { runs, blocks: self.blocks, ..Self::default() };
         sorted.count_before()?;
         Ok(sorted)
+    }
+
+    /// Goes through the blocks again and again, from this one on.
+    pub(super) fn from(&self, block: u64) -> BlockCursor<'_> {
+        let (run, block) = self.find(block);
+        BlockCursor { runs: &self.runs, run, block }
     }
 
     /// The run of a block, which is counted from the first of all, and its index in the run.

@@ -66,7 +66,7 @@ impl<'a> Ends<'a> {
             return self.shape.unit(&at, *run);
         }
         let before = run.length - 1;
-        let last = BlockRun { source: run.source + before, destination: run.destination + before, length: 1 };
+        let last = run.part(before, 1);
         self.shape.unit(&at, last)
     }
 

@@ -72,6 +72,13 @@ pub struct BlockRun {
     pub length: u32,
 }
 
+impl BlockRun {
+    /// Some of its blocks, from this index on.
+    pub fn part(self, first: u32, length: u32) -> Self {
+        Self { source: self.source + first, destination: self.destination + first, length }
+    }
+}
+
 impl Move {
     /// Its parts, none of which crosses the end of a range. `source` and `destination` return the number of bytes from an
     /// address of a region to the end of its range.

@@ -7,8 +7,8 @@
 
 use std::ops::{Deref, Range};
 
-use super::block_runs::BlockRuns;
-use super::moves::{BlockRun, Move};
+use super::block_runs::{BlockCursor, BlockRuns};
+use super::moves::Move;
 use super::nest::{BLOCK_AXES, Loop, iterations};
 use super::odometer::{Odometer, Position};
 use super::shape::Shape;
@@ -243,10 +243,7 @@ pub fn tiles<'a>(
 /// Goes through tiles: of each block, and then from the first block on in the next iteration of the loops outside.
 struct Tiles<'a> {
     shape: &'a Shape,
-    runs: &'a [BlockRun],
-    run: usize,
-    /// Index in the run.
-    block: u32,
+    blocks: BlockCursor<'a>,
     tiling: Tiling,
     outside: Odometer<Loops>,
     inside: Odometer<Loops>,
@@ -257,28 +254,12 @@ impl<'a> Tiles<'a> {
         let tiling = Tiling::new(shape, budget);
         let of_block = iterations(&tiling.inside);
         let of_pass = (of_block * blocks.blocks()).max(1);
-        let (run, block) = blocks.find(tile % of_pass / of_block);
         Self {
             shape,
-            runs: blocks.runs(),
-            run,
-            block,
+            blocks: blocks.from(tile % of_pass / of_block),
             outside: Odometer::new(tiling.outside, tile / of_pass),
             inside: Odometer::new(tiling.inside, tile % of_block),
             tiling,
-        }
-    }
-
-    /// To the next block, and after the last one to the first.
-    fn leave(&mut self, run: &BlockRun) {
-        self.block += 1;
-        if self.block < run.length {
-            return;
-        }
-        (self.block, self.run) = (0, self.run + 1);
-        if self.run == self.runs.len() {
-            self.run = 0;
-            self.outside.step();
         }
     }
 }
@@ -288,16 +269,12 @@ impl Iterator for Tiles<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Tile> {
-        let run = *self.runs.get(self.run)?;
-        let block = BlockRun {
-            source: run.source + self.block,
-            destination: run.destination + self.block,
-            length: 1,
-        };
+        let run = self.blocks.run()?;
+        let block = run.part(self.blocks.block, 1);
         let first = self.shape.unit(&Position::sum(&self.outside.at, &self.inside.at), block);
         let tile = Tile { first, loops: self.tiling.loops_at(&self.inside.indices) };
-        if !self.inside.step() {
-            self.leave(&run);
+        if !self.inside.step() && self.blocks.pass(&run, 1) {
+            self.outside.step();
         }
         Some(tile)
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::block_runs::BlockRuns;
+use super::block_runs::{BlockCursor, BlockRuns};
 use super::moves::{BlockRun, Matrix, Move};
 use super::nest::Loop;
 use super::odometer::{Odometer, Position};
@@ -29,9 +29,7 @@ pub fn each(shape: &Shape, blocks: &BlockRuns, mut visit: impl FnMut(Move)) {
         for run in blocks.runs() {
             let (times, length) = if shape.blocks_together { (1, run.length) } else { (run.length, 1) };
             for block in 0..times {
-                let blocks =
-                    BlockRun { source: run.source + block, destination: run.destination + block, length };
-                each_of_block(shape, &outside.at, blocks, &mut visit);
+                each_of_block(shape, &outside.at, run.part(block, length), &mut visit);
             }
         }
         if !outside.step() {
@@ -65,10 +63,7 @@ pub fn join(moves: impl Iterator<Item = Move>) -> impl Iterator<Item = Move> {
 /// so joining each with the one before gives the largest moves.
 struct Units<'a> {
     shape: &'a Shape,
-    runs: &'a [BlockRun],
-    run: usize,
-    /// Index in the run.
-    block: u32,
+    blocks: BlockCursor<'a>,
     outside: Odometer<&'a [Loop]>,
     inside: Odometer<&'a [Loop]>,
     is_over: bool,
@@ -77,26 +72,21 @@ struct Units<'a> {
 impl<'a> Units<'a> {
     /// Starts with the unit of this number.
     fn from(shape: &'a Shape, blocks: &'a BlockRuns, unit: u64) -> Self {
-        let runs = blocks.runs();
         let inside = shape.units_inside;
         let units_of_pass = blocks.blocks() * inside;
         let within = unit % units_of_pass.max(1);
-        let (run, block) = blocks.find(within / inside);
+        let mut blocks = blocks.from(within / inside);
+        let mut slot = within % inside;
         // Of a run that is contiguous, one unit is over all of its blocks.
-        let (block, slot) = match shape.blocks_together {
-            true => {
-                let of_run = within - (within / inside - u64::from(block)) * inside;
-                let length = runs.get(run).map_or(1, |run| u64::from(run.length));
-                ((of_run % length) as u32, of_run / length)
-            }
-            false => (block, within % inside),
-        };
+        if shape.blocks_together {
+            let of_run = within - (within / inside - u64::from(blocks.block)) * inside;
+            let length = blocks.run().map_or(1, |run| u64::from(run.length));
+            (blocks.block, slot) = ((of_run % length) as u32, of_run / length);
+        }
         let pass = unit / units_of_pass.max(1);
         Self {
             shape,
-            runs,
-            run,
-            block,
+            blocks,
             outside: Odometer::new(shape.nest.outside(), pass),
             inside: Odometer::new(shape.nest.inside(), slot),
             is_over: pass >= shape.units_of_block() / inside,
@@ -105,20 +95,12 @@ impl<'a> Units<'a> {
 
     fn unit(&self, run: &BlockRun, length: u32) -> Move {
         let at = Position::sum(&self.outside.at, &self.inside.at);
-        let blocks =
-            BlockRun { source: run.source + self.block, destination: run.destination + self.block, length };
-        self.shape.unit(&at, blocks)
+        self.shape.unit(&at, run.part(self.blocks.block, length))
     }
 
     /// Past some blocks of a run, all of whose units are done.
     fn leave(&mut self, run: &BlockRun, blocks: u32) {
-        self.block += blocks;
-        if self.block < run.length {
-            return;
-        }
-        (self.block, self.run) = (0, self.run + 1);
-        if self.run == self.runs.len() {
-            self.run = 0;
+        if self.blocks.pass(run, blocks) {
             self.is_over = !self.outside.step();
         }
     }
@@ -132,11 +114,11 @@ impl Iterator for Units<'_> {
         if self.is_over {
             return None;
         }
-        let run = *self.runs.get(self.run)?;
+        let run = self.blocks.run()?;
         let levels = self.inside.loops.len();
         if self.shape.blocks_together {
-            let first = self.unit(&run, run.length - self.block);
-            self.block = 0;
+            let first = self.unit(&run, run.length - self.blocks.block);
+            self.blocks.block = 0;
             if !self.inside.step() {
                 self.leave(&run, run.length);
             }
@@ -146,7 +128,7 @@ impl Iterator for Units<'_> {
         let Some((inner, index)) =
             self.inside.loops.last().zip(self.inside.indices[..levels].last().copied())
         else {
-            let blocks = run.length - self.block;
+            let blocks = run.length - self.blocks.block;
             self.leave(&run, blocks);
             return Some(Matrix { first, strides: self.shape.block_strides(), rows: blocks.into() });
         };

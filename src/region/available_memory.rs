@@ -35,13 +35,18 @@ struct Available {
     place: String,
 }
 
+fn bound_to(numa: Option<NumaPlacement>) -> Option<u32> {
+    match numa? {
+        NumaPlacement::Bind(node) => Some(node),
+        NumaPlacement::Prefer(_) => None,
+    }
+}
+
 impl System {
     fn ensure_available(&self, size: u64, numa: Option<NumaPlacement>) -> Result<()> {
-        let bound = numa.and_then(|placement| match placement {
-            NumaPlacement::Bind(node) => self.of_node(node),
-            NumaPlacement::Prefer(_) => None,
-        });
-        let limits = self.of_machine().into_iter().chain(bound).chain(self.of_groups(Group::left));
+        let bound = bound_to(numa).and_then(|node| self.of_node(node));
+        let machine = self.of_machine("MemAvailable:", "SwapFree:");
+        let limits = machine.into_iter().chain(bound).chain(self.of_groups(Group::left));
         within_all(limits, size)
     }
 
@@ -50,11 +55,9 @@ impl System {
         if self.number("proc/sys/vm/overcommit_memory") == Some(1) {
             return Ok(());
         }
-        let bound = numa.and_then(|placement| match placement {
-            NumaPlacement::Bind(node) => self.whole_node(node),
-            NumaPlacement::Prefer(_) => None,
-        });
-        let limits = self.whole_machine().into_iter().chain(bound).chain(self.of_groups(Group::whole));
+        let bound = bound_to(numa).and_then(|node| self.whole_node(node));
+        let machine = self.of_machine("MemTotal:", "SwapTotal:");
+        let limits = machine.into_iter().chain(bound).chain(self.of_groups(Group::whole));
         within_all(limits, size)
     }
 
@@ -75,21 +78,14 @@ impl System {
         Ok(())
     }
 
-    fn whole_machine(&self) -> Option<Available> {
-        let text = self.read("proc/meminfo")?;
-        let bytes = kilobytes(&text, "MemTotal:")? + kilobytes(&text, "SwapTotal:").unwrap_or(0);
-        Some(Available { bytes, place: "on this machine".to_string() })
-    }
-
     fn whole_node(&self, node: u32) -> Option<Available> {
         let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
         let bytes = kilobytes(&text, "MemTotal:")? + self.swap("SwapTotal:");
         Some(Available { bytes, place: format!("on NUMA node {node}") })
     }
 
-    fn of_machine(&self) -> Option<Available> {
-        let text = self.read("proc/meminfo")?;
-        let bytes = kilobytes(&text, "MemAvailable:")? + kilobytes(&text, "SwapFree:").unwrap_or(0);
+    fn of_machine(&self, memory: &str, swap: &str) -> Option<Available> {
+        let bytes = kilobytes(&self.read("proc/meminfo")?, memory)? + self.swap(swap);
         Some(Available { bytes, place: "on this machine".to_string() })
     }
 

@@ -57,6 +57,7 @@ pub use own_leases::{LeasedBytes, RegionLease};
 pub use pages::Residency;
 pub use place::{AddressSpace, Place};
 use pool::blocks::Blocks;
+pub use pool::ranges::Ranges;
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
 pub use sharing::{HandledRegion, SharedRegion};

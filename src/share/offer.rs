@@ -87,7 +87,7 @@ fn open_mapped(
     };
     let publisher = exporter(published)?;
     let share =
-        Share::from_parcel(fetch(&request(offered, opening, &publisher)?, deadline).map_err(elsewhere)?)?;
+        Share::from_parcel(fetch(&request(offered, opening, &publisher), deadline).map_err(elsewhere)?)?;
     let creator = &share.manifest().process;
     ensure!(
         *creator == publisher,
@@ -120,15 +120,15 @@ fn exporter(published: &PublishedLayout) -> Result<ProcessIdentity> {
     Ok(process)
 }
 
-fn request(offered: &PublishedShare, opening: &OpenOptions, publisher: &ProcessIdentity) -> Result<Fetch> {
-    Ok(Fetch {
+fn request(offered: &PublishedShare, opening: &OpenOptions, publisher: &ProcessIdentity) -> Fetch {
+    Fetch {
         path: PathBuf::from(OsStr::from_bytes(&offered.broker)),
         name: offered.name.clone(),
         token: Token(offered.token),
         access: opening.access,
         broker_user: None,
         broker_process: Some(publisher.clone()),
-    })
+    }
 }
 
 /// Says what follows for the layout if its share could not be fetched.

@@ -73,9 +73,8 @@ pub fn add_runs(
 pub fn ctas(direction: CopyDirection, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
     match (direction, computes) {
         (CopyDirection::OnDevice, _) => 4 * multiprocessors,
-        (_, false) => multiprocessors.div_ceil(2),
+        (_, false) | (CopyDirection::FromPeer | CopyDirection::ToPeer, true) => multiprocessors.div_ceil(2),
         (CopyDirection::ToDevice, true) => 6,
-        (CopyDirection::FromPeer | CopyDirection::ToPeer, true) => multiprocessors.div_ceil(2),
         (CopyDirection::ToHost, true) => UNNOTICED + u32::from(move_size < SMALL),
     }
 }

@@ -67,9 +67,7 @@ impl RowLoops {
             |side| last(&self.outer, side)?.checked_add(last(&self.inner, side)?)?.checked_add(unit_size);
         Some(of(0)?.max(of(1)?))
     }
-}
 
-impl RowLoops {
     /// The parameters of a launch for rows that are the units, in these layers, and for some of the runs. The layers are relative to an
     /// address that is a multiple of `alignment`. `None` if the words would be so short that units are copied faster one by one.
     pub fn blocks(

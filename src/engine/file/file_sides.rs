@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{Error, Result, Status};
+use crate::base::{Result, fail};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
@@ -31,12 +31,12 @@ impl<'a> FileSides<'a> {
     /// Fails if the caller's flags exclude the transfer. Between a file and a GPU, `against_gds` is the reason
     /// against GDS.
     pub fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
-        let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
         if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {
-            return refuse(&format!(
+            fail!(
+                Unsupported,
                 "bytes between a file and GPU memory pass through host memory, which the flags exclude; GPUDirect Storage is \
                  not possible: {reason}"
-            ));
+            );
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! by its address. A pool is listed while it is current or has blocks; the rest of its state belongs to its region.
 
 pub mod blocks;
-mod ranges;
+pub mod ranges;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// The free and the used ranges of a region, by their offsets.
+/// The free and the used ranges of some memory, by their offsets. Adjacent free ones without work are one.
 pub struct Ranges<W> {
     free: BTreeMap<u64, Free<W>>,
     used: BTreeMap<u64, u64>,
@@ -42,27 +42,35 @@ impl<W: Clone> Ranges<W> {
     /// Makes a used range free. Returns false if no used range starts there.
     pub fn give(&mut self, offset: u64, work: Option<W>) -> bool {
         let Some(size) = self.used.remove(&offset) else { return false };
-        self.free.insert(offset, Free { size, work });
+        self.add(offset, Free { size, work });
         true
+    }
+
+    /// Joins it with neighbours if none of them has work.
+    fn add(&mut self, mut offset: u64, mut free: Free<W>) {
+        if free.work.is_none() {
+            let has_none = |other: &&Free<W>| other.work.is_none();
+            if let Some(after) = self.free.get(&(offset + free.size)).filter(has_none).map(|after| after.size)
+            {
+                self.free.remove(&(offset + free.size));
+                free.size += after;
+            }
+            let before = self.free.range(..offset).next_back().filter(|(_, before)| before.work.is_none());
+            if let Some((start, size)) = before.map(|(start, before)| (*start, before.size))
+                && start + size == offset
+            {
+                (offset, free.size) = (start, size + free.size);
+            }
+        }
+        self.free.insert(offset, free);
     }
 
     /// Forgets work that has ended, and joins neighbours without work.
     pub fn end_work(&mut self, has_ended: impl Fn(&W) -> bool) {
-        let mut joined: BTreeMap<u64, Free<W>> = BTreeMap::new();
         for (offset, mut free) in std::mem::take(&mut self.free) {
             free.work = free.work.filter(|work| !has_ended(work));
-            match joined.last_entry() {
-                Some(mut last)
-                    if last.get().work.is_none()
-                        && free.work.is_none()
-                        && last.key() + last.get().size == offset =>
-                {
-                    last.get_mut().size += free.size;
-                }
-                _ => drop(joined.insert(offset, free)),
-            }
+            self.add(offset, free);
         }
-        self.free = joined;
     }
 
     /// Offset and size of each used range.
@@ -78,6 +86,8 @@ impl<W: Clone> Ranges<W> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ALL: fn(&u32) -> bool = |_| true;
@@ -99,6 +109,29 @@ mod tests {
         assert_eq!(offset(ranges.take(30, ALL)), Some((0, Some(7))));
         assert_eq!(offset(ranges.take(10, ALL)), Some((30, Some(7))));
         assert_eq!(ranges.used().collect::<Vec<_>>(), [(0, 30), (30, 10), (40, 40), (80, 20)]);
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_never_overlap_and_those_that_were_given_back_are_free_again(
+            sizes in prop::collection::vec(1u64..300, 1..60),
+        ) {
+            let mut ranges = Ranges::new(4096);
+            for (step, size) in sizes.into_iter().enumerate() {
+                match offset(ranges.take(size, NONE)) {
+                    Some((offset, _)) => prop_assert!(offset + size <= 4096),
+                    None => prop_assert!(ranges.used().next().is_some()),
+                }
+                let used: Vec<_> = ranges.used().collect();
+                prop_assert!(used.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+                if step % 3 == 2 && !used.is_empty() {
+                    prop_assert!(ranges.give(used[step % used.len()].0, None));
+                }
+            }
+            let used: Vec<_> = ranges.used().collect();
+            prop_assert!(used.into_iter().all(|(offset, _)| ranges.give(offset, None)));
+            prop_assert_eq!(offset(ranges.take(4096, NONE)), Some((0, None)));
+        }
     }
 
     #[test]
