@@ -80,11 +80,15 @@ static void destroy_all(flight *flight) {
 
 static void start(kv_peer *peer) { kv_peer_open(peer, "frozen", REF(kv_config(&kv_kinds[0])), 2); }
 
+static void open_flight(flight *flight, kv_peer *peer) {
+    start(peer);
+    prepare(flight, peer, "waiting");
+}
+
 TEST(a_run_in_flight_cannot_be_repeated_and_ends_after_its_peer_was_invalidated) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
-    start(&peer);
-    prepare(&flight, &peer, "waiting");
+    open_flight(&flight, &peer);
     start_and_stop_peer(&flight, &peer);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, NULL, ERR));
@@ -98,8 +102,7 @@ TEST(a_run_in_flight_cannot_be_repeated_and_ends_after_its_peer_was_invalidated)
 TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
-    start(&peer);
-    prepare(&flight, &peer, "waiting");
+    open_flight(&flight, &peer);
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
         KV_JOB(&move, it.run.run_timeout_ns = SECONDS(1), it.run.user_data = 3, it.transfer.queue = flight.queue,
                it.transfer.flags = KVMEM_TRANSFER_REPORT_RELEASE));
@@ -124,8 +127,7 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
 TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
-    start(&peer);
-    prepare(&flight, &peer, "waiting");
+    open_flight(&flight, &peer);
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
         KV_JOB(&move, it.run.run_timeout_ns = SECONDS(1)));
     kv_side model;
@@ -154,8 +156,7 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
 TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
-    start(&peer);
-    prepare(&flight, &peer, "waiting");
+    open_flight(&flight, &peer);
     OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
         KV_JOB(&move, it.run.run_timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
@@ -172,8 +173,7 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
 TEST(memory_of_a_run_with_a_killed_peer_is_released) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
-    start(&peer);
-    prepare(&flight, &peer, "waiting");
+    open_flight(&flight, &peer);
     kvmem_transfer_destroy(flight.transfer);
     flight.transfer = MADE(kvmem_transfer, kv_prepare, flight.remote, flight.local,
                            KV_JOB(&move, it.run.user_data = 4, it.transfer.queue = flight.queue,
@@ -190,8 +190,7 @@ TEST(memory_of_a_run_with_a_killed_peer_is_released) {
 TEST(killed_while_a_transfer_waits_for_it) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
-    start(&peer);
-    prepare(&flight, &peer, "waiting");
+    open_flight(&flight, &peer);
     start_and_stop_peer(&flight, &peer);
     kv_peer_crash(&peer);
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "frozen",
@@ -204,8 +203,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     CLEANUP(kv_peer_close) kv_peer old;
     CLEANUP(kv_peer_close) kv_peer risen;
     flight flight;
-    start(&old);
-    prepare(&flight, &old, "waiting");
+    open_flight(&flight, &old);
     start_and_stop_peer(&flight, &old);
     kv_peer_crash(&old);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -223,8 +221,7 @@ TEST(replaced_under_the_same_name_while_it_is_frozen) {
     CLEANUP(kv_peer_close) kv_peer old;
     CLEANUP(kv_peer_close) kv_peer risen;
     flight flight;
-    start(&old);
-    prepare(&flight, &old, "waiting");
+    open_flight(&flight, &old);
     start_and_stop_peer(&flight, &old);
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", NULL, ERR));
     start(&risen);

@@ -20,6 +20,17 @@ static kvmem_status allocate(uint64_t size, kvmem_region **region) {
     return kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = size)), region, ERR);
 }
 
+static void await_free(uint64_t address) {
+    const uint64_t end = patience_end();
+    while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
+}
+
+/* Returns the address of a new region. */
+static uint64_t allocate_one(kvmem_region **region) {
+    EXPECT_OK(allocate(MIB, region));
+    return region_info(*region).address;
+}
+
 /* So much of the memory of device 0 that there is no space for as much again. Returns the size. */
 static uint64_t allocate_most(kvmem_region **region) {
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
@@ -60,8 +71,7 @@ TEST(later_work_is_waited_for) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address;
+    const uint64_t address = allocate_one(&region);
     busy first = {0}, second = {0};
     busy_begin(&first, BUSY_ONE);
     DESTROYED(kvmem_region, region);
@@ -71,8 +81,7 @@ TEST(later_work_is_waited_for) {
     CHECK(driver_memory_type(address) != 0);
     busy_end(&first);
     busy_end(&second);
-    const uint64_t end = patience_end();
-    while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
+    await_free(address);
 }
 
 /* Memory is free when its destruction returns. */
@@ -80,16 +89,10 @@ TEST(without_work_memory_is_freed_at_once) {
     SIM(sim_reset());
     RETAIN_DEVICE(0);
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address, asked = SIM(sim_calls("cuCtxRecordEvent"));
+    const uint64_t address = allocate_one(&region), asked = SIM(sim_calls("cuCtxRecordEvent"));
     DESTROYED(kvmem_region, region);
     CHECK_EQ(driver_memory_type(address), 0);
     CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked + 1);
-}
-
-static void await_free(uint64_t address) {
-    const uint64_t end = patience_end();
-    while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
 }
 
 /* The engine submits work without a pause, each part of which ends soon. */
@@ -100,8 +103,7 @@ TEST(memory_is_freed_also_if_the_device_is_never_idle) {
     OPENED(stream, stream, 0);
     const uint64_t work = engine_allocate(0, 64);
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address;
+    const uint64_t address = allocate_one(&region);
     SIM(sim_feed());
     for (int i = 0; i < 2; i++) CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
     DESTROYED(kvmem_region, region);
@@ -146,8 +148,7 @@ TEST(while_a_stream_is_captured_memory_is_kept) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     OPENED(stream, stream, 0);
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address;
+    const uint64_t address = allocate_one(&region);
     stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     const uint64_t begun = patience_now();
     DESTROYED(kvmem_region, region);
@@ -242,8 +243,7 @@ TEST(an_invalidated_capture_is_a_capture) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address;
+    const uint64_t address = allocate_one(&region);
     SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
     const uint64_t begun = patience_now();
     DESTROYED(kvmem_region, region);
@@ -265,8 +265,7 @@ TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     kvmem_region *region = NULL;
-    EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address;
+    const uint64_t address = allocate_one(&region);
     DESTROYED(kvmem_region, region);
     CHECK_EQ(driver_memory_type(address), 0);
     flight_run(&flight);

@@ -28,7 +28,21 @@ fn payload() -> Payload {
 
 /// The descriptor of a layout of a process that nothing is known of but this.
 pub fn sample(process: ProcessIdentity) -> Vec<u8> {
-    FORM.write(OF_ONE, &Payload { process, ..payload() }).unwrap()
+    of_one(&Payload { process, ..payload() })
+}
+
+fn of_one(payload: &Payload) -> Vec<u8> {
+    FORM.write(OF_ONE, payload).unwrap()
+}
+
+fn of_parts(parts: Vec<PartEntry>, epochs: Option<Descriptor>) -> Vec<u8> {
+    FORM.write(OF_PARTS, &Parts { parts, served: None, epochs }).unwrap()
+}
+
+/// Fails unless a payload that a hostile sender has changed is refused.
+fn expect_refusal(mut payload: Payload, change: impl FnOnce(&mut Payload)) {
+    change(&mut payload);
+    read(&of_one(&payload)).unwrap_err().assert_is(Status::Corrupt, "");
 }
 
 fn read(bytes: &[u8]) -> Result<Placement> {
@@ -37,17 +51,20 @@ fn read(bytes: &[u8]) -> Result<Placement> {
 
 /// Two parts of one process.
 fn parts() -> Vec<PartEntry> {
-    let moved = |name: &str, by: u64| {
-        let mut part = payload();
-        part.bases.iter_mut().for_each(|base| *base += by);
-        part.regions.iter_mut().for_each(|region| region.address += by);
-        PartEntry { name: name.to_string(), descriptor: FORM.write(OF_ONE, &part).unwrap() }
-    };
-    vec![moved("keys", 0), moved("values", 0x8000)]
+    let part = |name: &str, by| PartEntry { name: name.to_string(), descriptor: of_one(&moved(by)) };
+    vec![part("keys", 0), part("values", 0x8000)]
+}
+
+/// The payload at later addresses.
+fn moved(by: u64) -> Payload {
+    let mut part = payload();
+    part.bases.iter_mut().for_each(|base| *base += by);
+    part.regions.iter_mut().for_each(|region| region.address += by);
+    part
 }
 
 fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
-    match super::read(&FORM.write(OF_PARTS, &Parts { parts, served: None, epochs: None }).unwrap())? {
+    match super::read(&of_parts(parts, None))? {
         Described::Parts(parts, _) => Ok(parts.into_iter().map(|(name, _)| name).collect()),
         Described::Layout(_) => unreachable!(),
     }
@@ -56,7 +73,7 @@ fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
 #[test]
 fn parts_need_their_version() {
     assert_eq!(read_parts(parts()).unwrap(), ["keys", "values"]);
-    let bytes = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: None }).unwrap();
+    let bytes = of_parts(parts(), None);
     super::read(&of_version(&bytes, OF_ONE)).map(drop).unwrap_err().assert_is(Status::Corrupt, "");
     ensure_all_damage_is_found(&bytes, |bytes| super::read(bytes).map(drop));
 }
@@ -64,11 +81,6 @@ fn parts_need_their_version() {
 #[test]
 fn hostile_parts_are_refused() {
     type Change = fn(&mut Vec<PartEntry>);
-    let changed = |change: Change| {
-        let mut parts = parts();
-        change(&mut parts);
-        read_parts(parts).unwrap_err()
-    };
     let hostile: [(Change, &str); 9] = [
         (|p| p.clear(), "num_parts is 0"),
         (|p| p[1].name = "keys".into(), "two parts have the name 'keys'"),
@@ -77,18 +89,13 @@ fn hostile_parts_are_refused() {
         (|p| p[1].name = "a\nb".into(), "control character"),
         (|p| p[1].descriptor = p[0].descriptor.clone(), "'keys' and 'values' overlap in memory"),
         (|p| p[1].descriptor.truncate(40), "announces"),
-        (
-            |p| {
-                p[1].descriptor =
-                    FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: None }).unwrap()
-            },
-            "a part of the layout descriptor has parts itself",
-        ),
+        (|p| p[1].descriptor = of_parts(parts(), None), "a part of the layout descriptor has parts itself"),
         (|p| (0..2000).for_each(|_| p.extend(parts())), "4002 parts"),
     ];
     for (change, text) in hostile {
-        let error = changed(change);
-        error.assert_is(Status::Corrupt, text);
+        let mut parts = parts();
+        change(&mut parts);
+        read_parts(parts).unwrap_err().assert_is(Status::Corrupt, text);
     }
 }
 
@@ -102,19 +109,17 @@ fn parts_of_other_blocks_agents_or_tiers_are_refused() {
         (|p| p.tier = Tier::Pinned, "another agent, process or tier"),
     ];
     for (change, text) in changes {
-        let mut part = payload();
-        part.bases.iter_mut().for_each(|base| *base += 0x8000);
-        part.regions.iter_mut().for_each(|region| region.address += 0x8000);
+        let mut part = moved(0x8000);
         change(&mut part);
         let mut all = parts();
-        all[1].descriptor = FORM.write(OF_ONE, &part).unwrap();
+        all[1].descriptor = of_one(&part);
         read_parts(all).unwrap_err().assert_is(Status::Corrupt, text);
     }
 }
 
 #[test]
 fn what_was_written_is_read() {
-    let placement = read(&FORM.write(OF_ONE, &payload()).unwrap()).unwrap();
+    let placement = read(&of_one(&payload())).unwrap();
     assert_eq!(placement.bases(), &[0x10000, 0x20000]);
     assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
 }
@@ -123,10 +128,10 @@ fn what_was_written_is_read() {
 fn the_identity_of_the_content_is_read_and_optional() {
     let mut with_identity = payload();
     with_identity.dimensions.identity = ContentIdentity::new(b"llama-3\0bf16").unwrap();
-    let bytes = FORM.write(OF_ONE, &with_identity).unwrap();
+    let bytes = of_one(&with_identity);
     assert_eq!(read(&bytes).unwrap().geometry().dimensions(), &with_identity.dimensions);
     ensure_all_damage_is_found(&bytes, read);
-    let without = FORM.write(OF_ONE, &payload()).unwrap();
+    let without = of_one(&payload());
     assert!(read(&without).unwrap().geometry().dimensions().identity.is_none());
     assert!(
         !without.windows(8).any(|key| key == b"identity"),
@@ -141,7 +146,7 @@ fn ordered() -> Payload {
 
 #[test]
 fn an_order_is_read_and_other_versions_are_not() {
-    let bytes = FORM.write(OF_ONE, &ordered()).unwrap();
+    let bytes = of_one(&ordered());
     assert_eq!(read(&bytes).unwrap().geometry().order().to_string(), "L/BOHNC");
     for version in [OF_ONE - 1, OF_PARTS + 1] {
         super::read(&of_version(&bytes, version))
@@ -155,18 +160,15 @@ fn an_order_is_read_and_other_versions_are_not() {
 fn hostile_strides_are_refused() {
     for axis in Axis::ALL {
         for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
-            let mut changed = ordered();
-            changed.arrangement.strides = Strides::default().with(axis, stride);
-            let error = read(&FORM.write(OF_ONE, &changed).unwrap()).unwrap_err();
-            assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
+            expect_refusal(ordered(), |p| p.arrangement.strides = Strides::default().with(axis, stride));
         }
     }
 }
 
 #[test]
 fn all_damage_is_found() {
-    ensure_all_damage_is_found(&FORM.write(OF_ONE, &payload()).unwrap(), read);
-    ensure_all_damage_is_found(&FORM.write(OF_ONE, &ordered()).unwrap(), read);
+    ensure_all_damage_is_found(&of_one(&payload()), read);
+    ensure_all_damage_is_found(&of_one(&ordered()), read);
 }
 
 /// The epochs of its eight blocks.
@@ -176,10 +178,10 @@ fn epochs() -> Option<Descriptor> {
 
 #[test]
 fn epochs_are_read_and_optional() {
-    let with_epochs = FORM.write(OF_ONE, &Payload { epochs: epochs(), ..payload() }).unwrap();
+    let with_epochs = of_one(&Payload { epochs: epochs(), ..payload() });
     assert_eq!(super::read_layout(&with_epochs).unwrap().payload.epochs, epochs());
     ensure_all_damage_is_found(&with_epochs, read);
-    let of_parts = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs: epochs() }).unwrap();
+    let of_parts = of_parts(parts(), epochs());
     match super::read(&of_parts).unwrap() {
         Described::Parts(_, of_parts) => assert_eq!(of_parts.epochs, epochs()),
         Described::Layout(_) => panic!("it has parts"),
@@ -197,9 +199,9 @@ fn hostile_epochs_are_found_out() {
     for change in hostile {
         let mut epochs = epochs();
         epochs.as_mut().into_iter().for_each(change);
-        let one = FORM.write(OF_ONE, &Payload { epochs, ..payload() }).unwrap();
+        let one = of_one(&Payload { epochs, ..payload() });
         assert_eq!(read(&one).unwrap_err().status(), Status::Corrupt);
-        let several = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None, epochs }).unwrap();
+        let several = of_parts(parts(), epochs);
         assert_eq!(super::read(&several).map(drop).unwrap_err().status(), Status::Corrupt);
     }
 }
@@ -218,15 +220,7 @@ fn a_hostile_sender_is_found_out() {
         |p| p.regions[0].size = u64::MAX,
         |p| p.regions[1].memory_type = MemoryType::File,
     ];
-    for (index, change) in hostile.iter().enumerate() {
-        let mut changed = payload();
-        change(&mut changed);
-        assert_eq!(
-            read(&FORM.write(OF_ONE, &changed).unwrap()).unwrap_err().status(),
-            Status::Corrupt,
-            "case {index}"
-        );
-    }
+    hostile.iter().for_each(|change| expect_refusal(payload(), change));
 }
 
 proptest! {
