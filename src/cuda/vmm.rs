@@ -11,7 +11,7 @@ mod range;
 mod shareable;
 mod retained;
 
-pub use foreign::describe_fd;
+pub use foreign::describe;
 pub use handles::{can_export, try_export};
 pub use mapping::{DeviceAccess, DeviceMapping};
 pub use memory::PhysicalMemory;

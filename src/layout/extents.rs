@@ -127,7 +127,7 @@ impl Layout {
             return part.bytes_in_piece(region, address);
         }
         if let Some(elastic) = self.memory().remote_elastic() {
-            return elastic.bytes_in_extent(address);
+            return elastic.extents().left(address);
         }
         let region = self.memory().regions().get(region as usize);
         region.map_or(u64::MAX, |region| region.bytes_in_piece(address))

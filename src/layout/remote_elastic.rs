@@ -61,11 +61,7 @@ impl RemoteElastic {
         Ok(committed.iter().map(extent).collect())
     }
 
-    pub fn bytes_in_extent(&self, address: u64) -> u64 {
-        self.extents().left(address)
-    }
-
-    fn extents(&self) -> EqualPieces {
+    pub fn extents(&self) -> EqualPieces {
         EqualPieces { start: self.start, size: self.extent_size }
     }
 

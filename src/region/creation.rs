@@ -32,11 +32,6 @@ impl Region {
         DiskFile::open(config).map(Self::new)
     }
 
-    /// Creates a temporary file on the file system of another file.
-    pub fn disk_beside(file: &DiskFile, size: u64) -> Result<Arc<Self>> {
-        file.beside(size).map(Self::new)
-    }
-
     /// Allocates page-locked host memory.
     pub fn pinned(config: &PinnedConfig, progress: Progress<'_>) -> Result<Arc<Self>> {
         PinnedMemory::allocate(config, progress).map(Self::new)

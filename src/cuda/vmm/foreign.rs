@@ -33,14 +33,9 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     explained
 }
 
-/// Describes the file of a file descriptor.
-pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
-    describe(fd).0
-}
-
 /// Describes the file of a file descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
 /// a file without a name.
-fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
+pub fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
     // A file system that another process serves (FUSE) is not queried, because it could block this thread.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = match retried::statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::NLINK) {

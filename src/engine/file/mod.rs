@@ -81,7 +81,7 @@ impl DiskMove {
             false => Kind::Host(HostIo::prepare(&sides, ordered, io)),
         };
         // It would be taken if it were possible.
-        let is_wanted = is_staged && requested.is_none() && gds::is_worth_it(plan);
+        let is_wanted = is_staged && requested.is_none() && gds::not_worth_it(plan).is_none();
         let nixl = Candidate::new(TransferMethod::Nixl, if is_wanted { 0.0 } else { f64::INFINITY });
         Ok(Self { engine, method, candidates: candidates(nixl.against(Some(against_nixl)), reasons) })
     }

@@ -11,7 +11,7 @@ use rustix::fs::{self, OFlags, SealFlags};
 
 use super::system::aligned_for_all;
 use crate::base::{Error, Result, Status, ensure, fail, log, retried};
-use crate::cuda::vmm::describe_fd;
+use crate::cuda::vmm::describe;
 use crate::region::mapping::{FilePart, Mapping, Pages, host_size};
 use crate::region::memory_file::{Inspected, MemoryFile};
 use crate::region::proc_maps::{self, MapsEntry};
@@ -122,7 +122,7 @@ fn inspect(file: BorrowedFd<'_>) -> Result<Inspected> {
         Status::Corrupt => error
             .context(format!(
                 "it is {}; only a memory file can be adopted: one of memfd_create, or a file on tmpfs or hugetlbfs",
-                describe_fd(file)
+                describe(file).0
             ))
             .with_status(Status::InvalidArgument),
         _ => error,

@@ -25,17 +25,8 @@ pub struct RunResources {
 pub type LayerEvents = Vec<Pooled<Event>>;
 
 impl RunResources {
-    /// For a run on its own stream.
-    pub fn own(
-        stream: Pooled<Stream>,
-        slot: Option<Arc<DescriptorSlot>>,
-        staging: Option<Pooled<Staging>>,
-    ) -> Self {
-        Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
-    }
-
-    /// For a run on the caller's stream, on which `event` is recorded behind it. `stream` is an additional stream.
-    pub fn on_callers(
+    /// For a run on its own stream; or on the caller's stream, on which `event` is recorded behind it, and `stream` is an additional one.
+    pub fn new(
         event: Option<Pooled<Event>>,
         stream: Option<Pooled<Stream>>,
         slot: Option<Arc<DescriptorSlot>>,

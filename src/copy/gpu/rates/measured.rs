@@ -53,12 +53,6 @@ impl Retry {
     }
 }
 
-impl<R> Entry<R> {
-    fn certain(rates: R) -> Self {
-        Self { rates, retry: None }
-    }
-}
-
 impl<R> Default for Known<R> {
     fn default() -> Self {
         let state = State { entry: None, measuring: None, generation: 0 };
@@ -126,7 +120,7 @@ impl<R: Clone + Send + 'static> Known<R> {
     /// Replaces the known rates; `None` discards them.
     pub fn set(&self, rates: Option<R>) {
         let mut state = self.state.lock();
-        state.entry = rates.map(Entry::certain);
+        state.entry = rates.map(|rates| Entry { rates, retry: None });
         state.generation += 1;
         drop(state);
         self.ended.notify_all();

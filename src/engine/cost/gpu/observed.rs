@@ -60,10 +60,6 @@ impl Default for ObservedCosts {
 }
 
 impl ObservedCosts {
-    fn batches(&mut self, direction: CopyDirection) -> &mut Learned<1> {
-        if direction == CopyDirection::ToHost { &mut self.to_host } else { &mut self.to_device }
-    }
-
     /// The CPU time of batches to the device and to the host, relative to what is assumed.
     pub fn batch_factors(&self, now: Instant) -> [f64; 2] {
         let ([to_device], [to_host]) = (self.to_device.factors(now), self.to_host.factors(now));
@@ -78,7 +74,9 @@ impl ObservedCosts {
 
     /// Adds a batch whose copies took `taken` seconds of CPU time, and are assumed to take `assumed`.
     pub fn add_batch(&mut self, direction: CopyDirection, assumed: f64, taken: f64, now: Instant) {
-        self.batches(direction).add([assumed], taken, 1.0, now);
+        let batches =
+            if direction == CopyDirection::ToHost { &mut self.to_host } else { &mut self.to_device };
+        batches.add([assumed], taken, 1.0, now);
     }
 
     /// Adds a run of a method with a kernel, which took `taken` seconds. `alone` and `beside` are the estimates without and with

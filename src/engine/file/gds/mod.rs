@@ -124,12 +124,8 @@ fn nvidia_fs() -> &'static str {
     if std::path::Path::new("/proc/driver/nvidia-fs").exists() { "" } else { " (nvidia-fs is not loaded)" }
 }
 
-/// Whether its requests are large enough to be faster than other methods.
-pub fn is_worth_it(plan: &Plan) -> bool {
-    not_worth_it(plan).is_none()
-}
-
-fn not_worth_it(plan: &Plan) -> Option<String> {
+/// Why its requests are too small to be faster than other methods.
+pub fn not_worth_it(plan: &Plan) -> Option<String> {
     let move_size = plan.bytes() / plan.max_moves().max(1);
     (move_size < MIN_MOVE).then(|| {
         format!(

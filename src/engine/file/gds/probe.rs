@@ -28,7 +28,7 @@ const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
 
 /// A temporary file in the directory of the caller's file.
 pub fn beside(file: &DiskFile) -> Result<Arc<Region>> {
-    Region::disk_beside(file, SIZE)
+    file.beside(SIZE).map(Region::new)
 }
 
 /// Moves bytes between a GPU and a file, both ways, and compares them, until a time at the latest.

@@ -106,7 +106,8 @@ impl TaskSequence {
             Err(resource) => return Ok(Err(resource)),
         };
         let slot = if is_urgent { Ok(sharer.put_now(device)?) } else { sharer.put(device) };
-        let with_layers = |slot| self.with_layers(device, RunResources::own(stream, slot, staging));
+        let with_layers =
+            |slot| self.with_layers(device, RunResources::new(None, Some(stream), slot, staging));
         slot.map(with_layers).map_or_else(|resource| Ok(Err(resource)), |taken| taken.map(Ok))
     }
 
@@ -121,7 +122,7 @@ impl TaskSequence {
             None => None,
         };
         let slot = sharer.put_now(device)?;
-        self.with_layers(device, RunResources::on_callers(event, stream, slot, staging))
+        self.with_layers(device, RunResources::new(event, stream, slot, staging))
     }
 
     /// Enqueues them on the stream of the resources.
