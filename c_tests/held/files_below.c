@@ -20,10 +20,10 @@ static const struct known_call {
 #endif
     KNOWN(openat, PATH_AT), KNOWN(newfstatat, PATH_AT), KNOWN(statx, STATX), KNOWN(mkdirat, PATH_AT), KNOWN(unlinkat, PATH_AT),
     KNOWN(renameat, PATH_AT), KNOWN(renameat2, PATH_AT), KNOWN(linkat, PATH_AT), KNOWN(readlinkat, PATH_AT), KNOWN(statfs, PATH),
-    KNOWN(fstat, FD), KNOWN(fstatfs, FD), KNOWN(fchmod, FD), KNOWN(fchown, FD), KNOWN(getdents64, FD), KNOWN(flock, FD), KNOWN(ftruncate, FD),
-    KNOWN(fallocate, FD), KNOWN(fsync, FD), KNOWN(fdatasync, FD), KNOWN(read, FD), KNOWN(write, FD), KNOWN(pread64, FD),
-    KNOWN(pwrite64, FD), KNOWN(preadv, FD), KNOWN(pwritev, FD), KNOWN(close, FD), KNOWN(fcntl, LOCK), KNOWN(bind, ADDRESS),
-    KNOWN(connect, ADDRESS),
+    KNOWN(fstat, FD), KNOWN(fstatfs, FD), KNOWN(fchmod, FD), KNOWN(fchown, FD), KNOWN(getdents64, FD), KNOWN(flock, FD),
+    KNOWN(ftruncate, FD), KNOWN(fallocate, FD), KNOWN(fsync, FD), KNOWN(fdatasync, FD), KNOWN(read, FD), KNOWN(write, FD),
+    KNOWN(pread64, FD), KNOWN(pwrite64, FD), KNOWN(preadv, FD), KNOWN(pwritev, FD), KNOWN(close, FD), KNOWN(fcntl, LOCK),
+    KNOWN(bind, ADDRESS), KNOWN(connect, ADDRESS),
 };
 
 static atomic_bool begun, is_holding;
