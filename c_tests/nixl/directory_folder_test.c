@@ -97,6 +97,32 @@ TEST(an_entry_that_may_not_be_read_is_not_called_invalid) {
     peer_finish(&stranger);
 }
 
+/* All users may use the folder, which only root can give back to its owner and group. */
+ROLE(user_of_a_public_folder) {
+    (void)socket;
+    const char *folder = getenv("FOLDER");
+    const kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = folder);
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    OWNED(kvmem_agent) agent = agent_open("public");
+    if (geteuid() == 0) CHECK_EQ(setuid(65534), 0);
+    CHECK_EQ(rmdir(folder), 0);
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    struct stat found;
+    CHECK_EQ(stat(folder, &found), 0);
+    CHECK_EQ(found.st_mode & 07777, 01777);
+}
+
+TEST(a_public_folder_is_created_again_by_any_user) {
+    SCRATCH(parent);
+    CHECK_EQ(chmod(parent.path, 0777), 0);
+    const char *folder = TEXT("%s/public", parent.path);
+    CHECK_EQ(mkdir(folder, 0700), 0);
+    CHECK_EQ(chmod(folder, 01777), 0);
+    CHECK_EQ(setenv("FOLDER", folder, 1), 0);
+    peer user = peer_start("user_of_a_public_folder");
+    peer_finish(&user);
+}
+
 /* A program that changes its working directory, as daemons do. */
 TEST(a_relative_folder_stays_where_it_was_created) {
     SCRATCH(first);

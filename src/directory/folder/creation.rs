@@ -28,7 +28,8 @@ impl Creation<'_> {
             Self::Like(replaced) => create_like(path, &path.with_file_name(unfinished()?), replaced),
         };
         match created {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            // A rename finds one that exists and has entries to be no empty one.
+            Ok(()) | Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(()),
             Err(errno) => {
                 let error = Error::errno(format!("create folder {}", path.display()), errno);
                 let missing = path.parent().and_then(missing_directory);
@@ -59,9 +60,15 @@ fn set_users(path: &Path, like: &Stat) -> rustix::io::Result<()> {
     let folder = retried::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let (owner, group) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
     let mode = Mode::from_raw_mode(like.st_mode);
+    // Only root gives a folder to another user, or to a group of others. A group with the rights of the owner includes that one, and rights
+    // of all users include the group. INVAL is for a user or a group that this user namespace does not have.
     match retried::fchown(&folder, Some(owner), Some(group)) {
-        // Only root gives a folder to another user. A group with the rights of the owner includes that one.
-        Err(Errno::PERM) if mode.contains(Mode::RWXG) => retried::fchown(&folder, None, Some(group))?,
+        Err(Errno::PERM | Errno::INVAL) if mode.contains(Mode::RWXG) => {
+            match retried::fchown(&folder, None, Some(group)) {
+                Err(Errno::PERM | Errno::INVAL) if mode.contains(Mode::RWXO) => {}
+                given => given?,
+            }
+        }
         given => given?,
     }
     // After that: a change of the group resets some of them.
