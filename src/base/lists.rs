@@ -58,7 +58,7 @@ fn grow<T>(list: &mut Vec<T>) -> Result<()> {
 }
 
 #[cold]
-fn no_memory(entries: usize, size: usize) -> Error {
+pub fn no_memory(entries: usize, size: usize) -> Error {
     error!(
         OutOfMemory,
         "no memory for a list of {entries} entries of {size} bytes; the list grows with the blocks that are moved or read, and \

@@ -2,8 +2,10 @@
 //! A map with keys of blocks in many small parts. A map that grows, or cleans up after removals, moves all its entries at once: with a million
 //! that takes 0.1 s, and the index is locked meanwhile. A part of this one takes less than a millisecond.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::key::{Key, KeyHashing};
 use crate::base::{Result, lists};
@@ -19,7 +21,7 @@ pub struct Table<V> {
 }
 
 struct Part<V> {
-    entries: HashMap<Key, V, KeyHashing>,
+    entries: HashTable<(Key, V)>,
     /// Entries that will be inserted when there may be no memory.
     promised: usize,
 }
@@ -27,7 +29,7 @@ struct Part<V> {
 impl<V> Table<V> {
     /// A table for up to so many entries, without memory for them.
     pub fn new(hashing: KeyHashing, entries: u64) -> Result<Self> {
-        let part = || Part { entries: HashMap::with_hasher(hashing.clone()), promised: 0 };
+        let part = || Part { entries: HashTable::new(), promised: 0 };
         let parts = lists::collect((0..entries.div_ceil(PART).max(1)).map(|_| part()))?;
         Ok(Self { hashing, parts, count: 0 })
     }
@@ -38,7 +40,7 @@ impl<V> Table<V> {
         let average = entries.div_ceil(table.parts.len() as u64);
         // No part has more than eight standard deviations more.
         let most = entries.min(average + 8 * average.isqrt());
-        table.parts.iter_mut().try_for_each(|part| part.reserve(most as usize))?;
+        table.parts.iter_mut().try_for_each(|part| part.reserve(most as usize, &table.hashing))?;
         Ok(table)
     }
 
@@ -47,11 +49,14 @@ impl<V> Table<V> {
     }
 
     pub fn get(&self, key: &Key) -> Option<&V> {
-        self.parts[self.at(key)].entries.get(key)
+        let hash = self.hashing.hash_one(key);
+        let entries = &self.parts[part_of(hash, self.parts.len())].entries;
+        entries.find(hash, |(known, _)| known == key).map(|(_, value)| value)
     }
 
     pub fn get_mut(&mut self, key: &Key) -> Option<&mut V> {
-        self.part(key).entries.get_mut(key)
+        let (hash, part) = self.part(key);
+        part.entries.find_mut(hash, |(known, _)| known == key).map(|(_, value)| value)
     }
 
     pub fn contains_key(&self, key: &Key) -> bool {
@@ -59,55 +64,66 @@ impl<V> Table<V> {
     }
 
     pub fn insert(&mut self, key: Key, value: V) {
-        let before = self.part(&key).entries.insert(key, value);
-        self.count += usize::from(before.is_none());
+        match self.get_mut(&key) {
+            Some(known) => *known = value,
+            None => _ = self.get_or_insert(key, value),
+        }
     }
 
     /// The value of a key, which is this one if the key is new.
     pub fn get_or_insert(&mut self, key: Key, value: V) -> &mut V {
-        let at = self.at(&key);
-        let entries = &mut self.parts[at].entries;
-        self.count += usize::from(!entries.contains_key(&key));
-        entries.entry(key).or_insert(value)
+        let Self { hashing, parts, count } = self;
+        let hash = hashing.hash_one(&key);
+        let at = part_of(hash, parts.len());
+        let entries = &mut parts[at].entries;
+        let entry = entries.entry(hash, |(known, _)| *known == key, |(known, _)| hashing.hash_one(known));
+        *count += usize::from(matches!(entry, Entry::Vacant(_)));
+        &mut entry.or_insert((key, value)).into_mut().1
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<V> {
-        let removed = self.part(key).entries.remove(key);
-        self.count -= usize::from(removed.is_some());
-        removed
+        let (hash, part) = self.part(key);
+        let found = part.entries.find_entry(hash, |(known, _)| known == key).ok()?;
+        let ((_, value), _) = found.remove();
+        self.count -= 1;
+        Some(value)
     }
 
     /// Makes space for a key beside those that were promised to be inserted.
     pub fn make_space(&mut self, key: &Key) -> Result<()> {
-        let part = self.part(key);
-        part.reserve(part.promised + 1)
+        let hashing = self.hashing.clone();
+        let (_, part) = self.part(key);
+        part.reserve(part.promised + 1, &hashing)
     }
 
     /// Keeps the space that was made for a key, until [`Self::end_promise`].
     pub fn promise(&mut self, key: &Key) {
-        self.part(key).promised += 1;
+        self.part(key).1.promised += 1;
     }
 
     pub fn end_promise(&mut self, key: &Key) {
-        let part = self.part(key);
+        let (_, part) = self.part(key);
         part.promised = part.promised.saturating_sub(1);
     }
 
-    fn part(&mut self, key: &Key) -> &mut Part<V> {
-        let at = self.at(key);
-        &mut self.parts[at]
-    }
-
-    /// The map of a part uses other bits of the hash: the lowest and the highest ones.
-    fn at(&self, key: &Key) -> usize {
-        let middle = self.hashing.hash_one(key) >> 20 & u64::from(u32::MAX);
-        ((middle * self.parts.len() as u64) >> 32) as usize
+    /// The hash of a key, which is computed once, and its part.
+    fn part(&mut self, key: &Key) -> (u64, &mut Part<V>) {
+        let hash = self.hashing.hash_one(key);
+        let at = part_of(hash, self.parts.len());
+        (hash, &mut self.parts[at])
     }
 }
 
+/// The map of a part uses other bits of the hash: the lowest and the highest ones.
+fn part_of(hash: u64, parts: usize) -> usize {
+    let middle = hash >> 20 & u64::from(u32::MAX);
+    ((middle * parts as u64) >> 32) as usize
+}
+
 impl<V> Part<V> {
-    fn reserve(&mut self, entries: usize) -> Result<()> {
-        lists::reserved(self.entries.try_reserve(entries), entries, size_of::<(Key, V)>())
+    fn reserve(&mut self, entries: usize, hashing: &KeyHashing) -> Result<()> {
+        let outcome = self.entries.try_reserve(entries, |(known, _)| hashing.hash_one(known));
+        outcome.map_err(|_| lists::no_memory(entries, size_of::<(Key, V)>()))
     }
 }
 
