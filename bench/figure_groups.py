@@ -173,20 +173,26 @@ def stored(measured, duration, **where):
     return (measured, "–", *(query for record in STORES for query in both((duration, "ratio"), record, **where)))
 
 
-MOVED = "cpu-2-cores/22-store"
+MOVED, MOVED_BY_MORE = "cpu-2-cores/22-store", "cpu-16-cores/22-store"
 
 
 BARE = "io_uring on the same file"
 SYNCED = {"one": f"{BARE}, and fdatasync", "two": f"{BARE}, fdatasync, records, and fdatasync"}
 
 
-def moved(way, durability="none", syncs=None, calls=1):
+def moved(record, way, durability="none", syncs=None, calls=1):
     """One row of a table: the sizes of blocks are its columns. `syncs` are those of the reference in each call, `calls` are in flight."""
     against = f", against {syncs} {'sync' if syncs == 'one' else 'syncs'}" if syncs else ""
     named = f"{way}, durability {durability}{against}" if way == "put" else way
     named += f", {calls} calls in flight" if calls > 1 else ""
     where = {"way": way, "calls": calls, "durability": durability, "reference": SYNCED.get(syncs, BARE)}
-    return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in both(("GB/s", "ratio"), MOVED, **where, block=f"{size} KiB")))
+    return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in both(("GB/s", "ratio"), record, **where, block=f"{size} KiB")))
+
+
+def moved_by(cores, record):
+    return (f"22. Puts and gets of a store, {cores}", "Each block with its checksum, against io_uring without a library on the same file, which computes none.",
+            [record], [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
+            [*(moved(record, way, calls=calls) for calls in (1, 2) for way in ("get", "put")), *(moved(record, "put", "strict", syncs) for syncs in SYNCED)])
 
 
 STORE_PEERS = "cpu-2-cores/22-store-peers"
@@ -451,9 +457,8 @@ GROUPS = [
              ("a pull of 256 MiB from another GPU every 8 steps", "from peer", "chosen"), ("the same with 12 CTAs", "from peer", "12 CTAs"),
              ("a pull of 256 MiB from another GPU every second step", "every second step", "chosen"), ("the same with 12 CTAs", "every second step", "12 CTAs"))),
      ]),
-    ("22. Puts and gets of a store", "Each block with its checksum, against io_uring without a library on the same file, which computes none.", [MOVED],
-     [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
-     [*(moved(way, calls=calls) for calls in (1, 2) for way in ("get", "put")), *(moved("put", "strict", syncs) for syncs in SYNCED)]),
+    moved_by("2 cores", MOVED),
+    moved_by("16 cores", MOVED_BY_MORE),
     ("22. Keys of a store", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
      ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
          *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),
