@@ -73,7 +73,7 @@ impl<V> Table<V> {
     /// The value of a key, which is this one if the key is new.
     pub fn get_or_insert(&mut self, key: Key, value: V) -> &mut V {
         let Self { hashing, parts, count } = self;
-        let hash = hashing.hash_one(&key);
+        let hash = hashing.hash_one(key);
         let at = part_of(hash, parts.len());
         let entries = &mut parts[at].entries;
         let entry = entries.entry(hash, |(known, _)| *known == key, |(known, _)| hashing.hash_one(known));
