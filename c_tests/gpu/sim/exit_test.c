@@ -26,6 +26,14 @@ static void await_held_call(void) {
     while (SIM(sim_held_calls()) == 0) sched_yield();
 }
 
+static void begin_to_load_a_kernel(void) {
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuModuleLoadData"));
+    threads_start(&thread, 1, create_by_the_kernel, NULL, 0);
+    await_held_call();
+}
+
 static atomic_bool exits;
 static threads releaser;
 
@@ -59,11 +67,7 @@ static void expect_a_loaded_kernel(void) {
 
 ROLE(exits_before_the_end_of_a_load) {
     (void)socket;
-    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
-    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    SIM(sim_hold_call("cuModuleLoadData"));
-    threads_start(&thread, 1, create_by_the_kernel, NULL, 0);
-    await_held_call();
+    begin_to_load_a_kernel();
     exit_later(expect_a_loaded_kernel);
 }
 
@@ -99,11 +103,7 @@ ROLE(creates_a_transfer_at_the_very_end) {
 
 ROLE(exits_while_a_kernel_is_loaded) {
     (void)socket;
-    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
-    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    SIM(sim_hold_call("cuModuleLoadData"));
-    threads_start(&thread, 1, create_by_the_kernel, NULL, 0);
-    await_held_call();
+    begin_to_load_a_kernel();
 }
 
 ROLE(exits_while_memory_is_freed) {
