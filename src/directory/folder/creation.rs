@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who can use a folder that is created: this user alone, or, if it replaces one that was removed or renamed, those who could use that one.
+//! The users of a folder that is created: this user alone, or, if it replaces one that was removed or renamed, the users of that folder.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

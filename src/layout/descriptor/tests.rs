@@ -39,7 +39,7 @@ fn of_parts(parts: Vec<PartEntry>, epochs: Option<Descriptor>) -> Vec<u8> {
     FORM.write(OF_PARTS, &Parts { parts, served: None, epochs }).unwrap()
 }
 
-/// Fails unless a payload that a hostile sender has changed is refused.
+/// Fails unless a payload that a hostile sender has changed is rejected.
 fn expect_refusal(mut payload: Payload, change: impl FnOnce(&mut Payload)) {
     change(&mut payload);
     read(&of_one(&payload)).unwrap_err().assert_is(Status::Corrupt, "");

@@ -51,7 +51,7 @@ struct Point {
     cpu: Option<f64>,
 }
 
-/// Copies from which the duration of a batch shows how fast the CPU was.
+/// Copies from which the duration of a batch shows the speed of the CPU.
 const MANY: u64 = 512;
 
 /// The text of a field, up to the next quote or comma.
