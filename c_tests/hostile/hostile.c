@@ -131,10 +131,13 @@ static void *deal(void *nothing) {
 
 /* Until the test closes its end of the socket. */
 static void serve(int socket, void (*round)(void), void (*deals)(void)) {
-    frame_send(socket, OPENED_ALL, NULL, 0);
     threads rounds, other;
     if (round != NULL) threads_start(&rounds, 1, make_rounds, &round, sizeof(round));
     if (deals != NULL) threads_start(&other, 1, deal, NULL, 0);
+    /* What is usual for the victim is counted from here on, with all its threads. */
+    if (is_victim && round != NULL) AWAIT(shared->callers[0] != 0);
+    if (is_victim && deals != NULL) AWAIT(shared->callers[1] != 0);
+    frame_send(socket, OPENED_ALL, NULL, 0);
     CHECK(!frame_arrives(socket));
     if (round != NULL) threads_join(&rounds);
     if (deals != NULL) threads_join(&other);
