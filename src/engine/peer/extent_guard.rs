@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Detects whether the owner of a peer's memory has decommitted extents or reused blocks: NIXL reads its control block and epochs at
-//! the begin of a run and after its last byte, by a request of its own, because the entries of a request are read in any order.
+//! the begin of a run and after its last byte, by a request of its own, because the entries of a request are read in any order. The first
+//! look at epochs only saves the copy of stale blocks, so short runs have none.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,9 +82,10 @@ enum ControlReadState {
 }
 
 impl ControlRead {
-    /// The first one is due.
-    pub fn new(request: RequestId) -> Self {
-        Self { request, state: ControlReadState::Due, is_last: false }
+    /// The first one is due, unless it would save nothing.
+    pub fn new(request: RequestId, has_first: bool) -> Self {
+        let state = if has_first { ControlReadState::Due } else { ControlReadState::Over };
+        Self { request, state, is_last: false }
     }
 
     /// Posts a read that is due, or asks whether it has ended. `None` if there is none, or if requests may be in flight beside it and the

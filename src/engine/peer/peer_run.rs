@@ -177,7 +177,7 @@ impl NixlRun {
                     flow.count_bytes();
                 }
                 self.flow = Some(flow);
-                self.control_read = control_read.map(ControlRead::new);
+                self.control_read = control_read;
             }
             Err(error) => self.fail(error),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::extent_guard::Guard;
+use super::extent_guard::{ControlRead, Guard};
 use super::flow::Flow;
 use super::served::{ServedFlow, ServedPlan};
 use super::staged::{StagedFlow, StagedPlan};
@@ -59,8 +59,7 @@ pub(super) enum FlowPlan {
 
 pub(super) struct RunRequests {
     pub flow: Flow,
-    /// Reads the peer's control block, before and after the requests.
-    pub control_read: Option<RequestId>,
+    pub control_read: Option<ControlRead>,
 }
 
 impl Drop for PreparedRequests {
@@ -138,7 +137,11 @@ impl PreparedRequests {
             FlowPlan::Staged(staged) => Flow::Staged(StagedFlow::new(staged.clone())),
             FlowPlan::Served(served) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
         };
-        Ok(RunRequests { flow, control_read: *control_read })
+        let has_first = !self.is_short() || self.guard.as_ref().is_some_and(Guard::precedes_requests);
+        Ok(RunRequests {
+            flow,
+            control_read: control_read.map(|request| ControlRead::new(request, has_first)),
+        })
     }
 
     /// Keeps the memory of a run that has ended.
