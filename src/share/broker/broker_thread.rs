@@ -137,12 +137,14 @@ impl Service {
     }
 
     /// Whether a client has timed out. Sends it the error if possible.
-    fn is_late(&self, index: usize, now: Instant) -> bool {
-        let client = &self.connections[index];
-        let late = client.deadline().is_some_and(|deadline| deadline <= now);
+    fn is_late(&mut self, index: usize, now: Instant) -> bool {
+        let client = &mut self.connections[index];
+        if client.deadline().is_none_or(|deadline| now < deadline) {
+            return false;
+        }
         match client.timeout_error(self.config.client_timeout) {
-            Some(error) if late => !self.refuse(client, error),
-            _ => late,
+            Some(error) => !self.refuse(&self.connections[index], error),
+            None => matches!(client.end_reply(), ClientEvent::Done),
         }
     }
 
@@ -282,4 +284,85 @@ pub(super) struct BrokerState {
     pub counts: BrokerCounts,
     pub stopping: AtomicBool,
     pub wake: EventFd,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::share::broker::TokenTerms;
+    use crate::share::frame::MessageKind;
+    use crate::share::outgoing::ParcelRef;
+    use crate::share::socket::send_kind;
+    use crate::test_folder::TestFolder;
+
+    /// A file, and more bytes than a socket takes.
+    struct Large;
+
+    impl Publication for Large {
+        fn parcel(&self, _: Access, _: Option<Access>) -> Result<Arc<Parcel>> {
+            Ok(Arc::new(Parcel { bytes: vec![0; 4 << 20], fds: vec![std::io::pipe().unwrap().0.into()] }))
+        }
+    }
+
+    /// A reply of [`Large`] whose client reads nothing, after its time, which is none.
+    fn with_an_unread_reply(folder: &TestFolder) -> (Service, UnixStream) {
+        let config = BrokerConfig { client_timeout: Duration::ZERO, ..BrokerConfig::at(folder.join("s")) };
+        let config = config.check().unwrap();
+        let shared = Arc::new(BrokerState {
+            catalogue: Catalogue::default(),
+            counts: BrokerCounts::default(),
+            stopping: AtomicBool::new(false),
+            wake: EventFd::new().unwrap(),
+        });
+        let terms = TokenTerms { access: Access::Read, max_uses: 0, lifetime: None };
+        let token = shared.catalogue.publish("large", Arc::new(Large), &terms).unwrap();
+        let listener = Listener::bind(&config.path, config.mode, config.max_clients).unwrap();
+        let client = UnixStream::connect(&config.path).unwrap();
+        let request = FetchRequest { name: "large".into(), token, access: None }.write();
+        let load: ParcelRef<'_, LocalFd> = ParcelRef { bytes: &request, fds: &[] };
+        send_kind(client.as_fd(), MessageKind::Request, &load, None).unwrap();
+        let mut service = Service::new(shared, listener, config);
+        // It is accepted, gets the first bytes, and its time ends.
+        for _ in 0..3 {
+            service.turn();
+        }
+        assert_eq!(service.shared.counts.granted.load(Ordering::Relaxed), 1);
+        (service, client)
+    }
+
+    impl Service {
+        /// As after a wait that finds all ready.
+        fn turn(&mut self) {
+            self.serve(&Ready { listener: true, connections: vec![true; self.connections.len()] });
+        }
+
+        fn fds(&self) -> usize {
+            self.connections.iter().map(Connection::fds).sum()
+        }
+    }
+
+    #[test]
+    fn files_of_a_reply_that_was_read_in_part_count_until_they_are_read() {
+        let folder = TestFolder::new();
+        let (mut service, mut client) = with_an_unread_reply(&folder);
+        assert_eq!((service.fds(), service.may_accept()), (1, true));
+        service.turn();
+        assert_eq!(service.fds(), 1);
+        let read = client.read_to_end(&mut Vec::new());
+        assert!(read.is_ok_and(|bytes| bytes < 4 << 20));
+        service.turn();
+        assert_eq!((service.fds(), service.connections.len()), (0, 0));
+    }
+
+    #[test]
+    fn files_of_a_reply_that_was_read_in_part_count_until_the_client_ends() {
+        let folder = TestFolder::new();
+        let (mut service, client) = with_an_unread_reply(&folder);
+        drop(client);
+        service.turn();
+        assert_eq!((service.fds(), service.connections.len()), (0, 0));
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::net::Shutdown;
 
 use super::fetch_request::{FetchRequest, MAX_REQUEST, Refusal};
 use crate::base::{Error, LocalFd, Result, Status, ensure, error};
@@ -32,7 +33,7 @@ enum Stage {
     /// It has sent a request, and other clients of its user must first read their replies.
     Queued(FetchRequest),
     Replying(Reply),
-    /// The reply is sent, with this number of file descriptors; the kernel counts them until the client reads them.
+    /// The reply has ended, with this number of file descriptors; the kernel counts them until the client reads them.
     Draining(usize),
 }
 
@@ -141,10 +142,17 @@ impl Connection {
                 Ok(true) => self.drain(),
                 Ok(false) => ClientEvent::Waits,
                 // Within a reply no error can be sent.
-                Err(_) => ClientEvent::Done,
+                Err(_) => self.end_reply(),
             },
             Stage::Draining(_) => self.drain(),
         }
+    }
+
+    /// Sends no more of a reply. The kernel keeps what was sent.
+    pub fn end_reply(&mut self) -> ClientEvent {
+        // The client finds the end of the stream behind that. A failure means that it has left.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+        self.drain()
     }
 
     /// Ends once the kernel keeps no file descriptors for it.
