@@ -52,6 +52,7 @@ retried! {
     fs::statfs(path: impl Arg + Copy) -> StatFs;
     fs::fstatvfs(file: impl AsFd + Copy) -> StatVfs;
     fs::mkdir(path: impl Arg + Copy, mode: Mode) -> ();
+    fs::link(old: impl Arg + Copy, new: impl Arg + Copy) -> ();
     fs::unlink(path: impl Arg + Copy) -> ();
     fs::unlinkat(folder: impl AsFd + Copy, path: impl Arg + Copy, flags: AtFlags) -> ();
     fs::renameat(from: impl AsFd + Copy, old: impl Arg + Copy, to: impl AsFd + Copy, new: impl Arg + Copy) -> ();

@@ -276,7 +276,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<()> {
     }
     // Another process may have created a live socket since the check, so the file is moved aside and checked again.
     let taken = aside(path)?;
-    match rename(path, &taken) {
+    match retried::renameat(CWD, path, CWD, &taken) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(Error::errno("move a stale socket aside", errno)),
@@ -347,8 +347,15 @@ fn or_left(error: Error, path: &Path, remove: impl FnOnce() -> std::result::Resu
     }
 }
 
+/// Renames a file, unless the path is taken.
 fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {
-    retried::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+    match retried::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system has no such call, as NFS. If the process is killed in between, neither name has a listener.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            retried::link(from, to).and_then(|()| retried::unlink(from))
+        }
+        renamed => renamed,
+    }
 }
 
 /// An unused name in the directory of `path`.

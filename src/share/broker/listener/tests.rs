@@ -163,3 +163,43 @@ fn an_error_names_a_temporary_name_that_is_left() {
     assert!(after().ends_with("listens") && path.exists() && !taken.exists());
     assert!(after().ends_with("listens"), "there is none");
 }
+
+/// On NFS, for example.
+#[test]
+fn a_file_system_that_cannot_keep_what_a_rename_would_replace_is_enough() {
+    std::thread::spawn(|| {
+        forbid(libc::SYS_renameat2, libc::EINVAL);
+        let directory = TestFolder::new();
+        stale(&socket_in(&directory));
+        let first = Listener::bind(&socket_in(&directory), 0o600, 8).unwrap();
+        let second = Listener::bind(&socket_in(&directory), 0o600, 8).err().unwrap();
+        second.assert_is(Status::AlreadyExists, "this process itself listens there");
+        assert_eq!(directory.entries(), 1);
+        std::os::unix::net::UnixStream::connect(socket_in(&directory)).unwrap();
+        drop(first);
+        assert_eq!(directory.entries(), 0);
+    })
+    .join()
+    .unwrap();
+}
+
+/// Has a system call of this thread fail.
+#[allow(unsafe_code)]
+fn forbid(call: libc::c_long, errno: libc::c_int) {
+    let step = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let (load, jump, ret) =
+        (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
+    let mut steps = [
+        step(load, 0, 0),
+        step(jump, 1, call as u32),
+        step(ret, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(ret, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the filter lives through the calls, which change this thread only.
+    let is_set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+    };
+    assert!(is_set, "{}", std::io::Error::last_os_error());
+}
