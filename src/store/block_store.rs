@@ -335,22 +335,20 @@ impl<F: Files> Store<F> {
             pending.records.clear();
         }
         while self.index.lock().end_quarantine(LISTED) {}
-        if pending.journal.records() >= pending.long {
-            self.shorten(pending)?;
-        }
-        Ok(())
-    }
-
-    /// Replaces a long journal by a checkpoint. If there is no space for it, the journal grows further.
-    fn shorten(&self, pending: &mut Pending) -> Result<()> {
-        // All slots whose blocks change are changed under the lock of the journal.
-        let mut listed = ListedRecords::default();
-        self.parts_from(0).try_for_each(|slots| self.index.lock().list_records(slots, &mut listed))?;
-        let records = listed.in_order()?;
-        if let Err(error) = pending.journal.checkpoint(&self.files, &records) {
+        if pending.journal.records() >= pending.long
+            && let Err(error) = self.shorten(&mut pending.journal)
+        {
             log!(Warn, "the index of the store is not shortened: {error}");
             pending.long = pending.journal.records() + self.header.slots + LONG;
         }
         Ok(())
+    }
+
+    /// Replaces a long journal by a checkpoint. If there is no space or memory for it, the journal grows further.
+    fn shorten(&self, journal: &mut Journal) -> Result<()> {
+        // All slots whose blocks change are changed under the lock of the journal.
+        let mut listed = ListedRecords::default();
+        self.parts_from(0).try_for_each(|slots| self.index.lock().list_records(slots, &mut listed))?;
+        journal.checkpoint(&self.files, &listed.in_order()?)
     }
 }
