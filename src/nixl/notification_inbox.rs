@@ -76,21 +76,31 @@ impl NotificationInbox {
         let size = size(&message);
         // A loss before all that wait closes nothing.
         let closes = !self.waiting.is_empty();
-        let is_full = self.waiting.len() >= 2 * MAX_MESSAGES || size > 2 * MAX_BYTES - self.bytes;
+        let known = self.of.get_mut(&message.agent);
+        let is_over = known.as_ref().map_or(size > MAX_BYTES, |share| {
+            share.is_full || share.messages >= MAX_MESSAGES || size > MAX_BYTES - share.bytes
+        });
+        // Of a peer that has lost its first message, the name waits.
+        let added = match &known {
+            _ if !is_over => size,
+            None if closes => message.agent.len(),
+            _ => 0,
+        };
+        let is_full = self.waiting.len() >= 2 * MAX_MESSAGES || added > 2 * MAX_BYTES - self.bytes;
         self.is_full |= closes && is_full;
-        if self.is_full {
+        if self.is_full || (is_over && !closes) {
             return self.count_lost(1);
         }
-        if !self.of.contains_key(&message.agent) {
-            self.of.insert(message.agent.clone(), Share::default());
-        }
-        let Some(share) = self.of.get_mut(&message.agent) else { return false };
-        if share.is_full || share.messages >= MAX_MESSAGES || size > MAX_BYTES - share.bytes {
-            share.is_full = closes;
+        let share = match known {
+            Some(share) => share,
+            None => self.of.entry(message.agent.clone()).or_default(),
+        };
+        share.is_full = is_over;
+        self.bytes += added;
+        if is_over {
             return self.count_lost(1);
         }
         (share.messages, share.bytes) = (share.messages + 1, share.bytes + size);
-        self.bytes += size;
         self.waiting.push(message);
         false
     }
@@ -185,6 +195,33 @@ mod tests {
         assert!(!inbox.keep(message(1, MAX_BYTES)));
         assert_eq!(inbox.take(), Some(Arrivals::Lost(1)));
         assert_eq!(take_numbers(&mut inbox), 1..2);
+    }
+
+    /// Its name waits, so that its later messages are lost, too.
+    #[test]
+    fn a_message_above_the_limit_loses_no_message_of_another() {
+        let mut inbox = NotificationInbox::default();
+        let other = |number| Notification { agent: "other".into(), ..message(number, 8) };
+        assert!(!inbox.keep(other(0)));
+        assert!(inbox.keep(message(1, 2 * MAX_BYTES + 1)));
+        assert!(!inbox.keep(message(2, 8)) && !inbox.keep(other(3)));
+        let Some(Arrivals::Messages(messages)) = inbox.take() else { panic!("no messages") };
+        assert_eq!(messages, [other(0), other(3)]);
+        assert_eq!((inbox.take(), inbox.take()), (Some(Arrivals::Lost(2)), None));
+    }
+
+    #[test]
+    fn the_names_of_senders_that_have_only_lost_messages_have_the_same_limit() {
+        for waiting in 0..2 {
+            let mut inbox = NotificationInbox::default();
+            keep(&mut inbox, 0..waiting, 8);
+            for number in 0..4 {
+                let agent = format!("{number}{}", "x".repeat(MAX_BYTES));
+                inbox.keep(Notification { agent, data: Vec::new() });
+            }
+            let names: usize = inbox.of.keys().map(String::len).sum();
+            assert!(names <= 2 * MAX_BYTES, "{names} bytes of names with {waiting} waiting");
+        }
     }
 
     #[test]
