@@ -15,8 +15,11 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{Error, ErrorKind};
 use std::mem::size_of;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rustix::param::page_size;
 
 use super::dynamic::{DynamicEntry, Section};
 use crate::base::{Mutex, log};
@@ -115,7 +118,7 @@ unsafe extern "C" fn redirect_in(
     let is_read_only = |address: usize| {
         header(libc::PT_GNU_RELRO).is_some_and(|header| {
             let start = base + header.p_vaddr as usize;
-            (start..start + header.p_memsz as usize).contains(&address)
+            protected(start..start + header.p_memsz as usize, page_size()).contains(&address)
         })
     };
     for [table, size] in [[PLT, PLT_SIZE], [RELOCATIONS, RELOCATIONS_SIZE]] {
@@ -139,6 +142,12 @@ unsafe extern "C" fn redirect_in(
     0
 }
 
+/// What the loader makes read-only of a range: whole pages. Data of the library may be in the rest of the last one, which is as large as
+/// the pages of this kernel, and not as those that the library was linked for.
+fn protected(range: Range<usize>, page: usize) -> Range<usize> {
+    range.start..range.end - range.end % page
+}
+
 fn name_of<'a>(section: &'a Section, relocation: &Relocation) -> Option<&'a CStr> {
     let symbols = ptr::with_exposed_provenance::<libc::Elf64_Sym>(section.address(SYMBOLS)?);
     // SAFETY: relocations of a loaded library name entries of its table of symbols.
@@ -149,8 +158,7 @@ fn name_of<'a>(section: &'a Section, relocation: &Relocation) -> Option<&'a CStr
 /// # Safety
 /// The address of a function with the signature of [`Send`] must be stored there.
 unsafe fn replace(address: usize, is_read_only: bool) -> bool {
-    // SAFETY: asks for a constant of the system.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let page = page_size();
     let start = ptr::with_exposed_provenance_mut::<c_void>(address - address % page);
     // SAFETY: a page of a loaded library that is read-only after relocation. The place is aligned, so it is within the page.
     let protect = |protection| unsafe { libc::mprotect(start, page, protection) } == 0;
@@ -179,6 +187,14 @@ mod tests {
         // SAFETY: so many bytes.
         let status = unsafe { send(socket.as_raw_fd(), data.as_ptr().cast(), &raw mut size) };
         (status, size)
+    }
+
+    /// A library that was linked for pages of 4 KiB, on a kernel with pages of 64 KiB.
+    #[test]
+    fn data_beside_what_the_loader_protects_stays_writable() {
+        assert_eq!(protected(0x1_f000..0x2_2000, 0x1000), 0x1_f000..0x2_2000);
+        assert_eq!(protected(0x1_f000..0x2_2000, 0x1_0000), 0x1_f000..0x2_0000);
+        assert!(protected(0x2_1000..0x2_2000, 0x1_0000).is_empty());
     }
 
     #[test]
