@@ -3,7 +3,7 @@
 
 use super::slots::SLOTS;
 use super::staging_memory::StagingMemory;
-use crate::base::{Result, ensure};
+use crate::base::{Result, ensure, error};
 
 /// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
 const DEFAULT_SIZE: u64 = 16 << 20;
@@ -28,6 +28,13 @@ pub fn slot_size(option: &str, size: u64, memory: StagingMemory) -> Result<u64> 
 /// Bytes of a slot that contains `content` bytes of an object, of an arena of `size` bytes; 0 for one that is large enough.
 pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Result<u64> {
     let needed = content.next_multiple_of(PAGE);
+    let too_large = || {
+        error!(
+            OutOfMemory,
+            "{SLOTS} objects of {content} bytes exceed the address space; use smaller objects"
+        )
+    };
+    let of_all = needed.checked_mul(SLOTS).ok_or_else(too_large)?;
     if size == 0 {
         return Ok(needed);
     }
@@ -35,8 +42,21 @@ pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Resul
     ensure!(
         slot >= content,
         InvalidArgument,
-        "staging_size is {size} bytes; objects of {content} bytes pass through staging memory as a whole, which needs {} or more",
-        SLOTS * needed
+        "staging_size is {size} bytes; objects of {content} bytes pass through staging memory as a whole, which needs {of_all} or \
+         more"
     );
     Ok(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Status;
+
+    #[test]
+    fn slots_of_objects_are_in_the_address_space() {
+        let slot = |content| object_slot_size(0, StagingMemory::Host, content);
+        assert_eq!(slot((1 << 61) - 1).err().map(|error| error.status()), Some(Status::OutOfMemory));
+        assert_eq!(slot((1 << 61) - PAGE).unwrap(), (1 << 61) - PAGE);
+    }
 }
