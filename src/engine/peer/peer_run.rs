@@ -104,12 +104,8 @@ impl AgentTask for NixlRun {
     }
 
     fn abandon(&mut self, error: Error) {
-        if let Some(prepared) = &self.prepared {
-            prepared.abandon();
-        }
-        if let Some(flow) = &mut self.flow {
-            flow.abandon();
-        }
+        self.prepared.iter().for_each(|prepared| prepared.abandon());
+        self.flow.iter_mut().for_each(|flow| flow.abandon());
         if let Some(run) = self.run.take() {
             run.abandon(error);
         }
@@ -203,14 +199,19 @@ impl NixlRun {
                 self.check_peer();
                 return Some(if self.failure.is_some() { TaskStep::Waiting } else { TaskStep::InFlight });
             }
-            Err(error) => self.fail(error),
+            Err(error) => {
+                // Bytes that were found damaged are of another use.
+                let is_stale = error.status() == Status::Stale;
+                self.failure.take_if(|(known, _)| is_stale && known.status() == Status::Corrupt);
+                self.fail(error);
+            }
         }
         Some(TaskStep::Progressed)
     }
 
     /// Begins the last read of the control block, unless it was begun or is not needed, or waits for the first. The end is reported after it.
     fn begins_last_control_read(&mut self) -> bool {
-        let is_needed = self.failure.is_none();
+        let is_needed = self.failure.as_ref().is_none_or(|(error, _)| error.status() == Status::Corrupt);
         self.control_read.as_mut().is_some_and(|read| read.is_in_flight() || is_needed && read.begin_last())
     }
 
@@ -359,8 +360,8 @@ impl NixlRun {
         } else {
             let awaited = self.flow.as_ref().and_then(|flow| flow.awaited());
             let stall_timeout = self.prepared.as_ref().and_then(|prepared| prepared.stall_timeout);
-            let stalled = stalled(awaited, &remote.peer, self.last_progress, stall_timeout);
-            let Some(error) = stalled else { return };
+            let last_progress = self.last_progress;
+            let Some(error) = stalled(awaited, &remote.peer, last_progress, stall_timeout) else { return };
             error
         };
         let failure = self.failure.as_ref().map_or(unfinished, |(error, _)| error.clone());

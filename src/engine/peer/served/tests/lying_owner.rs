@@ -38,11 +38,11 @@ struct Owner {
     arena: RegistrationHold,
     local: Arc<Layout>,
     remote: Arc<Layout>,
+    layout: Arc<Layout>,
     /// Messages that were received and not looked at.
     unread: RefCell<VecDeque<Message>>,
     /// The sessions that were served. Their requests may arrive again: a requester repeats one that has no reply yet.
     served: RefCell<Vec<SessionKey>>,
-    _layout: Arc<Layout>,
     _peer: Arc<Agent>,
 }
 
@@ -55,6 +55,7 @@ impl Owner {
         let arena = Registration::create(&region, &agent).unwrap().hold().unwrap();
         let id = ServiceId(random().unwrap());
         let layout = layout(&agent);
+        layout.create_epochs(None).unwrap();
         let descriptor =
             Descriptor { address: region.address(), size, device_id: 0, memory_type: MemoryType::Dram };
         let served = Served {
@@ -77,7 +78,7 @@ impl Owner {
         let remote = known_to(&peer, &agent, &layout);
         let local = self::layout(&peer);
         let (unread, served) = Default::default();
-        let owner = Self { agent, id, arena, local, remote, unread, served, _layout: layout, _peer: peer };
+        let owner = Self { agent, id, arena, local, remote, layout, unread, served, _peer: peer };
         owner.write(0, &session_control::head(&id, DEADLINE));
         Some(owner)
     }
@@ -345,6 +346,18 @@ fn chunks_whose_checksums_differ_are_no_data() {
     let error = read(true, &|key| [empty(key, 0), empty(key, 1) ^ 1]).unwrap_err();
     expect(&error, Status::Corrupt, "damaged on the way");
     expect(&error, Status::Corrupt, "the blocks that differ were not found");
+}
+
+/// As if the owner had filled a block again while it gathered the chunk.
+#[test]
+fn chunks_of_reused_blocks_are_stale_rather_than_damaged() {
+    let Some(owner) = Owner::new() else { return };
+    let step = Step { verifies: true, epochs: Some(&[0; BLOCKS as usize]), ..Step::default() };
+    let read = owner.run_step(Preferences::default(), step, true, |owner, key| {
+        owner.layout.raise_epochs(&[0]).unwrap();
+        owner.write(1, &open(&[0, 1], 2).entry(key));
+    });
+    expect(&read.unwrap_err(), Status::Stale, "1 of 12 source blocks have other epochs than expected");
 }
 
 #[test]
