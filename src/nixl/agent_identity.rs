@@ -9,6 +9,7 @@
 use std::ptr;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::param::page_size;
 
 use super::descriptor::{Descriptor, MemoryType};
 use crate::base::{Error, Result, random};
@@ -49,10 +50,6 @@ impl Identity {
         self.id = u64::from_ne_bytes(random()?) | 1;
         Ok(previous)
     }
-}
-
-fn page_size() -> usize {
-    rustix::param::page_size()
 }
 
 impl Drop for Identity {

@@ -152,11 +152,6 @@ impl NixlMove {
     fn peer_hold(&self) -> Result<Option<RemoteHold>> {
         self.shared.peer().map(|remote| remote.peer.hold()).transpose()
     }
-
-    /// Fails if an earlier run was abandoned.
-    pub fn ensure_usable(&self) -> Result<()> {
-        self.shared.ensure_usable()
-    }
 }
 
 /// Chooses the method of a verified transfer with an owner that serves the layout: it computes checksums, so that nothing is read twice.
@@ -254,7 +249,7 @@ impl Engine for PartSequence<NixlMove> {
 
     /// Fails if an earlier run was abandoned, or if the peer's metadata was invalidated.
     fn hold_peer(&self) -> Result<Option<RemoteHold>> {
-        self.parts().iter().try_for_each(NixlMove::ensure_usable)?;
+        self.parts().iter().try_for_each(|part| part.shared.ensure_usable())?;
         // All parts have the same layouts.
         self.first().peer_hold()
     }

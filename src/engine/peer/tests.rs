@@ -39,10 +39,10 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let moved = a_move(agent, local, remote);
     let completion = Arc::new(Completion::new(1, None));
     let run = Ticket::unheld(&completion, account()).start();
-    assert!(moved.ensure_usable().is_ok());
+    assert!(moved.shared.ensure_usable().is_ok());
     panic_in_step(Box::new(NixlRun::new(moved.shared.clone(), run)));
     completion.poll().unwrap_err().assert_is(Status::Panic, "deliberate");
-    assert_eq!(moved.ensure_usable().unwrap_err().status(), Status::Panic);
+    assert_eq!(moved.shared.ensure_usable().unwrap_err().status(), Status::Panic);
     drop(moved);
     assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));
 }

@@ -190,26 +190,12 @@ impl ServedPlan {
     ) -> Result<RequestId> {
         let there = self.division.served.slot(slot);
         let range = session.range(chunk);
-        let operation = if self.division.reads { Operation::Read } else { Operation::Write };
         match local {
             Some(address) => {
                 let here = || [(address, range.end - range.start, 0)].into_iter();
-                self.create(
-                    state,
-                    operation,
-                    (self.division.memory.device_id(), here),
-                    (self.division.served.memory(), there),
-                )
+                self.create(state, (self.division.memory.device_id(), here), there)
             }
-            None => {
-                let here = || session.ranges(chunk);
-                self.create(
-                    state,
-                    operation,
-                    (self.division.device_id, here),
-                    (self.division.served.memory(), there),
-                )
-            }
+            None => self.create(state, (self.division.device_id, || session.ranges(chunk)), there),
         }
     }
 
@@ -218,11 +204,11 @@ impl ServedPlan {
     fn create<I: Iterator<Item = (u64, u64, u64)>>(
         &self,
         state: &mut AgentState,
-        operation: Operation,
         (own_device, ranges): (u64, impl Fn() -> I),
-        (memory, there): (&Descriptor, u64),
+        there: u64,
     ) -> Result<RequestId> {
-        let &Descriptor { device_id, memory_type, .. } = memory;
+        let &Descriptor { device_id, memory_type, .. } = self.division.served.memory();
+        let operation = if self.division.reads { Operation::Read } else { Operation::Write };
         let here = ranges().map(|(address, size, _)| Span { address, size, device_id: own_device });
         let remote = ranges().map(|(_, size, at)| Span { address: there + at, size, device_id });
         let side = RequestSide::Peer(self.division.peer.clone());
