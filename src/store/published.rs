@@ -24,12 +24,20 @@ impl Published {
         if files.size(StoreFile::Writer)?.is_none_or(|size| size < WRITER_SIZE as u64) {
             return Ok(None);
         }
-        let mut bytes = [0; SIZE];
-        files.read(StoreFile::Writer, AT as u64, &mut bytes)?;
-        let [generation, records] = [0, 8]
-            .map(|at| bytes[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)));
-        let published = Self { generation, records };
-        Ok((bytes == published.to_bytes(store)).then_some(published))
+        let mut last = None;
+        loop {
+            let mut bytes = [0; SIZE];
+            files.read(StoreFile::Writer, AT as u64, &mut bytes)?;
+            let [generation, records] = [0, 8].map(|at| {
+                bytes[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+            });
+            let published = Self { generation, records };
+            let is_valid = bytes == published.to_bytes(store);
+            // What is read twice is not torn by a writer that publishes meanwhile.
+            if is_valid || last.replace(bytes) == Some(bytes) {
+                return Ok(is_valid.then_some(published));
+            }
+        }
     }
 
     pub fn write(self, files: &impl Files, store: [u8; 16]) -> Result<()> {

@@ -48,6 +48,17 @@ fn a_reader_waits_for_a_writer_that_opens_the_store() {
     reader.flush().unwrap();
 }
 
+#[test]
+fn a_reader_does_not_take_a_writer_that_publishes_for_one_that_opens_the_store() {
+    let files = RecordedFiles::empty();
+    let store = open(&files, Durability::Strict).unwrap();
+    let reader = follow(&files, true).unwrap();
+    put(&store, &files, &[(1, None, 1)]).unwrap();
+    files.tear_read(StoreFile::Writer);
+    reader.flush().unwrap();
+    assert!(has(&reader, 1));
+}
+
 /// It was killed, or was refused the store, which has another identity.
 #[test]
 fn readers_go_on_after_a_writer_that_did_not_open_the_store() {

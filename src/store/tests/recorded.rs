@@ -49,6 +49,8 @@ struct State {
     has_no_writer: bool,
     /// The next sync of this file waits.
     held: Option<(StoreFile, Arc<HeldSync>)>,
+    /// The next read of it finds a write in progress.
+    torn: Option<StoreFile>,
 }
 
 /// A sync that waits until it is released.
@@ -192,6 +194,7 @@ impl RecordedFiles {
             calls: 0,
             has_no_writer: false,
             held: None,
+            torn: None,
         })))
     }
 
@@ -227,6 +230,11 @@ impl RecordedFiles {
         let held = Arc::new(HeldSync::default());
         self.0.lock().held = Some((file, held.clone()));
         held
+    }
+
+    /// Has the next read of a file find a write in progress.
+    pub fn tear_read(&self, file: StoreFile) {
+        self.0.lock().torn = Some(file);
     }
 
     /// The same files without one of them.
@@ -308,9 +316,11 @@ impl Files for RecordedFiles {
     fn read(&self, file: StoreFile, offset: u64, into: &mut [u8]) -> Result<()> {
         let mut state = self.0.lock();
         state.call()?;
+        let is_torn = state.torn.take_if(|torn| *torn == file).is_some();
         let file = state.existing(file)?;
         let found = state.now.files[file].get(offset as usize..offset as usize + into.len());
         into.copy_from_slice(found.ok_or_else(|| Error::errno("truncated", Errno::IO))?);
+        into.iter_mut().take(usize::from(is_torn)).for_each(|byte| *byte ^= 1);
         Ok(())
     }
 
