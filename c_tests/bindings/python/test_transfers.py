@@ -380,6 +380,51 @@ def test_async_for(cache, copy):
     asyncio.run(main())
 
 
+def test_several_tasks_await_one_run_and_one_of_them_is_cancelled(cache, copy, monkeypatch):
+    async def wait(transfer):
+        await transfer
+
+    async def main():
+        with kvmem.Transfer(cache[1], copy) as transfer:
+            with monkeypatch.context() as in_flight:
+                in_flight.setattr(kvmem.Queue, "_drain", lambda queue: None)
+                in_flight.setattr(kvmem.Transfer, "poll", lambda transfer: False)
+                in_flight.setattr(kvmem.Transfer, "_status", lambda transfer: int(kvmem.Status.IN_PROGRESS))
+                transfer.submit(PAIRS)
+                tasks = [asyncio.ensure_future(wait(transfer)) for _ in range(3)]
+                await asyncio.sleep(0)
+                tasks.pop().cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait_for(asyncio.gather(*tasks), 60)
+
+    asyncio.run(main())
+
+
+def test_each_of_the_tasks_that_wait_gets_a_completion(cache, copy):
+    """Also if the first one is cancelled when it could get one."""
+
+    async def main():
+        with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+            tasks = [asyncio.ensure_future(queue.next()) for _ in range(3)]
+            await asyncio.sleep(0)
+            for number in range(2):
+                transfer.submit(PAIRS, user_data=number).wait(60)
+            queue._drain()
+            tasks.pop(0).cancel()
+            found = await asyncio.wait_for(asyncio.gather(*tasks), 60)
+            assert sorted(each.user_data for each in found) == [0, 1]
+
+    asyncio.run(main())
+
+
+def test_a_completion_has_an_error_also_if_its_transfer_is_closed(cache, copy):
+    with kvmem.Queue() as queue:
+        with kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+            transfer.submit(PAIRS, checksums=[1, 2, 3])
+        (completion,) = queue.wait(60)
+        assert isinstance(completion.error, kvmem.Corrupt)
+
+
 def test_a_loop_that_has_ended_leaves_no_queue(cache, copy):
     async def main():
         with kvmem.Transfer(cache[1], copy) as transfer:

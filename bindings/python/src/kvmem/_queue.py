@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -51,7 +52,9 @@ class Completion(NamedTuple):
         if self.status >= 0:
             return None
         failed = getattr(self.source, "_failure", None)
-        found: _errors.Error | None = failed() if failed else None
+        found: _errors.Error | None = None
+        with contextlib.suppress(_errors.InvalidState):  # the transfer is closed, and its message with it
+            found = failed() if failed else None
         if found is not None and found.status == self.status:
             return found
         return _errors.make(self.status, f"the run ended with {self.status.name}")
@@ -87,7 +90,7 @@ class Queue(Handle):
         self._runs: dict[int, tuple[Any, Any, k.CompletionKind | None]] = {}
         self._ready: deque[Completion] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._pending: dict[int, asyncio.Future[Completion]] = {}
+        self._pending: dict[int, set[asyncio.Future[None]]] = {}  # several tasks may await one run
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None  # weak: the queue of a loop does not keep it
 
     def fileno(self) -> int:
@@ -186,10 +189,9 @@ class Queue(Handle):
         elif kind == last or (kind == k.CompletionKind.RUN_ENDED and c.released):
             self._runs.pop(token, None)
         completion = Completion(kind, source, user_data, k.Status(c.status), c.bytes, c.num_layers, bool(c.released))
-        if kind == k.CompletionKind.RUN_ENDED:
-            future = self._pending.pop(token, None)
-            if future is not None and not future.done():
-                future.get_loop().call_soon_threadsafe(_settle, future, completion)
+        if kind in (k.CompletionKind.RUN_ENDED, last):
+            for future in tuple(self._pending.pop(token, ())):
+                future.get_loop().call_soon_threadsafe(_settle, future)
         return completion
 
     # ---- asyncio ----
@@ -210,18 +212,20 @@ class Queue(Handle):
             self._loop = weakref.ref(loop)
         return loop
 
-    async def _ended(self, token: int) -> None:
-        """Waits until the run with this number has ended."""
-        loop = self._attach()
-        if token not in self._runs:
-            return
-        future: asyncio.Future[Completion] = loop.create_future()
-        self._pending[token] = future
-        self._drain()
+    async def _ended(self, token: int, is_in_flight: Callable[[], bool]) -> None:
+        """Waits until the run with this number has ended, if it is in flight."""
+        future: asyncio.Future[None] = self._attach().create_future()
+        waiting = self._pending.setdefault(token, set())
+        waiting.add(future)
         try:
-            await future
+            self._drain()
+            # After the future is known: another thread may take the completion at any time.
+            if token in self._runs and is_in_flight():
+                await future
         finally:
-            self._pending.pop(token, None)
+            waiting.discard(future)
+            if not waiting and self._pending.get(token) is waiting:
+                del self._pending[token]
 
     def _drain(self) -> None:
         """Reads completions. Those that no task awaits stay for `async for`, `poll` and `wait`."""
@@ -236,11 +240,9 @@ class Queue(Handle):
                     self._keep(completion)
             if self._count[0] < _BATCH:
                 break
-        while self._ready and self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                break
+        waiting = len(self._waiters) if self._ready else 0
+        for _ in range(waiting):  # all, because one that is cancelled now takes none; those that find none wait again
+            _settle(self._waiters.popleft())
 
     def _keep(self, completion: Completion) -> None:
         with self._lock:
@@ -272,7 +274,7 @@ class Queue(Handle):
             loop.remove_reader(self.fileno())
         self._loop = None
         failure = _errors.InvalidState("the queue was closed")
-        futures: list[asyncio.Future[Any]] = [*self._pending.values(), *self._waiters]
+        futures = [*itertools.chain.from_iterable(self._pending.values()), *self._waiters]
         for future in futures:
             if not future.done():
                 future.set_exception(failure)
@@ -285,9 +287,9 @@ class Queue(Handle):
         return f"fd {self.fileno()}, {len(self._runs)} expected"
 
 
-def _settle(future: asyncio.Future[Completion], completion: Completion) -> None:
+def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
-        future.set_result(completion)
+        future.set_result(None)
 
 
 def _drain(queue: weakref.ref[Queue]) -> None:

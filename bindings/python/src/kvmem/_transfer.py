@@ -302,7 +302,7 @@ class Transfer(Handle):
                 "the transfer has no queue: create it within the event loop, or with queue=kvmem.Queue(), so that it can be awaited"
             )
         while not self.poll():
-            await self._queue._ended(self._token)
+            await self._queue._ended(self._token, lambda: self._status() == k.Status.IN_PROGRESS)
 
     def cancel(self) -> None:
         """Cancels the parts of the last run that have not started. Never waits."""
