@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import kvmem
-from kvmem import _release, _store, _time
+from kvmem import _errors, _layout, _release, _store, _time
 from conftest import arrays, run, shape
 
 PAIRS = [(3, 7), (0, 15), (9, 1)]
@@ -53,6 +53,16 @@ def test_threads_share_a_transfer_and_close_it():
             transfer.close()
             for thread in threads:
                 thread.join()
+
+
+def test_an_object_exists_until_its_properties_are_read(monkeypatch):
+    """Another thread closes it meanwhile."""
+    layout, call, text, seen = kvmem.Layout.allocate(shape(), "system"), _errors.call, _layout.text, []
+    before = kvmem.statistics().num_layouts
+    monkeypatch.setattr(_errors, "call", lambda *arguments: layout.close() or call(*arguments))
+    monkeypatch.setattr(_layout, "text", lambda pointer: seen.append(kvmem.statistics().num_layouts) or text(pointer))
+    assert layout.info.agent == "" and seen == [before]
+    assert kvmem.statistics().num_layouts == before - 1
 
 
 def test_objects_cannot_be_pickled_or_used_after_fork(cache):

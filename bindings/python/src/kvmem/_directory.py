@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, c_string, create, handle_of, read, take
+from kvmem._handle import Handle, Options, c_string, create, handle_of, read_within, take
 from kvmem._layout import Layout
 from kvmem._library import ffi, lib, text
 from kvmem._nixl import Agent
@@ -40,7 +40,7 @@ class Entry(Handle):
         raise TypeError("use Directory.look_up, wait_for or connect")
 
     def _info(self) -> Any:
-        return read(lib.kvmem_directory_entry_get_info, "directory_entry_info", self._handle)
+        return read_within(lib.kvmem_directory_entry_get_info, "directory_entry_info", self._handle)
 
     @property
     def agent(self) -> str:

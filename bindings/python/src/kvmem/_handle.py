@@ -243,6 +243,14 @@ def read(function: Any, struct: str, *arguments: Any) -> Any:
     return out
 
 
+def read_within(function: Any, struct: str, handle: Any) -> Any:
+    """As `read`, of a struct that points into an object. It keeps the object, which another thread may close before the pointers are read."""
+    try:
+        return ffi.gc(read(function, struct, handle), lambda _struct, _kept=handle: None)
+    finally:
+        del handle
+
+
 def blob(function: Any, *arguments: Any) -> Any:
     """Calls a function whose last parameter but one receives a blob, and returns the blob."""
     try:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 from kvmem import _constants as k
 from kvmem import _errors
 from kvmem._arrays import block_ids, results
-from kvmem._handle import Handle, Options, c_string, create, handle_of, read
+from kvmem._handle import Handle, Options, c_string, create, handle_of, read, read_within
 from kvmem._library import blob_bytes, ffi, lib, text
 from kvmem._memory import Memory, memory_of
 from kvmem._region import Region, RegionInfo, device_options, disk_options, elastic_options, mapped, pinned_options, system_options
@@ -200,7 +200,7 @@ class Layout(Handle):
     @property
     def info(self) -> LayoutInfo:
         """Properties of the layout."""
-        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
+        c = read_within(lib.kvmem_layout_get_info, "layout_info", self._handle)
         made = LayoutInfo(*(getattr(c, field) for field in LayoutInfo._fields))
         return made._replace(
             tier=k.Tier(c.tier),
@@ -243,8 +243,9 @@ class Layout(Handle):
     @property
     def strides(self) -> Strides:
         """How addresses follow from indices."""
-        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
+        c = read_within(lib.kvmem_layout_get_info, "layout_info", self._handle)
         if c.num_parts:
+            del c  # as in _errors.call
             raise _errors.Unsupported("the layout has parts, and each has its own strides: use those of `Layout.part`")
         numbers = {field: getattr(c, field) for field in Strides._fields if field not in ("bases", "size")}
         return Strides(bases=tuple(c.bases[0 : c.num_regions]), size=c.piece_size, **numbers)
@@ -324,10 +325,10 @@ class Layout(Handle):
     @property
     def agent(self) -> str:
         """Name of the agent: that of this process, or that of the peer that a remote layout belongs to."""
-        c = read(lib.kvmem_layout_get_info, "layout_info", self._handle)
-        if c.agent == ffi.NULL:
+        name = self.info.agent
+        if not name:
             raise _errors.NotFound("the layout was built without an agent")
-        return text(c.agent)
+        return name
 
     def export(self) -> bytes:
         """The descriptor of the layout, which a peer imports with `Agent.import_layout`."""

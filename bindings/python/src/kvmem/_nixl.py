@@ -146,7 +146,8 @@ class Agent(Handle):
     @property
     def name(self) -> str:
         """Its name."""
-        return text(lib.kvmem_agent_name(self._handle))
+        handle = self._handle  # another thread may close the agent before the text is read
+        return text(lib.kvmem_agent_name(handle))
 
     def create_backend(self, plugin: str, parameters: Mapping[str, str] | None = None) -> None:
         """Adds a backend of NIXL."""

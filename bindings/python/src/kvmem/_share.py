@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvmem import _constants as k
 from kvmem import _errors
-from kvmem._handle import Handle, Options, c_string, create, handle_of, read
+from kvmem._handle import Handle, Options, c_string, create, handle_of, read, read_within
 from kvmem._layout import Layout
 from kvmem._library import ffi, lib
 from kvmem._region import Region
@@ -100,7 +100,7 @@ class Share(Handle):
     @property
     def message(self) -> tuple[bytes, list[int]]:
         """The message, and the file descriptors that belong to it, for another transport. The share keeps them open."""
-        c = read(lib.kvmem_share_get_info, "share_info", self._handle)
+        c = read_within(lib.kvmem_share_get_info, "share_info", self._handle)
         return bytes(ffi.buffer(c.data, c.size)), [c.fds[index] for index in range(c.num_fds)]
 
     def open_region(self, *, agent: Handle | None = None, device: int = 0, flags: k.OpenFlags = k.OpenFlags(0)) -> Region:
