@@ -2,6 +2,7 @@
 """The workers of kvmem.vllm's handover without vLLM: those of two engines exchange blocks. The demo runs them in vLLM."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,6 +111,24 @@ def test_a_dropped_request_is_released(start):
     prefill.hold(3)
     decode.exchange.give(HandoverStep(drops=[offer((3,), 4)]))
     assert prefill.wait(0) == {"p"}
+
+
+def test_a_transfer_from_an_engine_that_was_restarted_is_not_used_again(start):
+    """It reads memory of the one before it, whose blocks had the same epochs."""
+    prefill, decode = start("p"), start("d", produces=False)
+    pulls, known, idle = decode.exchange._pulls, decode.exchange._peers._peers, []
+    keep = pulls._keep
+
+    def late(name, run):
+        before, known[name] = known[name], SimpleNamespace(idle={})
+        keep(name, run)
+        idle.append(known[name].idle)
+        known[name] = before
+
+    pulls._keep = late
+    prefill.hold(3)
+    decode.pull(offer((3,), 4), [5])
+    assert decode.wait(1) == {"d"} and idle == [{}]
 
 
 def test_prefill_that_does_not_exist_or_reply_leads_to_computation(start, caplog):

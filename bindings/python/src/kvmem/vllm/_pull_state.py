@@ -17,6 +17,8 @@ class Run:
     """Blocks of one group that move from one rank."""
 
     transfer: kvmem.Transfer
+    peer: Any
+    """The worker of prefill as it was found. One of its name that is found later has other memory."""
     key: Any
     group: int
     pairs: list[tuple[int, int]] | None

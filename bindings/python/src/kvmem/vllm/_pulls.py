@@ -187,7 +187,7 @@ class Pulls:
             remote, local, heads=heads, queue=self._queue, layers_per_completion=int(by_layer),
             flags=kvmem.TransferFlags.REPORT_RELEASE | (kvmem.TransferFlags.BY_LAYER if by_layer else 0),
         )  # fmt: skip
-        run = Run(transfer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
+        run = Run(transfer, peer, key, number, None, remote.info.locality != kvmem.Locality.REMOTE)
         each.compared &= checked
         # What was compared with the source only is confirmed: prefill compares the source with what it had.
         each.fenced &= epochs is not None and (checked or not self._verify)
@@ -285,10 +285,10 @@ class Pulls:
 
     def _keep(self, name: str, run: Run) -> None:
         peer = self._peers.get(name)
-        if peer is None:
-            run.transfer.close()
-        else:
+        if peer is not None and peer is run.peer:
             peer.idle.setdefault(run.key, []).append(run.transfer)
+        else:  # it has ended, also if another one has its name
+            run.transfer.close()
 
     # ---- end ----
 
