@@ -38,6 +38,7 @@ FAULTS = [
         ("every_waiter_of_a_queue", "run/queue.rs", "        let mut state = self.lock();\n        state.push(entry, &self.has_some);\n        then();",
          "        self.arrival.notify_one();\n        let mut state = self.lock();\n        state.push(entry, &self.has_some);\n        then();\n"
          "        drop(state);\n        return;\n        #[allow(unreachable_code)]\n        let state = self.lock();"),
+        ("all_work_is_served", "base/work_thread.rs", " || self.promises.load(Ordering::Acquire) > 0", ""),
     ],
     [
         ("every_command_is_taken_once", "nixl/command_queue.rs", "self.is_woken.swap(false, Ordering::AcqRel)",
@@ -45,6 +46,8 @@ FAULTS = [
         ("a_run_that_is_not_stale", "region/epoch_table.rs", "    fence(Ordering::SeqCst);\n", ""),
         ("who_sees_a_success", "run/state.rs", "self.0.store(phase as u32 | claim, Ordering::Release)",
          "self.0.store(phase as u32 | claim, Ordering::Relaxed)"),
+        ("all_work_is_served", "base/work_thread.rs", "self.is_running = has_work || self.promises.load(Ordering::Acquire) > 0;\n        self.is_running",
+         "has_work || self.promises.load(Ordering::Acquire) > 0"),
     ],
     [
         ("what_is_sent_while_the_receiver", "nixl/command_queue.rs", "        state.is_closed = true;\n", ""),

@@ -10,6 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread;
+use crate::base::work_thread::WorkThread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -25,7 +26,7 @@ pub struct CallbackThread {
 struct State {
     jobs: VecDeque<Job>,
     handles: usize,
-    is_running: bool,
+    thread: WorkThread,
 }
 
 thread_local! {
@@ -35,23 +36,16 @@ thread_local! {
 
 impl CallbackThread {
     /// A thread that is not started yet. It calls `report` if a callback panics.
-    pub const fn new(name: &'static str, report: fn(&Error)) -> Self {
-        Self {
-            name,
-            report,
-            state: Mutex::new(State { jobs: VecDeque::new(), handles: 0, is_running: false }),
-            change: Condvar::new(),
-        }
+    pub fn new(name: &'static str, report: fn(&Error)) -> Self {
+        Self { name, report, state: Mutex::default(), change: Condvar::new() }
     }
 
     /// Keeps the thread running while the handle exists, and starts it if needed. The thread is started here and not when a
     /// job is posted, because the caller here can still report that this failed.
     pub fn acquire(&'static self) -> Result<CallbackHandle> {
         let mut state = self.lock();
-        if !state.is_running {
-            thread::spawn(self.name, || self.serve()).map_err(|error| error.context("run callbacks"))?;
-            state.is_running = true;
-        }
+        let started = state.thread.ensure(|| thread::spawn(self.name, || self.serve()));
+        started.map_err(|error| error.context("run callbacks"))?;
         state.handles += 1;
         Ok(CallbackHandle(self))
     }
@@ -66,7 +60,7 @@ impl CallbackThread {
         let (reached, fence) = channel();
         let mut state = self.lock();
         // A thread that has ended has run all of its jobs.
-        if state.is_running {
+        if state.thread.is_running() {
             state.jobs.push_back(Box::new(move || drop(reached)));
             self.change.notify_one();
         }
@@ -92,7 +86,7 @@ impl CallbackThread {
         let idle = |state: &mut State| state.jobs.is_empty() && state.handles > 0;
         let mut state = self.change.wait_while(self.lock(), idle);
         let job = state.jobs.pop_front();
-        state.is_running = job.is_some();
+        state.thread.goes_on(job.is_some());
         job
     }
 

@@ -121,7 +121,7 @@ impl Pool {
     pub fn run(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) {
         if let Err(error) = self.pass(shared, threads) {
             log!(Warn, "{error}; the calling thread does the work");
-            run_guarded(shared.as_ref());
+            run_guarded(|| shared.run());
         }
     }
 
@@ -149,36 +149,33 @@ impl Pool {
         Ok(())
     }
 
-    /// Runs `work` once, on a thread of the pool, and passes it true. If there is none and none can be started, runs it on
-    /// the calling thread before this returns, and passes it false. The caller may be a thread of the pool: then it may run
-    /// the work itself, after what it runs now.
-    pub fn run_once(self: &Arc<Self>, work: impl FnOnce(bool) + Send + 'static) {
-        let once = Arc::new(Once(Mutex::new(Some(Box::new(work)))));
+    /// Runs `work` once, on a thread of the pool. If there is none and none can be started, runs it on the calling thread before
+    /// this returns, and passes it the error. The caller may be a thread of the pool: then it may run the work itself, after what
+    /// it runs now.
+    pub fn run_once(self: &Arc<Self>, work: impl FnOnce(Result<()>) + Send + 'static) {
+        let once = Once::new(work);
         if let Err(none) = self.pass(&(once.clone() as Arc<dyn Shared>), 1) {
             log!(Warn, "{none}; the calling thread does the work");
-            if let Err(error) = guarded(|| once.run_with(false)) {
-                log!(Error, "panic in work of kvmem: {error}");
-            }
+            run_guarded(|| once.run_with(Err(none)));
         }
     }
 
     /// Runs `shared` on a thread that runs nothing else until it returns. Fails if no thread is idle and none can be
-    /// started: waiting for another thread could take for ever, because services run while they have work.
-    pub fn run_alone(self: &Arc<Self>, shared: Arc<dyn Shared>) -> Result<()> {
+    /// started: waiting for another thread could take for ever, because services run while they have work. An idle thread is woken
+    /// when the result is dropped.
+    pub fn run_alone(self: &Arc<Self>, shared: Arc<dyn Shared>) -> Result<WakeUp<'_>> {
         let mut state = self.lock();
         // Each idle thread takes one entry of the queue.
         if state.queue.len() >= state.idle {
             self.add_thread(&mut state)?;
         }
         state.queue.push_back(shared);
-        drop(state);
-        self.work.notify_one();
-        Ok(())
+        Ok(WakeUp(&self.work))
     }
 
     /// Runs `work` once, as [`Self::run_alone`].
     pub fn run_once_alone(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.run_alone(Arc::new(Once(Mutex::new(Some(Box::new(|_| work()))))))
+        self.run_alone(Once::new(|_| work())).map(drop)
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> Result<()> {
@@ -196,7 +193,7 @@ impl Pool {
                     self.work.notify_one();
                 }
                 drop(state);
-                run_guarded(shared.as_ref());
+                run_guarded(|| shared.run());
                 drop(shared);
                 state = self.lock();
             }
@@ -216,23 +213,37 @@ impl Pool {
     }
 }
 
-type OnceWork = Box<dyn FnOnce(bool) + Send>;
+/// Wakes an idle thread of a pool when it is dropped.
+#[derive(Debug)]
+pub struct WakeUp<'a>(&'a Condvar);
 
-/// Work that is run once.
-struct Once(Mutex<Option<OnceWork>>);
+impl Drop for WakeUp<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+type OnceWork = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// Work that is run once, by a thread of a pool, or with the error that there is none.
+pub struct Once(Mutex<Option<OnceWork>>);
 
 impl Once {
-    fn run_with(&self, is_on_own_thread: bool) {
+    pub fn new(work: impl FnOnce(Result<()>) + Send + 'static) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(Box::new(work)))))
+    }
+
+    pub fn run_with(&self, thread: Result<()>) {
         let work = self.0.lock().take();
         if let Some(work) = work {
-            work(is_on_own_thread);
+            work(thread);
         }
     }
 }
 
 impl Shared for Once {
     fn run(&self) {
-        self.run_with(true);
+        self.run_with(Ok(()));
     }
 }
 
@@ -240,8 +251,8 @@ fn start_thread(name: &'static str, body: Box<dyn FnOnce() + Send>) -> Result<()
     thread::spawn(name, body).map(drop)
 }
 
-fn run_guarded(shared: &dyn Shared) {
-    if let Err(error) = guarded(|| shared.run()) {
+fn run_guarded(work: impl FnOnce()) {
+    if let Err(error) = guarded(work) {
         log!(Error, "panic on a thread of kvmem: {error}");
     }
 }

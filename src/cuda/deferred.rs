@@ -16,7 +16,8 @@ use super::exit::Unattended;
 use super::quiet::{ContextWork, PATIENCE, Waited, Work};
 use crate::base::leak::Leaked;
 use crate::base::{
-    Condvar, Error, Keyed, Mutex, MutexGuard, PerProcess, Result, Status, guarded, leak, log, thread,
+    Condvar, Error, Keyed, Mutex, MutexGuard, PerProcess, Result, Status, WorkThread, guarded, leak, log,
+    thread,
 };
 
 /// Between two looks of a thread: as long as the work has run, within these limits.
@@ -146,7 +147,7 @@ struct Queue {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    has_thread: bool,
+    thread: WorkThread,
     /// The bytes of the object that the thread frees.
     freeing: Option<u64>,
     freed: u64,
@@ -198,18 +199,17 @@ impl Queue {
     /// Starts the thread if objects wait without one.
     fn ensure_thread(this: &Arc<Self>) {
         let mut state = this.state();
-        if state.has_thread || state.waiting.is_empty() {
+        if state.waiting.is_empty() {
             return;
         }
-        state.has_thread = true;
-        drop(state);
         let queue = this.clone();
-        if let Err(error) = thread::spawn("kvmem-free", move || queue.free_all()) {
+        let started = state.thread.ensure(|| thread::spawn("kvmem-free", move || queue.free_all()));
+        drop(state);
+        if let Err(error) = started {
             log!(
                 Warn,
                 "{error}; memory is freed after the next call that frees or needs memory of a busy GPU"
             );
-            this.state().has_thread = false;
         }
     }
 
@@ -243,7 +243,7 @@ impl Queue {
     fn first(&self) -> Option<(Arc<Context>, Arc<ContextWork>)> {
         let mut state = self.state();
         let first = state.waiting.front().map(|first| (first.context.clone(), first.work.clone()));
-        state.has_thread = first.is_some();
+        state.thread.goes_on(first.is_some());
         first
     }
 
@@ -325,8 +325,9 @@ impl Queue {
     /// Waits until its thread has freed all objects, for a limited time.
     fn await_empty(&self, patience: Duration) {
         let end = Instant::now() + patience;
-        let has_objects =
-            |state: &mut State| state.has_thread && (state.freeing.is_some() || !state.waiting.is_empty());
+        let has_objects = |state: &mut State| {
+            state.thread.is_running() && (state.freeing.is_some() || !state.waiting.is_empty())
+        };
         drop(self.changed.wait_while_until(self.state(), Some(end), has_objects));
     }
 
@@ -338,7 +339,7 @@ impl Queue {
         let freed = state.freed;
         state.allocations += 1;
         this.changed.notify_all();
-        while state.has_thread
+        while state.thread.is_running()
             && let Some(left) = state.left(begun)
         {
             state = this.changed.wait_timeout(state, left).0;

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::atomic::{AtomicUsize, Ordering};
-use crate::base::{Condvar, Mutex, PerProcess, Pool, Result, Shared, guarded, log};
+use crate::base::{Condvar, Mutex, PerProcess, Pool, Promise, Result, Shared, WorkThread, guarded, log};
 
 /// The deadline of one run: when it is, and a number that no other deadline has.
 pub type Deadline = (Instant, u64);
@@ -21,8 +20,6 @@ pub trait Expires: Send + Sync {
 #[derive(Default)]
 pub struct Deadlines {
     state: Mutex<State>,
-    /// Deadlines that are about to be added. It grows under the lock, so that the thread ends only without any.
-    reservations: AtomicUsize,
     /// There is an earlier deadline than the one that the thread waits for.
     changed: Condvar,
 }
@@ -31,20 +28,13 @@ pub struct Deadlines {
 struct State {
     pending: BTreeMap<Deadline, Arc<dyn Expires>>,
     last_number: u64,
-    is_watched: bool,
+    thread: WorkThread,
     /// When the thread wakes up; `None` unless it waits.
     wakes: Option<Instant>,
 }
 
-/// A promise that a deadline will be watched: the thread does not end while there are reservations.
-#[must_use]
-pub struct Reservation(Arc<Deadlines>);
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.0.reservations.fetch_sub(1, Ordering::Release);
-    }
-}
+/// A promise that a deadline will be watched.
+pub type Reservation = Promise<Deadlines>;
 
 /// How long the thread stays without deadlines.
 const STAY: Duration = Duration::from_secs(1);
@@ -58,14 +48,10 @@ impl Deadlines {
     /// Called before a run with a deadline is submitted, because no such run may begin if no thread can watch it.
     pub fn reserve(self: &Arc<Self>) -> Result<Reservation> {
         let mut state = self.state.lock();
-        if !state.is_watched {
-            // Under the lock: others must not rely on a thread that could not be started.
-            Pool::services().run_alone(self.clone())?;
-            state.is_watched = true;
-        }
-        self.reservations.fetch_add(1, Ordering::Relaxed);
+        let _woken = state.thread.ensure(|| Pool::services().run_alone(self.clone()))?;
+        let reservation = state.thread.promise(self);
         drop(state);
-        Ok(Reservation(self.clone()))
+        Ok(reservation)
     }
 
     /// Removes the deadline of a run that has ended.
@@ -95,18 +81,14 @@ impl Deadlines {
         state.wakes = Some(until);
         let (mut state, has_timed_out) = self.changed.wait_timeout(state, until - now);
         state.wakes = None;
-        let none_follow = self.reservations.load(Ordering::Acquire) == 0;
-        if has_timed_out && none_follow && state.pending.is_empty() {
-            state.is_watched = false;
-            return None;
-        }
-        Some(None)
+        let has_work = !has_timed_out || !state.pending.is_empty();
+        state.thread.goes_on(has_work).then_some(None)
     }
 }
 
 impl Reservation {
     pub fn add(self, at: Instant, run: Arc<dyn Expires>) -> Deadline {
-        let Deadlines { state, changed, .. } = &*self.0;
+        let Deadlines { state, changed } = &*self.to;
         let mut state = state.lock();
         state.last_number += 1;
         let deadline = (at, state.last_number);
@@ -134,9 +116,8 @@ impl Shared for Deadlines {
 impl Reservation {
     /// That of a deadline which a thread of a model has passed by itself.
     pub fn of_model() -> Self {
-        let deadlines = Deadlines::get().clone();
-        deadlines.reservations.fetch_add(1, Ordering::Relaxed);
-        Self(deadlines)
+        let deadlines = Deadlines::get();
+        deadlines.state.lock().thread.promise(deadlines)
     }
 }
 

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use self::completion::MemoryUse;
 use crate::base::disposal::dispose_of_then;
 use crate::base::file_systems::FileSystems;
-use crate::base::{Error, Mutex, Pool, Result, Shared, Status, leak};
+use crate::base::{Error, Once, Pool, Result, Shared, Status, leak};
 use crate::layout::Layout;
 use crate::nixl::{Agent, MemoryType, Released};
 use crate::region::ExtentHold;
@@ -265,15 +265,15 @@ impl Run {
         let is_of_gpu = |layout: &Arc<Layout>| layout.memory_type() == MemoryType::Vram;
         let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
         let may_stall = has_peer || self.layouts().is_some_and(|layouts| layouts.iter().any(is_of_gpu));
-        let check = Arc::new(Check(Mutex::new(Some((self, moved)))));
+        let check = Once::new(move |thread| self.check(moved, thread));
         let shared = check.clone() as Arc<dyn Shared>;
         // A peer that does not respond, or a GPU that a kernel keeps busy, must not take the threads that all runs share.
         let passed = match may_stall {
-            true => Pool::services().run_alone(shared),
+            true => Pool::services().run_alone(shared).map(drop),
             false => Pool::checks(&file_systems).pass(&shared, 1),
         };
         if let Err(error) = passed {
-            check.make(Err(error));
+            check.run_with(Err(error));
         }
     }
 
@@ -362,24 +362,6 @@ impl Run {
             }
             None => dispose_of_then(&holds::blockers(&last), last, move || drop(report)),
         }
-    }
-}
-
-/// The check of the blocks of a run, which a thread makes, and the outcome of their move; empty when it has begun.
-struct Check(Mutex<Option<(Run, Outcome)>>);
-
-impl Check {
-    fn make(&self, thread: Result<()>) {
-        let run = self.0.lock().take();
-        if let Some((mut run, moved)) = run {
-            run.check(moved, thread);
-        }
-    }
-}
-
-impl Shared for Check {
-    fn run(&self) {
-        self.make(Ok(()));
     }
 }
 

@@ -165,7 +165,7 @@ fn work_that_a_thread_of_the_pool_passes_on_runs_on_a_thread_of_the_pool() {
     let own = pool.clone();
     let work = does(move || {
         let sender = sender.lock().clone();
-        own.run_once(move |is_on_own_thread| sender.send(is_on_own_thread).unwrap());
+        own.run_once(move |thread| sender.send(thread.is_ok()).unwrap());
     });
     pool.run(&work, 1);
     assert!(receiver.recv_timeout(PATIENCE).unwrap());
@@ -174,7 +174,7 @@ fn work_that_a_thread_of_the_pool_passes_on_runs_on_a_thread_of_the_pool() {
 #[test]
 fn without_threads_the_caller_runs_work_once_and_it_is_reported() {
     let (sender, receiver) = channel();
-    pool_that_fails(start_none).run_once(move |is_on_own_thread| sender.send(is_on_own_thread).unwrap());
+    pool_that_fails(start_none).run_once(move |thread| sender.send(thread.is_ok()).unwrap());
     assert!(receiver.iter().eq([false]));
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::staged_run::StagedRun;
 use super::staging_thread::StagingSession;
-use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, guarded, log};
+use crate::base::{Condvar, Error, Mutex, MutexGuard, Pool, Result, Shared, WorkThread, guarded, log};
 use crate::engine::file::work::{SlotOutcomes, end_each};
 
 /// Input of the thread: new runs, and results of I/O.
@@ -22,7 +22,7 @@ pub struct Inbox {
 struct State {
     new: Vec<StagedRun>,
     results: VecDeque<IoResult>,
-    is_served: bool,
+    thread: WorkThread,
     /// The thread has panicked, and may have left slots in use.
     failure: Option<Error>,
 }
@@ -37,30 +37,27 @@ pub struct IoResult {
 impl Inbox {
     pub fn start(self: &Arc<Self>, run: StagedRun) {
         let mut state = self.state();
-        if let Some(error) = state.failure.clone() {
-            drop(state);
-            return run.reject(error);
-        }
-        if !state.is_served {
-            // Under the lock: other runs must not rely on a thread that could not be started.
-            if let Err(error) = Pool::services().run_alone(self.clone()) {
+        let failed = state.failure.clone().map_or(Ok(()), Err);
+        match failed.and_then(|()| state.thread.ensure(|| Pool::services().run_alone(self.clone()))) {
+            Ok(_woken) => {
+                state.new.push(run);
                 drop(state);
-                return run.reject(error);
+                self.arrival.notify_one();
             }
-            state.is_served = true;
+            Err(error) => {
+                drop(state);
+                run.reject(error);
+            }
         }
-        state.new.push(run);
-        drop(state);
-        self.arrival.notify_one();
     }
 
     /// Passes new runs and results to the session of the thread. Returns false if there is no work: then the thread may end.
     pub fn pass_new(&self, session: &mut StagingSession) -> bool {
         let mut state = self.state();
-        state.is_served = !(state.new.is_empty() && session.is_idle());
-        let State { new, results, .. } = &mut *state;
+        let State { new, results, thread, .. } = &mut *state;
+        let has_work = !(new.is_empty() && session.is_idle());
         session.receive(new, results);
-        state.is_served
+        thread.goes_on(has_work)
     }
 
     /// Rejects all further runs with the failure. Returns those that the session has not received.

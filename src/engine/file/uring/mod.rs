@@ -8,6 +8,7 @@
 mod ring;
 mod ring_thread;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use self::ring::Ring;
@@ -15,13 +16,12 @@ use self::ring_thread::UringSession;
 use super::work::FileJob;
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::file_systems::FileSystems;
-use crate::base::intake::Intake;
-use crate::base::{Error, PerProcess, Pool, Shared, SharedObjects, Status, guarded, log};
+use crate::base::{Error, Mutex, PerProcess, Pool, Shared, SharedObjects, Status, WorkThread, guarded, log};
 
 /// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
 pub struct Uring {
     ring: Arc<Ring>,
-    new: Intake<Arc<FileJob>>,
+    new: Mutex<(VecDeque<Arc<FileJob>>, WorkThread)>,
 }
 
 impl Uring {
@@ -30,7 +30,7 @@ impl Uring {
         static RINGS: PerProcess<SharedObjects<FileSystems, Uring>> = PerProcess::new();
         let make = || {
             let ring = Ring::create().map_err(|reason| Error::new(Status::Unsupported, reason))?;
-            Ok(Self { ring: Arc::new(ring), new: Intake::new() })
+            Ok(Self { ring: Arc::new(ring), new: Mutex::default() })
         };
         let uring =
             RINGS.get(SharedObjects::default).get(on.clone(), |uring| !uring.ring.is_broken(), None, make);
@@ -42,9 +42,16 @@ impl Uring {
         if self.ring.is_broken() {
             return job.end_with(broken());
         }
-        let start = || Pool::services().run_alone(self.clone());
-        if let Err((unserved, error)) = self.new.add(job, || self.ring.event.signal(), start) {
-            FileJob::end_all(unserved, &error);
+        let mut new = self.new.lock();
+        let started = new.1.ensure(|| Pool::services().run_alone(self.clone()));
+        if started.is_ok() {
+            new.0.push_back(job.clone());
+        }
+        drop(new);
+        match started {
+            Ok(Some(_woken)) => (),
+            Ok(None) => self.ring.event.signal(),
+            Err(error) => job.end_with(error),
         }
     }
 }
@@ -69,7 +76,7 @@ impl Uring {
     fn serve(&self) -> Result<(), Error> {
         let mut session = UringSession::new(self.ring.clone());
         let served = guarded(|| {
-            while self.new.pass(session.is_idle(), |new| session.receive(new)) {
+            while self.pass_new(&mut session) {
                 if self.ring.is_broken() {
                     session.reject_new(&broken());
                 } else {
@@ -79,6 +86,14 @@ impl Uring {
             }
         });
         served.inspect_err(|panic| session.abandon(panic))
+    }
+
+    /// Passes new work to the session. Returns false if there is no work: then the thread must end.
+    fn pass_new(&self, session: &mut UringSession) -> bool {
+        let (new, thread) = &mut *self.new.lock();
+        let has_work = !(new.is_empty() && session.is_idle());
+        session.receive(new);
+        thread.goes_on(has_work)
     }
 }
 

@@ -106,7 +106,7 @@ impl SlotCopy {
             if let Life::Queued(_) = *life {
                 // On a thread that does nothing else: it waits for the GPU, which may have other work for any time.
                 match Pool::services().run_alone(self.clone()) {
-                    Ok(()) => return Ok(None),
+                    Ok(_) => return Ok(None),
                     Err(error) => *life = Life::Ended(Err(copying(error))),
                 }
             }

@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Keyed, Mutex, MutexGuard, Pool, Result, Shared, guarded, log, thread};
+use crate::base::{
+    Error, Keyed, Mutex, MutexGuard, Pool, Promise, Result, Shared, WorkThread, guarded, log, thread,
+};
 use crate::copy::gpu::{DeviceState, Resource};
 
 /// Resources that are in use, per device.
@@ -33,22 +35,11 @@ struct Watch {
     new: Vec<Arc<dyn Watched>>,
     /// An empty list for the next thread.
     spare: Vec<Arc<dyn Watched>>,
-    is_watched: bool,
-    /// Runs that are about to be submitted.
-    reservations: usize,
+    thread: WorkThread,
 }
 
-/// A promise that a run will be watched: the thread does not end while there are reservations.
-#[must_use]
-pub struct Reservation(Option<Arc<Watcher>>);
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if let Some(watcher) = &self.0 {
-            watcher.lock().reservations -= 1;
-        }
-    }
-}
+/// A promise that a run will be watched.
+pub type Reservation = Promise<Watcher>;
 
 /// How long the thread polls after a run arrived or ended, before it sleeps between checks.
 const SPIN: Duration = Duration::from_micros(200);
@@ -72,26 +63,21 @@ impl Watcher {
         let mut watch = self.lock();
         // Runs that ended before the thread woke: their objects can be used again.
         watch.new.retain(|in_flight| !in_flight.is_known_over());
-        if !watch.is_watched {
-            // Under the lock: other runs must not rely on a thread that could not be started.
-            Pool::services().run_alone(self.clone())?;
-            watch.is_watched = true;
-        }
-        watch.reservations += 1;
+        let _woken = watch.thread.ensure(|| Pool::services().run_alone(self.clone()))?;
+        let reservation = watch.thread.promise(self);
         drop(watch);
-        Ok(Reservation(Some(self.clone())))
+        Ok(reservation)
     }
 
     /// Moves new runs to `runs_in_flight`, and returns whether there were any. Returns `None` if the thread may end. The
     /// list of new runs keeps its capacity, so that adding to it allocates nothing.
     fn take_new(&self, runs_in_flight: &mut Vec<Arc<dyn Watched>>, idle: bool) -> Option<bool> {
         let mut watch = self.lock();
-        if watch.new.is_empty() && watch.reservations == 0 && idle {
-            watch.is_watched = false;
+        let has_new = !watch.new.is_empty();
+        if !watch.thread.goes_on(has_new || !idle) {
             watch.spare = std::mem::take(runs_in_flight);
             return None;
         }
-        let has_new = !watch.new.is_empty();
         runs_in_flight.append(&mut watch.new);
         Some(has_new)
     }
@@ -118,12 +104,8 @@ impl Watcher {
 
 impl Reservation {
     /// Hands over a run: the watcher starts it if necessary, and checks it until it ends.
-    pub fn add(mut self, in_flight: Arc<dyn Watched>) {
-        if let Some(watcher) = self.0.take() {
-            let mut watch = watcher.lock();
-            watch.new.push(in_flight);
-            watch.reservations -= 1;
-        }
+    pub fn add(self, in_flight: Arc<dyn Watched>) {
+        self.to.lock().new.push(in_flight);
     }
 }
 
