@@ -7,44 +7,14 @@ use std::time::Instant;
 use crate::base::error::{Result, fail};
 use crate::base::guarded::guarded;
 use crate::base::handoff::{Taken, handoff};
-use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread_pool::Pool;
-
-/// Whether a thread does work of an object. There is one at a time, so that a file system that does not respond has one thread of each
-/// object, and not one of each call.
-#[derive(Default)]
-pub struct WorkInTurn {
-    is_taken: Mutex<bool>,
-    ended: Condvar,
-}
-
-struct Turn(Arc<WorkInTurn>);
-
-impl WorkInTurn {
-    fn take(self: &Arc<Self>, deadline: Option<Instant>, doing: &str) -> Result<Turn> {
-        let free = self.ended.wait_while_until(self.is_taken.lock(), deadline, |is_taken| *is_taken);
-        let Ok(mut is_taken) = free else {
-            fail!(
-                TimedOut,
-                "{doing}: an earlier call still waits for the file system, and this one has done nothing. Find what delays it"
-            );
-        };
-        *is_taken = true;
-        Ok(Turn(self.clone()))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *self.0.is_taken.lock() = false;
-        self.0.ended.notify_one();
-    }
-}
+use crate::base::turns::Turns;
 
 /// Does the work of an object on a thread of its own, and waits for it until the deadline; without one, does it here. Work that is late goes
-/// on, and its value is dropped on its thread. If earlier work has not ended by then, it does not begin.
+/// on, and its value is dropped on its thread. If earlier work has not ended by then, it does not begin: so a file system that does not
+/// respond has one thread of each object, and not one of each call.
 pub fn by_deadline<T: Send + 'static>(
-    turns: &Arc<WorkInTurn>,
+    turns: &Arc<Turns<()>>,
     deadline: Option<Instant>,
     doing: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -52,7 +22,12 @@ pub fn by_deadline<T: Send + 'static>(
     if deadline.is_none() {
         return work();
     }
-    let turn = turns.take(deadline, doing)?;
+    let Some(turn) = turns.take(&(), deadline) else {
+        fail!(
+            TimedOut,
+            "{doing}: an earlier call still waits for the file system, and this one has done nothing. Find what delays it"
+        );
+    };
     let work = move || {
         let _until_it_ends = turn;
         work()

@@ -4,10 +4,10 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, channel};
 
 use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
+use crate::base::handoff::{Taker, handoff};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread;
 use crate::base::work_thread::WorkThread;
@@ -57,7 +57,7 @@ impl CallbackThread {
 
     /// A fence after all jobs posted so far. Waiting for it on this thread itself would never return.
     pub fn fence(&self) -> Fence {
-        let (reached, fence) = channel();
+        let (reached, fence) = handoff();
         let mut state = self.lock();
         // A thread that has ended has run all of its jobs.
         if state.thread.is_running() {
@@ -114,20 +114,20 @@ impl Drop for CallbackHandle {
 
 /// A point in the order of a callback thread's jobs.
 #[must_use]
-pub struct Fence(Receiver<()>);
+pub struct Fence(Taker<()>);
 
 impl Fence {
     /// Waits until the thread has passed it.
     pub fn wait(self) {
-        // The sender is dropped at the fence, and nothing is sent.
-        let _ = self.0.recv();
+        // The giver is dropped at the fence, and nothing is given.
+        self.0.wait(None);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::mpsc::sync_channel;
+    use std::sync::mpsc::{channel, sync_channel};
 
     use super::*;
 

@@ -37,10 +37,11 @@ mod tests;
 pub(crate) mod thread;
 pub(crate) mod thread_pool;
 pub(crate) mod timeouts;
+pub(crate) mod turns;
 pub mod wire;
 pub(crate) mod work_thread;
 
-pub(crate) use by_deadline::{WorkInTurn, by_deadline};
+pub(crate) use by_deadline::by_deadline;
 pub use error::{Cause, Error, Result, Status};
 pub(crate) use error::{ensure, error, fail};
 pub(crate) use event_fd::EventFd;
@@ -57,4 +58,5 @@ pub(crate) use shared_objects::SharedObjects;
 pub(crate) use sync::{Condvar, Mutex, MutexGuard, atomic};
 pub(crate) use thread_pool::{Once, Pool, Shared};
 pub(crate) use timeouts::{deadline_of, earlier, has_passed, time_left};
+pub(crate) use turns::{Turn, Turns};
 pub(crate) use work_thread::{Promise, WorkThread};

@@ -10,7 +10,6 @@ mod etcd;
 mod folder;
 pub mod offers;
 mod store;
-mod turns;
 mod watch;
 
 use std::collections::HashMap;
@@ -22,8 +21,8 @@ use serde_bytes::ByteBuf;
 
 use crate::base::random::random as random_bytes;
 use crate::base::{
-    Count, Error, LogId, Mutex, Result, Status, Taken, Taker, deadline_of, earlier, ensure, fail, handoff,
-    log,
+    Count, Error, LogId, Mutex, Result, Status, Taken, Taker, Turn, Turns, deadline_of, earlier, ensure,
+    error, fail, handoff, log,
 };
 use board::Event;
 pub use entry::{Entry, Presence, PublishedLayout, PublishedShare};
@@ -31,7 +30,6 @@ use entry::{check_layouts, check_name};
 pub use etcd::EtcdConfig;
 use offers::{Offer, Offers};
 use store::{Reply, Request, Sink, State, Store};
-use turns::Turns;
 use watch::{Awaited, Watch, WatchState, ring};
 
 /// The least time that a store has to respond: with a timeout of 0 it is asked once.
@@ -51,7 +49,7 @@ pub struct Directory {
     store: Box<dyn Store>,
     watch: Arc<Watch>,
     published: Mutex<HashMap<String, Publisher>>,
-    turns: Turns,
+    turns: Arc<Turns<String>>,
     offers: Offers,
 }
 
@@ -86,7 +84,7 @@ impl Directory {
             store,
             watch,
             published: Mutex::default(),
-            turns: Turns::default(),
+            turns: Arc::default(),
             offers: Offers::default(),
         })
     }
@@ -103,7 +101,7 @@ impl Directory {
         deadline: Option<Instant>,
     ) -> Result<()> {
         let responds_by = responding(deadline);
-        let _turn = self.with_agent("publish", name, || self.turns.take(name, deadline))?;
+        let _turn = self.with_agent("publish", name, || self.turn(name, deadline))?;
         let Content { metadata, layouts, offers } = content()?;
         check_layouts(&layouts)?;
         let presence = self.next_version(name, agent)?;
@@ -127,6 +125,14 @@ impl Directory {
         work().map_err(|error| error.context(format!("{doing} agent '{name}' in {}", self.store.location())))
     }
 
+    /// Waits until no other call changes the entry of an agent.
+    fn turn(&self, name: &str, deadline: Option<Instant>) -> Result<Turn<String>> {
+        let turn = self.turns.take(&name.to_string(), deadline);
+        turn.ok_or_else(|| {
+            error!(TimedOut, "another call publishes or withdraws the agent, and did not end in time")
+        })
+    }
+
     fn next_version(&self, name: &str, agent: LogId) -> Result<Presence> {
         let mut published = self.published.lock();
         let publisher = match published.remove(name) {
@@ -143,7 +149,7 @@ impl Directory {
         let deadline = deadline_of(timeout);
         let responds_by = responding(deadline);
         self.with_agent("withdraw", name, || {
-            let _turn = self.turns.take(name, deadline)?;
+            let _turn = self.turn(name, deadline)?;
             let is_own = self.published.lock().contains_key(name);
             ensure!(is_own, NotFound, "this directory has not published it");
             let result = self.call(Request::Withdraw(name.to_string()), responds_by);

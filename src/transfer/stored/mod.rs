@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Mutex, Result, WorkInTurn, by_deadline, lists};
+use crate::base::{Mutex, Result, Turns, by_deadline, lists};
 use crate::layout::Layout;
 use crate::store::{
     Counts, Durability, Entry, Key, Keys, Namespace, NewBlock, ReportedStore, Store, StoreFolder,
@@ -40,7 +40,7 @@ pub struct OpenStore {
     /// The slot from which the next check goes on. Locked by the thread that checks.
     checked: Mutex<u64>,
     /// Of calls that write the index.
-    writes: Arc<WorkInTurn>,
+    writes: Arc<Turns<()>>,
     _checkpoints: Option<Arc<Checkpoints>>,
     _reported: Arc<ReportedStore>,
 }

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::OpenStore;
-use super::checkpoints::Checkpoints;
 use super::conversion::in_one_piece;
+use super::{OpenStore, checkpoints};
 use crate::base::paths::absolute;
 use crate::base::{
-    Error, Mutex, PerProcess, Result, SharedObjects, Status, WorkInTurn, by_deadline, ensure, error,
+    Error, Mutex, PerProcess, Result, SharedObjects, Status, Turns, by_deadline, ensure, error,
 };
 use crate::layout::fingerprint;
 use crate::layout::{
@@ -45,8 +44,8 @@ impl OpenStore {
         let config = OpenConfig { path: absolute(&config.path)?, ..config };
         let doing = format!("open the store {}", config.path.display());
         // One thread of each folder may wait for a file system that does not respond.
-        static OPENINGS: PerProcess<SharedObjects<PathBuf, WorkInTurn>> = PerProcess::new();
-        let make = || Ok(WorkInTurn::default());
+        static OPENINGS: PerProcess<SharedObjects<PathBuf, Turns<()>>> = PerProcess::new();
+        let make = || Ok(Turns::default());
         let turns =
             OPENINGS.get(SharedObjects::default).get(config.path.clone(), |_| true, deadline, make)?;
         by_deadline(&turns, deadline, &doing, move || open(&config))
@@ -107,7 +106,7 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     // If this thread is the last holder, the store ends on it.
     let doing = if is_reader { "read the index of a store" } else { "make a store durable" };
     let flush = move || open.upgrade().map(|store| store.flush().map_err(|error| error.context(doing)));
-    let checkpoints = is_relaxed.then(|| Checkpoints::start(config.interval, flush));
+    let checkpoints = is_relaxed.then(|| checkpoints::start(config.interval, flush));
     Ok(Arc::new(OpenStore {
         store,
         layout,
