@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of kvmem.vllm's handover without vLLM: those of two engines exchange blocks. The demo runs them in vLLM."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -129,6 +130,25 @@ def test_a_transfer_from_an_engine_that_was_restarted_is_not_used_again(start):
     prefill.hold(3)
     decode.pull(offer((3,), 4), [5])
     assert decode.wait(1) == {"d"} and idle == [{}]
+
+
+def test_workers_are_found_when_the_system_has_no_more_threads(start, monkeypatch):
+    """Two at once: each would have a thread of its own."""
+    prefill, decode = start("p"), start("d", produces=False)
+
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    fill(prefill, (3,), 4)
+    prefill.hold(3)
+    pulls = [Pull(name, offer((3,), 4, engine=engine), ((block,),), 0, 4) for name, engine, block in (("other", "none", 6), ("d", "p", 5))]
+    decode.exchange.give(HandoverStep(pulls=pulls))
+    ended = set()
+    while ended != {"other", "d"}:
+        ended |= decode.wait(1)
+    check(decode, [5], 4)
+    assert decode.exchange.failed_requests == {"other"}
 
 
 def test_prefill_that_does_not_exist_or_reply_leads_to_computation(start, caplog):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -140,6 +141,7 @@ class Peers:
         self._ended: list[str] = []
         """Those of which the directory had no event, because they have ended before that of their entry was taken."""
         self._pool = ThreadPoolExecutor(_MAX_SEARCHES, "kvmem-peers")
+        self._pool.submit(int).result()  # so that it has a thread also when the system has no more of them
 
     def get(self, name: str) -> Peer | None:
         """A worker by the name of its agent, if it is known."""
@@ -171,7 +173,8 @@ class Peers:
             self._jobs[name].append(job)
             return
         self._jobs[name] = collections.deque()
-        self._pool.submit(self._run, name, job)
+        with contextlib.suppress(RuntimeError):  # no further thread: those that run do the job later
+            self._pool.submit(self._run, name, job)
 
     def _run(self, name: str, job: Callable[[], Work]) -> None:
         done = job()
