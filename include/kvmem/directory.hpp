@@ -209,7 +209,8 @@ public:
     Return<DirectoryEntry> connect(const Agent &agent, std::string_view peer,
                                    Timeout timeout = forever) const {
         return detail::give(with_agent(peer, [&](const char *text) {
-            return detail::make<DirectoryEntry>(kvmem_directory_connect, get(), agent.get(), text,
+            // C waits without loading metadata for NULL.
+            return detail::make<DirectoryEntry>(kvmem_directory_connect, get(), detail::get_or_null(&agent), text,
                                                 timeout.ns());
         }));
     }

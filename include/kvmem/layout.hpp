@@ -319,7 +319,7 @@ public:
     }
     /// The same in a region of the caller, which keeps its contents.
     Return<void> create_epochs(Region &table) {
-        return detail::give(detail::run(kvmem_layout_create_epochs, get(), table.get()));
+        return detail::give(detail::run(kvmem_layout_create_epochs, get(), detail::get_or_null(&table)));
     }
     /// Adds 1 to the epochs of some blocks. Returns the new ones.
     Return<std::vector<std::uint64_t>> raise_epochs(Elements<std::uint32_t> blocks) const {

@@ -74,6 +74,8 @@ CASE(an_agent_is_found_by_name_with_its_layouts) {
     expect(kvmem::Status::timed_out, "publisher", [&] { return watcher.wait_for("publisher", std::chrono::milliseconds(1)); });
     publisher.publish(agent, {{"cache", &cache}}, patience);
     CHECK(watcher.wait_for("publisher", patience).info().version == 1);
+    expect(kvmem::Status::invalid_argument, "", [&] { return watcher.connect(kvmem::Agent(), "publisher", patience); });
+    CHECK(watcher.connect(reader, "publisher", patience).info().version == 1);
     std::array<kvmem::Completion, 1> space;
     CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 7);
     watcher.report_events(nullptr);

@@ -38,9 +38,12 @@ CASE(an_empty_handle_is_false_and_its_calls_fail) {
 
 CASE(an_option_that_points_to_an_empty_handle_fails) {
     const auto memory = kvmem::SystemOptions();
-    const auto a = kvmem::Layout::build(small_config(4), memory), b = kvmem::Layout::build(small_config(4), memory);
+    auto a = kvmem::Layout::build(small_config(4), memory), b = kvmem::Layout::build(small_config(4), memory);
     const kvmem::Queue queue;
     const kvmem::Agent agent;
+    kvmem::Region table;
+    CHECK(error_of([&] { return a.create_epochs(table), 0; }).status() == kvmem::Status::invalid_argument);
+    a.create_epochs();
     const kvmem::BlockPair pairs[] = {{0, 1}};
     kvmem::TransferOptions options;
     options.queue = &queue;
