@@ -41,6 +41,10 @@ const slice = C.uint64_t(20 * time.Millisecond)
 
 // inSlices repeats a call that waits and can be repeated after ErrTimedOut, until the context is done.
 func inSlices(ctx context.Context, call func(timeout C.uint64_t) error) error {
+	return inSlicesOf(ctx, slice, call)
+}
+
+func inSlicesOf(ctx context.Context, slice C.uint64_t, call func(timeout C.uint64_t) error) error {
 	for {
 		timeout := timeoutOf(ctx)
 		if ctx.Done() != nil && timeout > slice {
@@ -75,7 +79,7 @@ func outlived[T any](ctx context.Context, call func(timeout C.uint64_t) (T, erro
 	}()
 	select {
 	case o := <-ended:
-		if errors.Is(o.err, ErrTimedOut) {
+		if errors.Is(o.err, ErrTimedOut) && !errors.Is(o.err, context.DeadlineExceeded) {
 			if _, limited := ctx.Deadline(); limited {
 				o.err = contextError(ctx, o.err.(*Error).Message)
 			}

@@ -187,55 +187,78 @@ func (d *Directory) Withdraw(ctx context.Context, agent string) error {
 
 // LookUp returns the present entry of an agent. It fails with ErrNotFound if there is none: WaitFor waits for it.
 func (d *Directory) LookUp(ctx context.Context, agent string) (*DirectoryEntry, error) {
-	return d.entry(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
-		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_directory_look_up(p, name, timeout, entry, failure)
+	return d.entry(ctx, func(timeout C.uint64_t) (*DirectoryEntry, error) {
+		return d.find(agent, timeout, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+			entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_look_up(p, name, timeout, entry, failure)
+		})
 	})
 }
 
 // WaitFor waits until an agent is published, and returns its entry.
 func (d *Directory) WaitFor(ctx context.Context, agent string) (*DirectoryEntry, error) {
-	return d.entry(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
-		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_directory_connect(p, nil, name, timeout, entry, failure)
+	// In slices: a call that goes on without its caller could never end, and keeps the directory open.
+	return d.entry(ctx, func(C.uint64_t) (found *DirectoryEntry, err error) {
+		err = inSlicesOf(ctx, lookUpSlice, func(timeout C.uint64_t) (err error) {
+			found, err = d.find(agent, timeout, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+				entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+				return C.kvmem_directory_connect(p, nil, name, timeout, entry, failure)
+			})
+			return err
+		})
+		return found, err
 	})
 }
+
+// A server of etcd may take longer than `slice` to respond.
+const lookUpSlice = C.uint64_t(time.Second)
 
 // Connect waits until a peer is published, loads its metadata for an agent, and returns its entry.
 func (d *Directory) Connect(ctx context.Context, agent *Agent, peer string) (*DirectoryEntry, error) {
 	if agent == nil {
 		return nil, invalid("the agent is nil")
 	}
-	return d.entry(ctx, peer, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
-		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+	waited, err := d.WaitFor(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	waited.Close()
+	return d.entry(ctx, func(timeout C.uint64_t) (*DirectoryEntry, error) {
 		var u users
 		defer u.done()
-		user, err := u.pointer(&agent.object)
+		user, err := u.pointer(&agent.object) // C waits without loading metadata for NULL
 		if err != nil {
-			user = nil // the call fails
+			return nil, err
 		}
-		return C.kvmem_directory_connect(p, (*C.kvmem_agent)(user), name, timeout, entry, failure)
+		return d.find(peer, timeout, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+			entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_connect(p, (*C.kvmem_agent)(user), name, timeout, entry, failure)
+		})
 	})
 }
 
-func (d *Directory) entry(ctx context.Context, agent string, find func(*C.kvmem_directory, *C.char, C.uint64_t,
-	**C.kvmem_directory_entry, **C.kvmem_error) C.kvmem_status) (*DirectoryEntry, error) {
-	return outlived(ctx, func(timeout C.uint64_t) (*DirectoryEntry, error) {
-		var a arena
-		defer a.free()
-		name := a.text(agent)
-		if err := a.check(); err != nil {
-			return nil, err
-		}
-		var entry *C.kvmem_directory_entry
-		err := d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-			return find((*C.kvmem_directory)(p), name, timeout, &entry, failure)
-		})
-		if err != nil {
-			return nil, err
-		}
-		return newDirectoryEntry(entry), nil
-	}, func(unused *DirectoryEntry) { unused.Close() })
+// entry makes a call that returns an entry and cannot be repeated.
+func (d *Directory) entry(ctx context.Context, call func(timeout C.uint64_t) (*DirectoryEntry, error)) (*DirectoryEntry, error) {
+	return outlived(ctx, call, func(unused *DirectoryEntry) { unused.Close() })
+}
+
+type findEntry func(*C.kvmem_directory, *C.char, C.uint64_t, **C.kvmem_directory_entry, **C.kvmem_error) C.kvmem_status
+
+func (d *Directory) find(agent string, timeout C.uint64_t, find findEntry) (*DirectoryEntry, error) {
+	var a arena
+	defer a.free()
+	name := a.text(agent)
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	var entry *C.kvmem_directory_entry
+	err := d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return find((*C.kvmem_directory)(p), name, timeout, &entry, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newDirectoryEntry(entry), nil
 }
 
 // Check fails with ErrStale if an agent has published another entry since, and with ErrNotFound if it has none.

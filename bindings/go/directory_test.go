@@ -60,6 +60,13 @@ func TestDirectory(t *testing.T) {
 	succeeds(t, publisher.Publish(ctx, a, kvmem.NamedLayout{Name: "cache", Layout: cache}))
 	awaited := need(watcher.WaitFor(ctx, "publisher"))(t)
 	awaited.Close()
+	closed := agent(t, "closed")
+	closed.Close()
+	_, err = watcher.Connect(ctx, closed, "publisher")
+	fails(t, err, kvmem.ErrInvalidArgument, "closed")
+	connected := need(watcher.Connect(ctx, reader, "publisher"))(t)
+	connected.Close()
+	succeeds(t, reader.CheckPeer("publisher"))
 	if completion := need(queue.Next(ctx))(t); completion.UserData != 7 || completion.Err != nil {
 		t.Fatalf("%+v", completion)
 	}
@@ -121,6 +128,30 @@ func TestDirectoryWaits(t *testing.T) {
 	fails(t, d.Unwatch(patience(t), "a"), kvmem.ErrNotFound, "'a'")
 	succeeds(t, d.UnwatchAll(patience(t)))
 	fails(t, d.UnwatchAll(patience(t)), kvmem.ErrNotFound, "")
+}
+
+// cancelledInWait is cancelled when a call waits for it.
+type cancelledInWait struct {
+	context.Context
+	cancel func()
+}
+
+func (c cancelledInWait) Done() <-chan struct{} {
+	c.cancel()
+	return c.Context.Done()
+}
+
+// A wait that was cancelled does not keep its directory open.
+func TestCancelledWaitEnds(t *testing.T) {
+	before := need(kvmem.ReadStatistics())(t).NumDirectories
+	d := directory(t, filepath.Join(t.TempDir(), "cluster"))
+	cancellable, cancel := context.WithCancel(context.Background())
+	_, err := d.WaitFor(cancelledInWait{cancellable, cancel}, "publisher")
+	fails(t, err, kvmem.ErrCancelled, "")
+	d.Close()
+	for limit := patience(t); need(kvmem.ReadStatistics())(t).NumDirectories > before; time.Sleep(time.Millisecond) {
+		succeeds(t, limit.Err())
+	}
 }
 
 func TestDirectoryArguments(t *testing.T) {
