@@ -26,7 +26,8 @@ type Directory struct {
 
 // DirectoryOptions are options of NewDirectory. Set either Folder or Endpoints; the other fields are for etcd.
 type DirectoryOptions struct {
-	// Folder of this machine, which all processes use. It is created if it does not exist, but not its parents.
+	// Folder of this machine, which all processes use. If it does not exist, the first publication creates it for its user alone, but not
+	// its parents.
 	Folder string
 	// Endpoints are the URLs of the servers of etcd, with http or https.
 	Endpoints []string

@@ -5,7 +5,7 @@
 HELD_CASES
 
 static kvmem_agent *agent, *south, *west;
-static kvmem_directory *directory, *doomed, *other, *made;
+static kvmem_directory *directory, *doomed, *other, *made, *unborn;
 static kvmem_directory_entry *entry, *found;
 
 static kvmem_status open_directory(const char *name, kvmem_directory **opened) {
@@ -19,6 +19,7 @@ void held_open(void) {
     west = MADE(kvmem_agent, kvmem_agent_create, "west", NULL);
     EXPECT_OK(open_directory("cluster", &directory));
     EXPECT_OK(open_directory("doomed", &doomed));
+    EXPECT_OK(open_directory("unborn", &unborn));
     EXPECT_OK(open_directory(HELD_ELSEWHERE, &other));
     EXPECT_OK(kvmem_directory_publish(directory, south, NULL, 0, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_publish(doomed, south, NULL, 0, PATIENCE, ERR));
@@ -33,6 +34,7 @@ void held_close(void) {
     kvmem_directory_destroy(made);
     kvmem_directory_destroy(directory);
     kvmem_directory_destroy(doomed);
+    kvmem_directory_destroy(unborn);
     kvmem_directory_destroy(other);
     kvmem_agent_destroy(agent);
     kvmem_agent_destroy(south);
@@ -47,7 +49,8 @@ void held_beside(void) {
     EXPECT_OK(kvmem_directory_withdraw(other, "west", PATIENCE, ERR));
 }
 
-static kvmem_status create(void) { return open_directory("new", &made); }
+static kvmem_status create(void) { return open_directory("cluster", &made); }
+static kvmem_status publish_first(void) { return kvmem_directory_publish(unborn, agent, NULL, 0, held_limit(), ERR); }
 static kvmem_status publish(void) { return kvmem_directory_publish(directory, agent, NULL, 0, held_limit(), ERR); }
 static kvmem_status publish_again(void) { return kvmem_directory_publish(directory, south, NULL, 0, held_limit(), ERR); }
 static kvmem_status withdraw(void) { return kvmem_directory_withdraw(directory, "south", held_limit(), ERR); }
@@ -64,6 +67,7 @@ static kvmem_status destroy(void) {
 const held_row held_rows[] = {
     {.functions = "kvmem_directory_create", .run = create},
     {.functions = "kvmem_directory_publish", .run = publish},
+    {.functions = "kvmem_directory_publish", .run = publish_first},
     {.functions = "kvmem_directory_publish", .run = publish_again},
     {.functions = "kvmem_directory_withdraw", .run = withdraw},
     {.functions = "kvmem_directory_look_up", .run = look_up},

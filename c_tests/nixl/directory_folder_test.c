@@ -38,6 +38,7 @@ void place_erase(const place *place, const char *name) {
 /* Files that cannot be read, or would block a reader forever. */
 TEST(entries_that_are_not_regular_files_fail) {
     OPENED(place, here);
+    CHECK_EQ(mkdir(folder_of(&here), 0700), 0);
     OWNED(kvmem_directory) directory = directory_open(&here);
     EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
     const char *names[] = {"link", "fifo", "folder"};
@@ -121,6 +122,69 @@ TEST(a_public_folder_is_created_again_by_any_user) {
     CHECK_EQ(setenv("FOLDER", folder, 1), 0);
     peer user = peer_start("user_of_a_public_folder");
     peer_finish(&user);
+}
+
+/* Another user, or this one if that is not root. */
+ROLE(first_publisher) {
+    const kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = getenv("FOLDER"));
+    OWNED(kvmem_agent) agent = agent_open("first");
+    if (geteuid() == 0) CHECK_EQ(setuid(65534), 0);
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    frame_await(socket, 0);
+}
+
+TEST(a_process_that_looks_up_leaves_the_folder_to_the_first_publisher) {
+    SCRATCH(parent);
+    CHECK_EQ(chmod(parent.path, 0777), 0);
+    const char *folder = TEXT("%s/cluster", parent.path);
+    const kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = folder);
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "first", kvmem_directory_look_up, directory, "first", PATIENCE);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_connect, directory, NULL, "first", 0);
+    EXPECT_OK(kvmem_directory_watch(directory, "first", PATIENCE, ERR));
+    CHECK(access(folder, F_OK) != 0);
+    CHECK_EQ(setenv("FOLDER", folder, 1), 0);
+    peer publisher = peer_start("first_publisher");
+    OWN(kvmem_directory_entry, entry, kvmem_directory_connect, directory, NULL, "first", PATIENCE);
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "first");
+    struct stat found;
+    CHECK_EQ(stat(folder, &found), 0);
+    CHECK_EQ(found.st_mode & 07777, 0700);
+    CHECK_EQ(found.st_uid, geteuid() == 0 ? 65534 : geteuid());
+    frame_send(publisher.socket, 0, NULL, 0);
+    peer_finish(&publisher);
+}
+
+/* The parent may be read, but not written. It may be written by another process later. */
+ROLE(publisher_without_permission) {
+    OWNED(kvmem_agent) agent = agent_open("first");
+    if (geteuid() == 0) CHECK_EQ(setuid(65534), 0);
+    kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = TEXT("%s/closed/cluster", getenv("FOLDER")));
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, options.folder, kvmem_directory_create, &options);
+    options.folder = TEXT("%s/cluster", getenv("FOLDER"));
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, TEXT("create folder %s", options.folder),
+                       kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+        REFUSE(KVMEM_STATUS_NOT_FOUND, "first", kvmem_directory_look_up, directory, "first", PATIENCE);
+    }
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "no event", kvmem_directory_take_events, directory, 0);
+    frame_send(socket, 0, NULL, 0);
+    frame_await(socket, 0);
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+}
+
+TEST(a_publication_that_may_not_create_the_folder_fails_alone) {
+    SCRATCH(parent);
+    CHECK_EQ(mkdir(TEXT("%s/closed", parent.path), 0), 0);
+    CHECK_EQ(chmod(parent.path, 0555), 0);
+    CHECK_EQ(setenv("FOLDER", parent.path, 1), 0);
+    peer publisher = peer_start("publisher_without_permission");
+    frame_await(publisher.socket, 0);
+    CHECK_EQ(chmod(parent.path, 0777), 0);
+    frame_send(publisher.socket, 0, NULL, 0);
+    peer_finish(&publisher);
 }
 
 /* A program that changes its working directory, as daemons do. */
@@ -250,6 +314,8 @@ TEST(a_folder_that_cannot_be_used_fails) {
     snprintf(path, sizeof(path), "%s/file", files.path);
     write_file(path, "x", 1);
     REFUSE(KVMEM_STATUS_IO, path, kvmem_directory_create, &options);
+    options.folder = TEXT("%s/cluster", path);
+    REFUSE(KVMEM_STATUS_IO, options.folder, kvmem_directory_create, &options);
 }
 
 static int lock_as(short kind, const char *path, int flags) {

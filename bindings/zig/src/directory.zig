@@ -38,7 +38,7 @@ pub const DirectoryChange = enum(u32) {
 
 /// Set either `folder` or `endpoints`; the other fields are for etcd.
 pub const DirectoryOptions = struct {
-    /// Path of a folder of this machine. It is created if it does not exist, but not its parents.
+    /// Path of a folder of this machine. If it does not exist, the first publication creates it for its user alone, but not its parents.
     folder: ?[:0]const u8 = null,
     /// URLs of the servers of etcd.
     endpoints: []const [*:0]const u8 = &.{},

@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::changes::Inotify;
-use super::creation::Creation;
 use super::names::{file_name, is_unfinished, name_of, unfinished};
+use super::opening::{self, Creation, identity};
 use crate::base::{Error, LocalFd, Result, Status, ensure, fail, lists, log, process, retried};
 use crate::directory::board::MAX_AGENTS;
 use crate::directory::entry::{Entry, MAX_BYTES};
@@ -37,13 +37,12 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 const ABANDONED: Duration = Duration::from_secs(60);
 /// How often an entry is written again while other processes change the file under its name.
 const MAX_ATTEMPTS: usize = 8;
-/// How often a folder is opened again that other processes move or remove meanwhile. The least one takes is a few microseconds.
-const MAX_OPENINGS: usize = 64;
 
 pub struct Folder {
     pub path: PathBuf,
-    folder: OwnedFd,
-    /// `None` if the system has no more of them: the folder is then read again and again.
+    /// `None` only before the first opening: there was no folder, and nothing is published in it.
+    folder: Option<OwnedFd>,
+    /// `None` without a folder, or if the system has no more of them: the folder is then read again and again.
     pub inotify: Option<Inotify>,
 }
 
@@ -73,68 +72,43 @@ pub struct OwnFile {
 }
 
 impl Folder {
-    /// Opens a folder, and creates it for this user if it does not exist.
+    /// Opens a folder if it exists.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::open_or_create(path, None, Creation::Private)
+        Self::open_or_create(path, None, Creation::Never)
     }
 
-    /// Opens the folder that the path leads to now, and creates it for the users of the last one if it does not exist.
+    /// Opens the folder that the path leads to now, and creates it for the users of the last one, if there was one.
     pub fn open_again(&mut self) -> Result<Self> {
-        Self::open_or_create(&self.path, self.inotify.take(), Creation::Like(&self.folder))
+        let creation = self.folder.as_ref().map_or(Creation::Never, Creation::Like);
+        Self::open_or_create(&self.path, self.inotify.take(), creation)
+    }
+
+    /// Opens a folder that did not exist before, and creates it for this user if it still does not.
+    pub fn create(&mut self) -> Result<()> {
+        *self = Self::open_or_create(&self.path, None, Creation::Private)?;
+        Ok(())
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Fails as a folder does that was removed: no file is in it.
+    fn fd(&self) -> std::result::Result<&OwnedFd, Errno> {
+        self.folder.as_ref().ok_or(Errno::NOENT)
     }
 
     /// `inotify` is that of the folder that the path led to before.
-    fn open_or_create(path: &Path, mut inotify: Option<Inotify>, creation: Creation<'_>) -> Result<Self> {
-        let mut left = MAX_OPENINGS;
-        loop {
-            left -= 1;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let mut opened = retried::open(path, flags, Mode::empty());
-            if matches!(opened, Err(Errno::NOENT)) {
-                creation.create(path)?;
-                opened = retried::open(path, flags, Mode::empty());
-            }
-            let folder = match opened {
-                Err(Errno::NOENT) if left > 0 => continue,
-                opened => {
-                    opened.map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?
-                }
-            };
-            let watched = Inotify::watch(&mut inotify, path);
-            let mut this = Self { path: path.to_path_buf(), folder, inotify };
-            let is_here = this
-                .leads_here()
-                .map_err(|errno| Error::errno(format!("examine folder {}", path.display()), errno))?;
-            // Else it was moved or removed, and another folder may be watched. The last one is opened again when that is noticed.
-            if is_here || left == 0 {
-                let watched = if is_here { watched } else { Err(Errno::STALE) };
-                if let Err(errno) = watched {
-                    this.inotify = None;
-                    log!(
-                        Warn,
-                        "no inotify for folder {}: {errno}; it is read once a second instead; see \
-                         /proc/sys/fs/inotify/max_user_instances",
-                        path.display()
-                    );
-                }
-                this.remove_abandoned();
-                return Ok(this);
-            }
-            inotify = this.inotify;
-        }
+    fn open_or_create(path: &Path, inotify: Option<Inotify>, creation: Creation<'_>) -> Result<Self> {
+        let (folder, inotify) = opening::open(path, inotify, creation)?;
+        let this = Self { path: path.to_path_buf(), folder, inotify };
+        this.remove_abandoned();
+        Ok(this)
     }
 
-    /// Whether the path still leads to this folder; not if that cannot be found out.
+    /// Whether the path still leads to this folder, or to none if there was none; not if that cannot be found out.
     pub fn is_in_place(&self) -> bool {
-        self.leads_here().unwrap_or(false)
-    }
-
-    fn leads_here(&self) -> std::result::Result<bool, Errno> {
-        let own = identity(retried::fstat(&self.folder)?);
-        match retried::stat(&self.path) {
-            Err(Errno::NOENT) => Ok(false),
-            there => Ok(identity(there?) == own),
-        }
+        opening::leads_to(&self.path, self.folder.as_ref()).unwrap_or(false)
     }
 
     /// What is stored under a name. Removes the file of an entry whose process has ended. Fails if this process lacks the file
@@ -173,7 +147,8 @@ impl Folder {
 
     /// Opens the file of an entry. Fails as [`Self::find`] does.
     fn open_entry(&self, path: &str) -> Result<Opened> {
-        let file = match retried::openat(&self.folder, path, IN_FOLDER, Mode::empty()) {
+        let file = match self.fd().and_then(|folder| retried::openat(folder, path, IN_FOLDER, Mode::empty()))
+        {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(Opened::Nothing),
             Err(Errno::LOOP) => {
@@ -222,7 +197,7 @@ impl Folder {
 
     /// The inode of a file, if there is one.
     fn inode(&self, path: &str) -> Result<Option<(u64, u64)>> {
-        match retried::statat(&self.folder, path, AtFlags::SYMLINK_NOFOLLOW) {
+        match self.fd().and_then(|folder| retried::statat(folder, path, AtFlags::SYMLINK_NOFOLLOW)) {
             Err(Errno::NOENT) => Ok(None),
             stat => {
                 stat.map(|stat| Some(identity(stat))).map_err(|errno| Error::errno("examine its file", errno))
@@ -231,7 +206,7 @@ impl Folder {
     }
 
     fn unlink(&self, path: &str) -> Result<()> {
-        match retried::unlinkat(&self.folder, path, AtFlags::empty()) {
+        match self.fd().and_then(|folder| retried::unlinkat(folder, path, AtFlags::empty())) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(Error::errno("remove its file", errno)),
         }
@@ -240,7 +215,7 @@ impl Folder {
     /// Moves the file under a name to a name that no other process uses. Returns that, unless there is no file.
     fn take_aside(&self, name: &str) -> Result<Option<String>> {
         let aside = unfinished()?;
-        match retried::renameat(&self.folder, &file_name(name), &self.folder, &aside) {
+        match self.fd().and_then(|folder| retried::renameat(folder, &file_name(name), folder, &aside)) {
             Ok(()) => Ok(Some(aside)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(Error::errno("move its file aside", errno)),
@@ -261,7 +236,7 @@ impl Folder {
 
     /// Gives a file the name of an entry. Returns whether it did, because the name has no file.
     fn place(&self, path: &str, name: &str) -> std::result::Result<bool, Errno> {
-        let (folder, to) = (&self.folder, file_name(name));
+        let (folder, to) = (self.fd()?, file_name(name));
         match retried::renameat_with(folder, path, folder, &to, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => Ok(false),
             // The file system has no such call. The process of an entry that is replaced writes it again.
@@ -275,7 +250,8 @@ impl Folder {
     pub fn names(&self) -> Result<Vec<String>> {
         let failed = |errno| Error::errno(format!("read folder {}", self.path.display()), errno);
         let mut names = Vec::new();
-        for (count, item) in retried::read_folder(&self.folder).map_err(failed)?.enumerate() {
+        let Some(folder) = &self.folder else { return Ok(names) };
+        for (count, item) in retried::read_folder(folder).map_err(failed)?.enumerate() {
             if count > 2 * MAX_AGENTS {
                 log!(
                     Warn,
@@ -292,7 +268,8 @@ impl Folder {
     /// Writes an entry, and replaces the one under its name.
     pub fn write(&self, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
         let replaced = self.write_by(name, bytes, |unfinished| {
-            retried::renameat(&self.folder, unfinished, &self.folder, &file_name(name)).map(|()| true)
+            let folder = self.fd()?;
+            retried::renameat(folder, unfinished, folder, &file_name(name)).map(|()| true)
         })?;
         replaced.map_err(|_| Error::errno(format!("rename a file to {}", file_name(name)), Errno::EXIST))
     }
@@ -365,7 +342,7 @@ impl Folder {
         let create = OFlags::CREATE | OFlags::EXCL;
         let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
         let file = LocalFd::open(|| {
-            let opened = retried::openat(&self.folder, unfinished, flags, PRIVATE);
+            let opened = retried::openat(self.fd()?, unfinished, flags, PRIVATE);
             // A second call opens the file of the first one.
             flags -= create;
             opened
@@ -391,19 +368,20 @@ impl Folder {
     /// Removes what processes of this user that ended while they wrote an entry have left.
     fn remove_abandoned(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let Ok(items) = retried::read_folder(&self.folder) else { return };
+        let Ok(folder) = self.fd() else { return };
+        let Ok(items) = retried::read_folder(folder) else { return };
         for item in items.flatten().take(2 * MAX_AGENTS) {
             let name = item.file_name();
             if !is_unfinished(name.to_bytes()) {
                 continue;
             }
             // A writer locks its file at once. The age is for the instant before, and the lock for clocks that jump.
-            let Ok(file) = retried::openat(&self.folder, name, IN_FOLDER, Mode::empty()) else { continue };
+            let Ok(file) = retried::openat(folder, name, IN_FOLDER, Mode::empty()) else { continue };
             let age = retried::fstat(&file).map(|stat| now.as_secs().saturating_sub(stat.st_mtime as u64));
             if age.is_ok_and(|age| age > ABANDONED.as_secs())
                 && is_locked(file.as_fd(), OWNER).is_ok_and(|is_locked| !is_locked)
             {
-                let _ = retried::unlinkat(&self.folder, name, AtFlags::empty());
+                let _ = retried::unlinkat(folder, name, AtFlags::empty());
             }
         }
     }
@@ -412,10 +390,6 @@ impl Folder {
 /// The reason why a file is not that of an entry.
 fn foreign(reason: String) -> Error {
     Error::new(Status::Corrupt, reason)
-}
-
-fn identity(stat: Stat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
 }
 
 /// Reads a file, up to one byte more than an entry may have.

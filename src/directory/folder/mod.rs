@@ -5,9 +5,9 @@
 //! inotify. Another process can write anything to the folder; what is no entry is reported as invalid.
 
 mod changes;
-mod creation;
 mod files;
 mod names;
+mod opening;
 mod worker;
 
 use std::path::Path;
@@ -16,9 +16,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::store::{self, Reply, Request, Sink, Store};
+use super::store::{self, Reply, Report, Request, Sink, Store};
 use crate::base::paths::absolute;
-use crate::base::{Error, EventFd, Giver, Result, Taken, Taker, error, fail, guarded, handoff, log, thread};
+use crate::base::{
+    Error, EventFd, Giver, Mutex, Result, Taken, Taker, error, fail, guarded, handoff, log, thread,
+};
 use files::Folder;
 use worker::{Job, Worker};
 
@@ -27,6 +29,8 @@ pub struct FolderStore {
     location: String,
     jobs: Option<Sender<Job>>,
     wake: Arc<EventFd>,
+    /// Why the folder cannot be opened now.
+    trouble: Arc<Mutex<Option<Error>>>,
     /// The thread, and whose giver is dropped when it ends.
     thread: Option<(JoinHandle<()>, Taker<()>)>,
 }
@@ -37,7 +41,7 @@ const OPENING: Duration = Duration::from_secs(5);
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 impl FolderStore {
-    /// Opens a folder, which is created if it does not exist, but not its parents.
+    /// Opens a folder. The first publication creates one that does not exist, but not its parents.
     pub fn open(path: &Path, sink: Sink) -> Result<Self> {
         // The thread opens the folder again later, when the process may have another working directory.
         let path = absolute(path)?;
@@ -46,6 +50,8 @@ impl FolderStore {
         let (jobs, receiver) = channel();
         let ((opened, result), (end, ended)) = (handoff(), handoff::<()>());
         let (woken, named) = (wake.clone(), location.clone());
+        let trouble = Arc::<Mutex<Option<Error>>>::default();
+        let sink = noting(trouble.clone(), sink);
         let thread = thread::spawn("kvmem-directory", move || {
             let _end = end;
             let folder = match Folder::open(&path) {
@@ -71,8 +77,20 @@ impl FolderStore {
             }
             Taken::Gone => fail!(Panic, "the directory's thread ended or panicked"),
         }
-        Ok(Self { location, jobs: Some(jobs), wake, thread: Some((thread, ended)) })
+        Ok(Self { location, jobs: Some(jobs), wake, trouble, thread: Some((thread, ended)) })
     }
+}
+
+/// A sink that also notes whether the folder can be opened.
+fn noting(trouble: Arc<Mutex<Option<Error>>>, sink: Sink) -> Sink {
+    Box::new(move |report| {
+        match &report {
+            Report::Interrupted(error) => *trouble.lock() = Some(error.clone()),
+            Report::Resumed => *trouble.lock() = None,
+            _ => {}
+        }
+        sink(report);
+    })
 }
 
 impl Store for FolderStore {
@@ -88,9 +106,8 @@ impl Store for FolderStore {
         &self.location
     }
 
-    /// Its thread reports what it finds, and reports nothing while the file system does not respond.
     fn trouble(&self) -> Option<Error> {
-        None
+        self.trouble.lock().clone()
     }
 
     fn silence(&self) -> Option<Error> {
@@ -114,11 +131,130 @@ impl Drop for FolderStore {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Barrier;
     use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
+    use super::super::entry::{Entry, Presence};
+    use super::super::store::State;
     use super::*;
-    use crate::base::Mutex;
+    use crate::base::Status;
     use crate::test_folder::TestFolder;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn open(path: &Path) -> FolderStore {
+        FolderStore::open(path, Box::new(|_| ())).unwrap()
+    }
+
+    fn ask(store: &FolderStore, request: Request) -> Result<Reply> {
+        let (giver, reply) = handoff();
+        store.submit(request, None, giver);
+        match reply.take(Some(Instant::now() + PATIENCE)) {
+            Taken::Value(reply) => reply,
+            _ => panic!("no reply"),
+        }
+    }
+
+    fn publish(store: &FolderStore, name: &str) -> Result<Reply> {
+        let presence = Presence { name: name.to_string(), incarnation: 1, version: 1 };
+        let entry = Entry { presence, metadata: Default::default(), layouts: Vec::new() };
+        ask(store, Request::Publish(Box::new(entry)))
+    }
+
+    fn look_up(store: &FolderStore, name: &str) -> Result<Reply> {
+        ask(store, Request::LookUp(name.to_string()))
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn only_a_publication_creates_a_folder_that_never_existed() {
+        let path = TestFolder::missing();
+        let (sender, reports) = sync_channel(1000);
+        let reader = FolderStore::open(&path, Box::new(move |report| drop(sender.try_send(report)))).unwrap();
+        look_up(&reader, "a").unwrap_err().assert_is(Status::NotFound, "");
+        assert!(matches!(ask(&reader, Request::Check("a".into())), Ok(Reply::Presence(State::Absent))));
+        ask(&reader, Request::Watch(Some("a".into()))).unwrap();
+        let publisher = open(&path);
+        assert!(!path.exists(), "a process that publishes nothing has created it");
+        publish(&publisher, "a").unwrap();
+        assert_eq!(mode_of(&path), 0o700);
+        // The watch finds it without a call.
+        let is_found = |report: &Report| match report {
+            Report::States { states, .. } => !states.is_empty(),
+            Report::State(_, state) => *state != State::Absent,
+            _ => false,
+        };
+        while !is_found(&reports.recv_timeout(PATIENCE).unwrap()) {}
+        // The reader has it open now, and creates it again as it was.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o2770)).unwrap();
+        drop(publisher);
+        let elsewhere = TestFolder::new();
+        std::fs::rename(&path, elsewhere.join("old")).unwrap();
+        look_up(&reader, "a").unwrap_err().assert_is(Status::NotFound, "");
+        assert_eq!(mode_of(&path), 0o2770);
+    }
+
+    #[test]
+    fn a_folder_is_not_created_again_by_a_process_that_never_had_it_open() {
+        let path = TestFolder::missing();
+        let (reader, publisher) = (open(&path), open(&path));
+        publish(&publisher, "a").unwrap();
+        drop(publisher);
+        std::fs::remove_dir_all(&path).unwrap();
+        look_up(&reader, "a").unwrap_err().assert_is(Status::NotFound, "");
+        assert!(!path.exists());
+        publish(&reader, "b").unwrap();
+        assert_eq!(mode_of(&path), 0o700);
+    }
+
+    #[test]
+    fn all_first_publications_at_once_are_found() {
+        for _ in 0..20 {
+            let path = TestFolder::missing();
+            let stores = ["a", "b", "c"].map(|name| (name, open(&path)));
+            let begin = Barrier::new(stores.len());
+            std::thread::scope(|scope| {
+                for (name, store) in &stores {
+                    scope.spawn(|| {
+                        begin.wait();
+                        publish(store, name).unwrap();
+                    });
+                }
+            });
+            for (_, store) in &stores {
+                for (name, _) in &stores {
+                    assert!(matches!(look_up(store, name), Ok(Reply::Entry(_))));
+                }
+            }
+        }
+    }
+
+    /// Its parent may have been renamed, and agents in it live.
+    #[test]
+    fn a_folder_whose_parent_is_gone_is_not_called_empty() {
+        let parent = TestFolder::new();
+        let path = parent.join("agents");
+        let store = open(&path);
+        std::fs::remove_dir(&*parent).unwrap();
+        let missing = format!("{}: No such file or directory", path.display());
+        for error in [look_up(&store, "a").unwrap_err(), publish(&store, "a").unwrap_err()] {
+            error.assert_is(Status::Io, &missing);
+        }
+        // A call that waits ends with the reason.
+        store.trouble().unwrap().assert_is(Status::Io, &missing);
+        std::fs::write(&*parent, []).unwrap();
+        let error = format!("{}: Not a directory", path.display());
+        look_up(&store, "a").unwrap_err().assert_is(Status::Io, &error);
+        std::fs::remove_file(&*parent).unwrap();
+        std::fs::create_dir(&*parent).unwrap();
+        look_up(&store, "a").unwrap_err().assert_is(Status::NotFound, "");
+        publish(&store, "a").unwrap();
+        assert!(store.trouble().is_none());
+    }
 
     /// A thread that reports may as well wait for a file system.
     #[test]
@@ -135,7 +271,7 @@ mod tests {
         stuck.recv().unwrap();
         let (ended, end) = sync_channel::<()>(1);
         let dropping = std::thread::spawn(move || drop((store, ended)));
-        assert_eq!(end.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(end.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
         drop(release);
         dropping.join().unwrap();
     }

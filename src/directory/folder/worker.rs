@@ -17,7 +17,8 @@ use crate::directory::store::{Reply, Report, Request, Sink, State};
 const SWEEP: Duration = Duration::from_secs(10);
 /// The same without inotify.
 const SWEEP_ONLY: Duration = Duration::from_secs(1);
-/// The least time between two attempts to open a folder again that was moved or removed, unless a caller asks for its entries.
+/// The least time between two attempts to open a folder again that was moved or removed, unless a caller asks for its entries, and between
+/// two looks for one that did not exist yet.
 const REOPEN: Duration = Duration::from_millis(100);
 /// How often a request is executed that fails in a folder that is moved or removed meanwhile.
 const MAX_ATTEMPTS: usize = 8;
@@ -184,7 +185,12 @@ impl Worker {
     }
 
     fn look_at_all(&mut self) {
-        self.next_sweep = Instant::now() + if self.folder.inotify.is_some() { SWEEP } else { SWEEP_ONLY };
+        let wait = match &self.folder.inotify {
+            _ if !self.folder.is_open() => REOPEN,
+            Some(_) => SWEEP,
+            None => SWEEP_ONLY,
+        };
+        self.next_sweep = Instant::now() + wait;
         let names: Vec<_> = self.published.keys().cloned().collect();
         // All of them, also after one that fails.
         let restored = names.iter().map(|name| self.restore(name)).fold(Ok(()), Result::and);
@@ -203,11 +209,11 @@ impl Worker {
         self.next_sweep = self.next_sweep.min(Instant::now() + SWEEP_ONLY);
     }
 
-    /// Opens a folder again that was removed or renamed, and publishes again.
+    /// Opens a folder that exists now, or again one that was removed or renamed, and publishes again.
     fn reopen(&mut self) {
         let now = Instant::now();
         // Callers may ask again and again while another process moves it again and again.
-        let is_logged = self.next_opening <= now;
+        let is_logged = self.next_opening <= now && self.folder.is_open();
         self.next_opening = now + REOPEN;
         match self.folder.open_again() {
             Ok(folder) => {
@@ -332,7 +338,7 @@ impl Worker {
     fn perform(&mut self, request: &Request) -> Result<Reply> {
         let mut left = MAX_ATTEMPTS;
         loop {
-            if !self.folder.is_in_place() {
+            if self.lost.is_some() || !self.folder.is_in_place() {
                 self.reopen();
             }
             if let Some(reason) = &self.lost
@@ -381,6 +387,11 @@ impl Worker {
     fn publish(&mut self, entry: &Entry) -> Result<()> {
         let presence = entry.presence.clone();
         let bytes = entry.write()?;
+        if !self.folder.is_open() {
+            self.folder.create()?;
+            // Another process may have created it, and published in it, before its changes were watched.
+            self.next_sweep = Instant::now();
+        }
         let file = self.folder.write(&presence.name, bytes)?;
         let name = presence.name.clone();
         self.published.insert(name, Own { presence, file, is_superseded: false });

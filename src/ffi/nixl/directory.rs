@@ -36,8 +36,9 @@ pub struct kvmem_directory_options {
     /// sizeof(kvmem_directory_options)
     pub struct_size: usize,
     /// Path of a folder of this machine, which all processes use. A relative path begins in the present
-    /// working directory, also after that has changed. It is created with mode 0700 if it does not
-    /// exist, but not its parents. Its permissions determine which processes can publish. NULL for etcd.
+    /// working directory, also after that has changed. If it does not exist, the first publication creates
+    /// it with mode 0700, but not its parents. Its permissions determine which processes can publish.
+    /// NULL for etcd.
     pub folder: *const c_char,
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
     pub endpoints: *const *const c_char,

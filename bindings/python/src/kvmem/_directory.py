@@ -103,7 +103,8 @@ class Directory(Handle):
         password: str | None = None,
         lease_seconds: int = 0,
     ) -> None:
-        """Opens a folder, which is created if it does not exist, or connects to the servers of etcd at `endpoints`."""
+        """Opens a folder, which the first publication creates if it does not exist, or connects to the servers of etcd at
+        `endpoints`."""
         self._queue: Queue | None = None
         options = Options(
             "directory_options",

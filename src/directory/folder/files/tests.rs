@@ -9,6 +9,7 @@ use serde_bytes::ByteBuf;
 use super::*;
 use crate::base::folder_lock::FolderLock;
 use crate::directory::entry::Presence;
+use crate::directory::folder::opening::MAX_OPENINGS;
 use crate::test_folder::TestFolder;
 
 fn mode_of(path: &Path) -> u32 {
@@ -17,7 +18,7 @@ fn mode_of(path: &Path) -> u32 {
 
 #[test]
 fn other_users_can_read_an_entry_only_once_it_is_locked() {
-    let path = TestFolder::missing();
+    let path = TestFolder::new();
     let folder = Folder::open(&path).unwrap();
     let lock = folder.create_locked(".new").unwrap();
     assert_eq!(mode_of(&path.join(".new")), 0o600);
@@ -47,9 +48,9 @@ fn incarnation(folder: &Folder) -> Option<u64> {
 /// It may be stopped, or only read.
 #[test]
 fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
-    let path = TestFolder::missing();
+    let path = TestFolder::new();
     let folder = Folder::open(&path).unwrap();
-    let _lock = FolderLock::take(&folder.folder, Duration::ZERO).unwrap();
+    let _lock = FolderLock::take(folder.fd().unwrap(), Duration::ZERO).unwrap();
     let own = folder.write("a", bytes(1)).unwrap();
     assert_eq!(incarnation(&folder), Some(1));
     drop(own);
@@ -62,7 +63,7 @@ fn a_process_that_locks_the_folder_delays_and_prevents_no_change() {
 
 #[test]
 fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
-    let path = TestFolder::missing();
+    let path = TestFolder::new();
     let folder = Folder::open(&path).unwrap();
     let first = folder.write("a", bytes(1)).unwrap();
     // Moved aside by a process that had looked at an earlier one.
@@ -93,7 +94,7 @@ fn an_entry_that_was_published_since_the_look_is_not_removed_or_replaced() {
 /// Each of them is opened in several steps, and another process moves it between two of them, less often than it is opened again.
 #[test]
 fn a_folder_that_is_moved_while_it_is_opened_is_opened_again() {
-    let path = TestFolder::missing();
+    let path = TestFolder::new();
     let aside = TestFolder::new();
     let (is_over, moves_left) = (AtomicBool::new(false), AtomicUsize::new(0));
     let opened: Vec<Result<bool>> = std::thread::scope(|scope| {
