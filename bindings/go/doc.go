@@ -26,7 +26,7 @@
 // # Contexts
 //
 // Calls that wait have a context. Transfer.Wait cancels the transfer when the context is done, and still waits for its
-// end: when it returns, the library no longer uses the blocks.
+// end: when it returns, the library no longer uses the blocks, unless the run ended at its RunTimeout.
 //
 // # Goroutines
 //

@@ -282,7 +282,8 @@ func (t *Transfer) Poll() (ended bool, err error) {
 	return ended, err
 }
 
-// Wait waits for the end of the last run, and returns how it ended. When it returns, the library no longer uses the blocks.
+// Wait waits for the end of the last run, and returns how it ended. When it returns, the library no longer uses the blocks,
+// unless the run ended at its RunTimeout: then CompletionMemoryReleased reports when that is over, with TransferReportRelease.
 //
 // If the context is done first, Wait cancels the run, still waits for its end, and returns an error that is both
 // ErrCancelled and the error of the context. If all parts of the run had started by then, the run ends normally, and so
