@@ -6,5 +6,5 @@ prefix=$1 build=$2
 
 # The headers of an earlier installation are older than the objects that were built from them.
 rm -rf "$build"
-"$CMAKE" -S "$(dirname "${BASH_SOURCE[0]}")/cpp" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_PREFIX_PATH="$prefix"
+"$CMAKE" -S "$(dirname "${BASH_SOURCE[0]}")/cpp" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_PREFIX_PATH="$prefix"
 "$CMAKE" --build "$build"
