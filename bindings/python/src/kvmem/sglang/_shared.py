@@ -278,7 +278,8 @@ class SharedPages:
                 _receive_into(connection, _bytes_of(buffer, at), end)
         for buffer, part in zip(self._buffers, self._parts):
             if present:
-                kvmem.move(buffer, part.pages, [(at, pages[at]) for at in present], run_timeout=self._timeout)
+                # Without a time limit: after it a copy would still write to pages that SGLang has for other tokens by then.
+                kvmem.move(buffer, part.pages, [(at, pages[at]) for at in present])
 
     def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
         """Stores nothing."""
