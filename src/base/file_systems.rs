@@ -10,7 +10,7 @@ pub type FileSystemId = (u32, u32);
 pub type FileSystems = Arc<[FileSystemId]>;
 
 /// What freeing some objects may wait for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Blockers {
     /// The ordinals of the devices whose work it may wait for, each once, in order.
     pub devices: Vec<i32>,

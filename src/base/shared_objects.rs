@@ -1,35 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects that are made at first use, and shared by all that need an object of the same kind while one of them uses it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::base::error::{Result, fail};
-use crate::base::sync::{Condvar, Mutex};
+use crate::base::sync::Mutex;
+use crate::base::turns::Turns;
 
 /// Objects by key. Making one may take long, and delays only threads that need one of the same key.
-pub struct SharedObjects<K, T>(Mutex<Vec<Arc<Cell<K, T>>>>);
-
-/// The object of a key, if it exists.
-struct Cell<K, T> {
-    key: K,
-    current: Mutex<Current<T>>,
-    made: Condvar,
+pub struct SharedObjects<K: Ord, T> {
+    objects: Mutex<BTreeMap<K, Weak<T>>>,
+    turns: Arc<Turns<K>>,
 }
 
-struct Current<T> {
-    /// A thread makes the object, without the lock.
-    is_making: bool,
-    object: Weak<T>,
-}
-
-impl<K, T> Default for SharedObjects<K, T> {
+impl<K: Ord, T> Default for SharedObjects<K, T> {
     fn default() -> Self {
-        Self(Mutex::new(Vec::new()))
+        Self { objects: Mutex::default(), turns: Arc::default() }
     }
 }
 
-impl<K: PartialEq, T> SharedObjects<K, T> {
+impl<K: Ord + Clone, T> SharedObjects<K, T> {
     /// The object of a key, or a new one if there is none that suits, which then replaces it here. After a failure the next call makes
     /// one. Waits for another thread that makes it until `deadline`.
     pub fn get(
@@ -39,45 +31,27 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
         deadline: Option<Instant>,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
-        // Dropped after the lock: freeing the object may take long.
-        let known;
-        let cell = self.cell(key);
-        let made = cell.made.wait_while_until(cell.current.lock(), deadline, |current| current.is_making);
-        let Ok(mut current) = made else { fail!(TimedOut, "another thread still prepares the same memory") };
-        known = current.object.upgrade();
-        if let Some(known) = known.as_ref().filter(|known| suits(known)) {
-            return Ok(known.clone());
+        if let Some(known) = self.known(&key, &suits) {
+            return Ok(known);
         }
-        current.is_making = true;
-        drop(current);
-        let making = Making(&cell);
+        let Some(_turn) = self.turns.take(&key, deadline) else {
+            fail!(TimedOut, "another thread still prepares the same memory")
+        };
+        // Another thread may have made it before this one had the turn.
+        if let Some(known) = self.known(&key, &suits) {
+            return Ok(known);
+        }
         let made = Arc::new(make()?);
-        cell.current.lock().object = Arc::downgrade(&made);
-        drop(making);
+        let mut objects = self.objects.lock();
+        objects.retain(|_, object| object.strong_count() > 0);
+        objects.insert(key, Arc::downgrade(&made));
         Ok(made)
     }
 
-    /// The cell of a key. Cells that no thread uses, and whose objects no longer exist, are removed.
-    fn cell(&self, key: K) -> Arc<Cell<K, T>> {
-        let mut cells = self.0.lock();
-        cells.retain(|cell| Arc::strong_count(cell) > 1 || cell.current.lock().object.strong_count() > 0);
-        if let Some(cell) = cells.iter().find(|cell| cell.key == key) {
-            return cell.clone();
-        }
-        let current = Mutex::new(Current { is_making: false, object: Weak::new() });
-        let cell = Arc::new(Cell { key, current, made: Condvar::new() });
-        cells.push(cell.clone());
-        cell
-    }
-}
-
-/// The thread makes the object of a cell, until this is dropped.
-struct Making<'a, K, T>(&'a Cell<K, T>);
-
-impl<K, T> Drop for Making<'_, K, T> {
-    fn drop(&mut self) {
-        self.0.current.lock().is_making = false;
-        self.0.made.notify_all();
+    fn known(&self, key: &K, suits: &impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        let known = self.objects.lock().get(key).and_then(Weak::upgrade);
+        // Without the lock: freeing one that does not suit may take long.
+        known.filter(|known| suits(known))
     }
 }
 
@@ -150,7 +124,7 @@ mod tests {
     #[test]
     fn a_key_is_listed_once_and_while_its_object_exists() {
         let numbers = Numbers::default();
-        let listed = || numbers.0.lock().len();
+        let listed = || numbers.objects.lock().len();
         let first = get(&numbers, "a", 2);
         for _ in 0..3 {
             get(&numbers, "a", 4);
@@ -159,7 +133,7 @@ mod tests {
         let _second = get(&numbers, "b", 2);
         assert_eq!(listed(), 2);
         drop(first);
-        get(&numbers, "b", 4);
-        assert_eq!(listed(), 1, "the first no longer exists");
+        let _third = get(&numbers, "c", 2);
+        assert_eq!(listed(), 2, "the first no longer exists");
     }
 }

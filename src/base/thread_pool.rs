@@ -88,7 +88,7 @@ impl Pool {
         Self::keyed(&RELEASES, "kvmem-free", blockers)
     }
 
-    fn keyed<K: Clone + PartialEq + Send + Sync>(pools: &Pools<K>, name: &'static str, key: &K) -> Arc<Self> {
+    fn keyed<K: Clone + Ord + Send + Sync>(pools: &Pools<K>, name: &'static str, key: &K) -> Arc<Self> {
         let make = || Ok(Self::unshared(name, MAX_THREADS));
         let pool = pools.get(SharedObjects::default).get(key.clone(), |_| true, None, make);
         pool.unwrap_or_else(|_| Self::new(name, MAX_THREADS))

@@ -7,10 +7,15 @@ use std::time::Instant;
 
 use crate::base::sync::{Condvar, Mutex};
 
-#[derive(Default)]
 pub struct Turns<K: Ord> {
     taken: Mutex<BTreeSet<K>>,
     ended: Condvar,
+}
+
+impl<K: Ord> Default for Turns<K> {
+    fn default() -> Self {
+        Self { taken: Mutex::default(), ended: Condvar::new() }
+    }
 }
 
 /// The turn of a key. Dropping it ends the turn.

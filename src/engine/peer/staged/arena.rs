@@ -17,7 +17,7 @@ use crate::region::{Region, Registration, RegistrationHold};
 
 /// What the slots of an arena are for. Each has arenas of its own: a run that holds a slot of one may wait for a slot of
 /// another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ArenaUse {
     /// Blocks on their way to or from peers.
     Chunks,
@@ -27,7 +27,7 @@ pub enum ArenaUse {
     Mailboxes,
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ArenaKey {
     agent: LogId,
     purpose: ArenaUse,

@@ -12,7 +12,7 @@ use crate::region::{DeviceConfig, OwnedDevice, PinnedConfig, Region, SystemConfi
 use crate::run::counters;
 
 /// The memory of an arena, by what copies rows between it and a layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StagingMemory {
     /// Host memory, for layouts in host memory.
     Host,
