@@ -5,13 +5,6 @@
 use crate::base::file_systems::Blockers;
 use crate::base::thread_pool::Pool;
 
-/// Drops objects on another thread. What they may wait for is asked only if there are objects.
-pub fn dispose_of<T: Send + 'static>(blockers: impl FnOnce() -> Blockers, objects: Vec<T>) {
-    if !objects.is_empty() {
-        dispose_of_then(&blockers(), objects, || ());
-    }
-}
-
 /// Drops an object on another thread, and then calls `then` there. Only objects with the same blockers wait for one that blocks.
 pub fn dispose_of_then<T: Send + 'static>(
     blockers: &Blockers,

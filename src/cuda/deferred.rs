@@ -220,7 +220,6 @@ impl Queue {
                 return;
             }
             drop((context, work));
-            // A process that exits frees everything by itself.
             let Ok(_ends_before_the_driver) = Unattended::begin() else { return };
             // Freed without the lock, which every thread that frees memory needs.
             let mut state = self.state();
@@ -248,12 +247,15 @@ impl Queue {
     }
 
     /// Waits until the device has finished the work of the context. Work that was submitted after the end of the object counts,
-    /// too: the driver would wait for it. Returns false if the process exits, and the driver has freed everything.
+    /// too: the driver would wait for it. Returns false if the process exits, which frees everything by itself.
     fn wait(&self, context: &Arc<Context>, work: &ContextWork) -> bool {
         let mut fed = None;
         loop {
             let begun = Instant::now();
-            let pause = match guarded(|| work.look(context)).and_then(|looked| looked) {
+            let Ok(unattended) = Unattended::begin() else { return false };
+            let looked = guarded(|| work.look(context)).and_then(|looked| looked);
+            drop(unattended);
+            let pause = match looked {
                 Ok(Work::Finished | Work::Unknown) => return true,
                 Ok(Work::Running(since)) if since.elapsed() <= PATIENCE => {
                     if fed.get_or_insert(begun).elapsed() > FED && since >= begun {

@@ -9,7 +9,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::{PerProcess, Result, at_exit, ensure, log};
+use crate::base::disposal::dispose_of_then;
+use crate::base::file_systems::Blockers;
+use crate::base::{PerProcess, Result, at_exit, ensure, leak, log};
 
 /// How long a process that exits waits. The driver may wait for work of the program on the GPU, which may take any time.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -79,6 +81,17 @@ const EXITING: &str = "the process exits, and the CUDA driver ends with it; use 
 impl Drop for Unattended {
     fn drop(&mut self) {
         self.0.end();
+    }
+}
+
+/// Drops objects of a device on another thread. A process that exits frees them by itself.
+pub fn dispose_of<T: Send + 'static>(ordinal: i32, objects: Vec<T>) {
+    if objects.is_empty() {
+        return;
+    }
+    match Unattended::begin() {
+        Ok(work) => dispose_of_then(&Blockers::device(ordinal), objects, move || drop(work)),
+        Err(_) => leak::intentionally(objects),
     }
 }
 

@@ -240,15 +240,18 @@ fn explained(error: Error) -> Error {
 }
 
 impl Exchange {
-    fn attempt(&self, ptx: Ptx, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
+    fn attempt(self: Arc<Self>, ptx: Ptx, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
+        let unattended = Unattended::begin();
         let outcome = guarded(|| {
-            let _ends_before_the_driver = Unattended::begin()?;
+            unattended.as_ref().map_err(Clone::clone)?;
             self.load(ptx, name, &context, &work).inspect(|_| exit::precedes_the_driver())
         });
         let outcome = outcome.and_then(|loaded| loaded);
         // Before the caller continues, who may be about to release the context.
         drop((context, work));
         self.end(outcome);
+        // Unloads the kernel if it is needed no longer: the process waits for that, too.
+        drop((self, unattended));
     }
 
     fn end(&self, outcome: Result<Function>) {

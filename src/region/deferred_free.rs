@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::{Backing, Control};
 use crate::base::{Mutex, MutexGuard, PerProcess, thread};
+use crate::cuda::exit::Unattended;
 
 /// The memory, and the control block that shows whether importers are left.
 type Waiting = Vec<(Arc<dyn Backing>, Arc<Control>)>;
@@ -35,8 +36,10 @@ pub(super) fn sweep_aside() {
     if free.is_empty() {
         return;
     }
+    let Ok(work) = Unattended::begin() else { return waiting().extend(free) };
     let (sender, receiver) = std::sync::mpsc::channel::<Waiting>();
-    match thread::spawn("kvmem-free", move || drop(receiver.recv())) {
+    let free_all = move || drop((receiver.recv(), work));
+    match thread::spawn("kvmem-free", free_all) {
         Ok(_) => drop(sender.send(free)),
         Err(_) => waiting().extend(free),
     }

@@ -23,6 +23,7 @@
     FUNCTION(sim_advance)                                                                            \
     FUNCTION(sim_feed)                                                                               \
     FUNCTION(sim_hold_call)                                                                          \
+    FUNCTION(sim_ask)                                                                                \
     FUNCTION(sim_held_calls)                                                                         \
     FUNCTION(sim_go_calls)                                                                           \
     FUNCTION(sim_set_order)                                                                          \

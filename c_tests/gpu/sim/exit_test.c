@@ -86,6 +86,49 @@ ROLE(exits_before_the_end_of_a_measurement) {
     exit_later(expect_the_end_of_a_measurement);
 }
 
+static _Atomic(const char *) next_held;
+
+static bool is_next_held(const char *function) {
+    const char *held = atomic_load(&next_held);
+    if (held == NULL || strcmp(function, held) != 0) return false;
+    atomic_store(&next_held, NULL);
+    return true;
+}
+
+/* The call that is held goes on, and the next one of this function is held. */
+static void hold_later_call(const char *function) {
+    atomic_store(&next_held, function);
+    SIM(sim_ask(is_next_held));
+    SIM(sim_go_calls());
+    while (atomic_load(&next_held) != NULL) sched_yield();
+}
+
+static void expect_no_held_call(void) {
+    if (SIM(sim_held_calls()) != 0) _Exit(EXIT_FAILURE);
+}
+
+/* Nothing needs the kernel any more when it is loaded. */
+ROLE(exits_before_a_kernel_is_unloaded) {
+    (void)socket;
+    begin_to_load_a_kernel();
+    threads_join(&thread);
+    flight_close(&late);
+    hold_later_call("cuModuleUnload");
+    exit_later(expect_no_held_call);
+}
+
+/* The thread that measures is the last user of the device. */
+ROLE(exits_before_a_measured_device_is_released) {
+    (void)socket;
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuEventElapsedTime"));
+    flight_create(&late, it.transfer.method = 0);
+    await_held_call();
+    flight_close(&late);
+    hold_later_call("cuDevicePrimaryCtxRelease_v2");
+    exit_later(expect_no_held_call);
+}
+
 /* After the end of the driver: no kernel is loaded. */
 static void create_too_late(void) {
     const kvmem_status status = flight_try(&late, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
@@ -106,8 +149,7 @@ ROLE(exits_while_a_kernel_is_loaded) {
     begin_to_load_a_kernel();
 }
 
-ROLE(exits_while_memory_is_freed) {
-    (void)socket;
+static void destroy_memory_beside_work(void) {
     retain_device(0);
     const uint64_t work = engine_allocate(0, 64);
     static stream stream;
@@ -117,6 +159,19 @@ ROLE(exits_while_memory_is_freed) {
     SIM(sim_hold());
     CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
     kvmem_region_destroy(region);
+}
+
+ROLE(exits_while_the_end_of_work_is_awaited) {
+    (void)socket;
+    destroy_memory_beside_work();
+    SIM(sim_hold_call("cuEventQuery"));
+    await_held_call();
+    exit_later(expect_no_held_call);
+}
+
+ROLE(exits_while_memory_is_freed) {
+    (void)socket;
+    destroy_memory_beside_work();
     SIM(sim_hold_call("cuMemFree_v2"));
     SIM(sim_go());
     await_held_call();
@@ -169,6 +224,14 @@ TEST(a_process_exits_while_a_kernel_is_loaded) { expect_good_end("exits_while_a_
 TEST(a_process_that_exits_waits_for_a_thread_that_loads_a_kernel) { expect_good_end("exits_before_the_end_of_a_load"); }
 
 TEST(a_process_that_exits_waits_for_a_thread_that_measures) { expect_good_end("exits_before_the_end_of_a_measurement"); }
+
+TEST(a_process_that_exits_waits_until_a_kernel_is_unloaded) { expect_good_end("exits_before_a_kernel_is_unloaded"); }
+
+TEST(a_process_that_exits_waits_until_a_measured_device_is_released) {
+    expect_good_end("exits_before_a_measured_device_is_released");
+}
+
+TEST(a_process_that_exits_waits_for_a_query_of_the_end_of_work) { expect_good_end("exits_while_the_end_of_work_is_awaited"); }
 
 TEST(no_kernel_is_loaded_after_the_exit) { expect_good_end("creates_a_transfer_at_the_very_end"); }
 

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use crate::base::{Result, ensure, error};
+use crate::base::{Result, ensure, error, lists};
 use crate::ffi::common::{
     call_new, check_flags, deadline, ensure_given, items, kvmem_error, kvmem_status, not_one_of, options,
     read, text,
@@ -225,7 +225,7 @@ unsafe fn values(options: &kvmem_store_options) -> Result<Vec<(String, Vec<u8>)>
     let value = |(index, value): (usize, &kvmem_store_value)| {
         let name = text::required(value.name, &format!("identity[{index}].name"))?;
         let bytes = text::bytes(value.value, value.value_size, &format!("identity[{index}].value"))?;
-        Ok((name.to_string(), bytes.to_vec()))
+        Ok((name.to_string(), lists::copied(bytes)?))
     };
     values.iter().enumerate().map(value).collect()
 }

@@ -8,15 +8,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::base::file_systems::Blockers;
-use crate::base::{Mutex, MutexGuard, Result, Status, disposal};
+use crate::base::{Mutex, MutexGuard, Result, Status};
+use crate::cuda::exit::dispose_of;
 
 /// Idle objects of one type, and the number in use.
 pub struct ResourcePool<T> {
     state: Mutex<State<T>>,
     most: usize,
-    /// What freeing one may wait for.
-    blockers: Blockers,
+    ordinal: i32,
 }
 
 struct State<T> {
@@ -28,7 +27,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
     /// An empty pool for objects of a device. At most `most` of them are in use at a time.
     pub fn new(ordinal: i32, most: usize) -> Arc<Self> {
         let state = Mutex::new(State { idle: Vec::new(), taken: 0 });
-        Arc::new(Self { state, most, blockers: Blockers::device(ordinal) })
+        Arc::new(Self { state, most, ordinal })
     }
 
     /// Takes a suitable idle object, or creates one; `None` if `most` are in use. Drops idle ones that are
@@ -60,7 +59,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         let is_needed = state.taken < self.most && !suits_idle(&state);
         let replaced = if is_needed { std::mem::replace(&mut state.idle, vec![made]) } else { vec![made] };
         drop(state);
-        disposal::dispose_of(|| self.blockers.clone(), replaced);
+        dispose_of(self.ordinal, replaced);
         Ok(())
     }
 
@@ -106,7 +105,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
                 make().map(Arc::new)
             }
             made => {
-                disposal::dispose_of(|| self.blockers.clone(), unsuitable);
+                dispose_of(self.ordinal, unsuitable);
                 made
             }
         };

@@ -74,7 +74,7 @@ fn measured(device: &Arc<DeviceState>, peer: Option<i32>, patience: &Patience) -
     }
     known.get_or_measure(patience.left(), move || {
         let started = Instant::now();
-        let (times, outcome) = measure::measure(&device, peer);
+        let (times, outcome) = measure::measure(device, peer);
         if exit::has_begun() {
             return (DEFAULT, outcome);
         }

@@ -16,6 +16,7 @@ use crate::copy::gpu::device::run_resources::RunResources;
 use crate::copy::gpu::device::staging::Staging;
 use crate::cuda::context::is_lost;
 use crate::cuda::ending::is_fatal;
+use crate::cuda::exit;
 use crate::cuda::stream::CallerStream;
 use crate::run::{Milestone, Run, cancelled};
 
@@ -182,10 +183,8 @@ impl CudaRun {
             tasks.release_layers(resources);
         }
         let ordinal = device.context().device().ordinal();
-        disposal::dispose_of(
-            || Blockers::device(ordinal),
-            resources.and_then(|resources| resources.release(is_sound)).into_iter().collect(),
-        );
+        let spoiled = resources.and_then(|resources| resources.release(is_sound));
+        exit::dispose_of(ordinal, spoiled.into_iter().collect());
         match (Arc::into_inner(tasks), Arc::into_inner(device)) {
             (None, None) => run.end(outcome),
             last => disposal::dispose_of_then(&Blockers::device(ordinal), last, move || run.end(outcome)),
