@@ -210,8 +210,8 @@ public:
                                    Timeout timeout = forever) const {
         return detail::give(with_agent(peer, [&](const char *text) {
             // C waits without loading metadata for NULL.
-            return detail::make<DirectoryEntry>(kvmem_directory_connect, get(), detail::get_or_null(&agent), text,
-                                                timeout.ns());
+            return detail::make<DirectoryEntry>(kvmem_directory_connect, get(), detail::get_or_null(&agent),
+                                                text, timeout.ns());
         }));
     }
     /// Fails with stale or not_found if the entry is not the current one.
