@@ -13,6 +13,7 @@
 #include <deque>
 #include <fcntl.h>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <system_error>
@@ -132,10 +133,13 @@ candidate looked_up_in_set(const std::unordered_set<std::string_view> &set, cons
 
 // ---- put and get ----
 
-// What a call of put or get moves.
-constexpr uint64_t bytes_per_call = 16 << 20;
-// Of a caller that does not wait for one before the next.
-constexpr unsigned calls_in_flight = 2;
+// What a caller of put or get moves at a time.
+struct calls {
+    uint64_t bytes; // of a call
+    unsigned in_flight;
+};
+// The second is of a caller that does not wait for one before the next.
+constexpr calls small_calls{16 << 20, 1}, all_calls[] = {small_calls, {16 << 20, 2}, {64 << 20, 1}};
 // Of the reference.
 constexpr unsigned max_requests = 128;
 // What the index of a store has for each block.
@@ -149,11 +153,10 @@ class stored_blocks {
         : block_bytes_(block_bytes), config_(blocks_of(block_bytes, num_blocks, 4, 2)), source_(in_memory()),
           destination_(in_memory()), store_(open_store(folder_, config_, durability, KVMEM_DISK_DIRECT_REQUIRED)),
           keys_(random_keys(num_blocks)), pairs_(scattered_pairs(static_cast<uint32_t>(num_blocks), static_cast<uint32_t>(num_blocks))),
-          file_(opened("blocks.0", O_DIRECT)), records_(opened("reference", O_CREAT)),
-          ring_of_calls_(static_cast<unsigned>(std::min<uint64_t>(max_requests, calls_in_flight * per_call())))
+          file_(opened("blocks.0", O_DIRECT)), records_(opened("reference", O_CREAT))
     {
         host_view(source_).fill();
-        move(kvmem_store_put, 1, source_, &kvmem_block_pair::source);
+        move(kvmem_store_put, small_calls, source_, &kvmem_block_pair::source);
     }
     ~stored_blocks()
     {
@@ -162,23 +165,22 @@ class stored_blocks {
     }
     stored_blocks(const stored_blocks &) = delete;
 
-    // `calls`: how many are in flight.
-    candidate put(unsigned calls)
+    candidate put(calls by)
     {
-        return written([this, calls] { move(kvmem_store_put, calls, source_, &kvmem_block_pair::source); });
+        return written([this, by] { move(kvmem_store_put, by, source_, &kvmem_block_pair::source); });
     }
-    candidate get(unsigned calls)
+    candidate get(calls by)
     {
-        return read([this, calls] { move(kvmem_store_get, calls, destination_, &kvmem_block_pair::destination); });
+        return read([this, by] { move(kvmem_store_get, by, destination_, &kvmem_block_pair::destination); });
     }
     // With one sync after each call, of the blocks, or with a second one, of records that are appended to another file after the first.
-    candidate written_bare(unsigned calls, unsigned syncs)
+    candidate written_bare(calls by, unsigned syncs)
     {
-        return written([this, calls, syncs] { move_bare(true, calls, syncs, source_, &kvmem_block_pair::source); });
+        return written([this, by, syncs, ring = ring_for(by)] { move_bare(*ring, true, by, syncs, source_, &kvmem_block_pair::source); });
     }
-    candidate read_bare(unsigned calls)
+    candidate read_bare(calls by)
     {
-        return read([this, calls] { move_bare(false, calls, 0, destination_, &kvmem_block_pair::destination); });
+        return read([this, by, ring = ring_for(by)] { move_bare(*ring, false, by, 0, destination_, &kvmem_block_pair::destination); });
     }
 
   private:
@@ -206,7 +208,7 @@ class stored_blocks {
         return kv::make_layout(config);
     }
 
-    uint64_t per_call() const { return std::min<uint64_t>(bytes_per_call / block_bytes_, pairs_.size()); }
+    uint64_t per_call(calls by) const { return std::min<uint64_t>(by.bytes / block_bytes_, pairs_.size()); }
 
     void remove()
     {
@@ -221,9 +223,9 @@ class stored_blocks {
     }
 
     template <typename Move>
-    void move(Move call, unsigned calls, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    void move(Move call, calls by, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
     {
-        const uint64_t each = per_call();
+        const uint64_t each = per_call(by);
         std::deque<kv::transfer> in_flight;
         std::vector<uint32_t> ids(each);
         for (uint64_t first = 0; first + each <= pairs_.size(); first += each) {
@@ -235,7 +237,7 @@ class stored_blocks {
             blocks.key_size = key_size;
             blocks.num_keys = blocks.num_blocks = each;
             blocks.blocks = ids.data();
-            if (in_flight.size() == calls)
+            if (in_flight.size() == by.in_flight)
                 end_first(in_flight);
             kvmem_transfer *started = nullptr;
             size_t moved = 0;
@@ -270,12 +272,16 @@ class stored_blocks {
         sync(records_);
     }
 
+    std::shared_ptr<uring::ring> ring_for(calls by) const
+    {
+        return std::make_shared<uring::ring>(static_cast<unsigned>(std::min<uint64_t>(max_requests, by.in_flight * per_call(by))));
+    }
+
     // With several calls in flight it is one transfer of all, with as many requests in flight as the calls have.
-    void move_bare(bool writes, unsigned calls, unsigned syncs, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
+    void move_bare(uring::ring &ring, bool writes, calls by, unsigned syncs, const kv::layout &memory, uint32_t kvmem_block_pair::*side)
     {
         const host_view view(memory);
-        uring::ring &ring = calls == 1 ? ring_ : ring_of_calls_;
-        const uint64_t each = calls == 1 ? per_call() : pairs_.size();
+        const uint64_t each = by.in_flight == 1 ? per_call(by) : pairs_.size();
         std::vector<nixl::file_piece> pieces(each);
         for (uint64_t first = 0; first + each <= pairs_.size(); first += each) {
             for (uint64_t i = 0; i < each; ++i)
@@ -297,7 +303,6 @@ class stored_blocks {
     std::vector<unsigned char> keys_;
     kv::pairs pairs_;
     int file_, records_;
-    uring::ring ring_{max_requests}, ring_of_calls_;
 };
 
 void measure_moves(const options &chosen, uint64_t block_bytes, uint32_t durability, results &found)
@@ -310,23 +315,26 @@ void measure_moves(const options &chosen, uint64_t block_bytes, uint32_t durabil
     stored_blocks blocks(block_bytes, total / block_bytes, durability);
     const std::string reference = "io_uring on the same file";
     // The first of `ways` is that of kvmem.
-    const auto add = [&](const char *way, unsigned calls, const std::vector<candidate> &ways,
+    const auto add = [&](const std::string &way, calls by, const std::vector<candidate> &ways,
                          const std::vector<std::string> &references) {
         const std::vector<samples> taken = alternate(chosen.rounds(15), ways);
+        const std::string named = by.bytes == small_calls.bytes ? way : way + ", calls of 64 MiB";
         const auto rate = [&](const samples &durations) { return rates(static_cast<double>(total), durations); };
         for (size_t i = 0; i < references.size(); ++i)
             found.add({"22-store",
-                       {{"way", way}, {"calls", calls}, {"block", size}, {"durability", durable}},
+                       {{"way", named}, {"calls", by.in_flight}, {"block", size}, {"durability", durable}},
                        rate(taken[0]), references[i], rate(taken[i + 1]), {}, "GB/s"});
     };
-    if (is_strict)
-        return add("put", 1, {blocks.put(1), blocks.written_bare(1, 1), blocks.written_bare(1, 2)},
-                   {reference + ", and fdatasync", reference + ", fdatasync, records, and fdatasync"});
     // Puts leave a store without the blocks.
-    for (const unsigned calls : {1u, calls_in_flight})
-        add("get", calls, {blocks.get(calls), blocks.read_bare(calls)}, {reference});
-    for (const unsigned calls : {1u, calls_in_flight})
-        add("put", calls, {blocks.put(calls), blocks.written_bare(calls, 0)}, {reference});
+    if (!is_strict)
+        for (const calls by : all_calls)
+            add("get", by, {blocks.get(by), blocks.read_bare(by)}, {reference});
+    for (const calls by : all_calls)
+        if (!is_strict)
+            add("put", by, {blocks.put(by), blocks.written_bare(by, 0)}, {reference});
+        else if (by.in_flight == 1)
+            add("put", by, {blocks.put(by), blocks.written_bare(by, 1), blocks.written_bare(by, 2)},
+                {reference + ", and fdatasync", reference + ", fdatasync, records, and fdatasync"});
 }
 
 // ---- keys ----

@@ -180,19 +180,25 @@ BARE = "io_uring on the same file"
 SYNCED = {"one": f"{BARE}, and fdatasync", "two": f"{BARE}, fdatasync, records, and fdatasync"}
 
 
-def moved(record, way, durability="none", syncs=None, calls=1):
-    """One row of a table: the sizes of blocks are its columns. `syncs` are those of the reference in each call, `calls` are in flight."""
+# What the name of a way has for the size of its calls, and the calls in flight.
+CALLS = ("", 1), ("", 2), (", calls of 64 MiB", 1)
+
+
+def moved(record, way, by, durability="none", syncs=None):
+    """One row of a table: the sizes of blocks are its columns. `syncs` are those of the reference in each call."""
+    size, calls = by
     against = f", against {syncs} {'sync' if syncs == 'one' else 'syncs'}" if syncs else ""
     named = f"{way}, durability {durability}{against}" if way == "put" else way
-    named += f", {calls} calls in flight" if calls > 1 else ""
-    where = {"way": way, "calls": calls, "durability": durability, "reference": SYNCED.get(syncs, BARE)}
+    named += size + (f", {calls} calls in flight" if calls > 1 else "")
+    where = {"way": way + size, "calls": calls, "durability": durability, "reference": SYNCED.get(syncs, BARE)}
     return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in both(("GB/s", "ratio"), record, **where, block=f"{size} KiB")))
 
 
 def moved_by(cores, record):
-    return (f"22. Puts and gets of a store, {cores}", "Each block with its checksum, against io_uring without a library on the same file, which computes none.",
+    return (f"22. Puts and gets of a store, {cores}", "Calls of 16 MiB, if no other size is named. Each block with its checksum, against io_uring without a library on the same file, which computes none.",
             [record], [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
-            [*(moved(record, way, calls=calls) for calls in (1, 2) for way in ("get", "put")), *(moved(record, "put", "strict", syncs) for syncs in SYNCED)])
+            [*(moved(record, way, by) for way in ("get", "put") for by in CALLS),
+             *(moved(record, "put", by, "strict", syncs) for syncs in SYNCED for by in CALLS if by[1] == 1)])
 
 
 STORE_PEERS = "cpu-2-cores/22-store-peers"
