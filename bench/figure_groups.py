@@ -194,11 +194,12 @@ def moved(record, way, by, durability="none", syncs=None):
     return (named, "0.95×", *(query for size in (16, 64, 256, 1024) for query in both(("GB/s", "ratio"), record, **where, block=f"{size} KiB")))
 
 
-def moved_by(cores, record):
+def moved_by(cores, record, sizes):
+    """`sizes` are those of the calls that were measured."""
     return (f"22. Puts and gets of a store, {cores}", "Calls of 16 MiB, if no other size is named. Each block with its checksum, against io_uring without a library on the same file, which computes none.",
             [record], [head for size in ("16 KiB", "64 KiB", "256 KiB", "1 MiB") for head in (size, "against io_uring")],
-            [*(moved(record, way, by) for way in ("get", "put") for by in CALLS),
-             *(moved(record, "put", by, "strict", syncs) for syncs in SYNCED for by in CALLS if by[1] == 1)])
+            [*(moved(record, way, by) for way in ("get", "put") for by in CALLS if by[0] in sizes),
+             *(moved(record, "put", by, "strict", syncs) for syncs in SYNCED for by in CALLS if by[0] in sizes and by[1] == 1)])
 
 
 STORE_PEERS = "cpu-2-cores/22-store-peers"
@@ -463,8 +464,8 @@ GROUPS = [
              ("a pull of 256 MiB from another GPU every 8 steps", "from peer", "chosen"), ("the same with 12 CTAs", "from peer", "12 CTAs"),
              ("a pull of 256 MiB from another GPU every second step", "every second step", "chosen"), ("the same with 12 CTAs", "every second step", "12 CTAs"))),
      ]),
-    moved_by("2 cores", MOVED),
-    moved_by("16 cores", MOVED_BY_MORE),
+    moved_by("2 cores", MOVED, ("", ", calls of 64 MiB")),
+    moved_by("16 cores", MOVED_BY_MORE, ("",)),
     ("22. Keys of a store", "A store of a million blocks, against `std::unordered_set` and reading the file of the index, on two hosts.", [*STORES],
      ["16 cores: duration", "against the reference", "32 cores: duration", "against the reference"], [
          *(stored(f"looking up a key, lists of {count:,}", "ns", way="contains", keys=str(count)) for count in (16, 1024)),
