@@ -98,7 +98,9 @@ impl Service {
 
     /// Whether another client may be accepted. Others wait in the kernel's backlog.
     fn may_accept(&self) -> bool {
-        self.accept_from.is_none() && self.num_clients() < self.config.max_clients
+        let now = Instant::now();
+        let clients = self.connections.iter().filter(|client| !client.is_overdue(now)).count();
+        self.accept_from.is_none() && clients < self.config.max_clients
     }
 
     fn serve(&mut self, ready: &Ready) {
@@ -251,13 +253,8 @@ impl Service {
         now.checked_add(self.config.client_timeout).unwrap_or(now + DAY)
     }
 
-    fn num_clients(&self) -> usize {
-        let now = Instant::now();
-        self.connections.iter().filter(|client| !client.is_overdue(now)).count()
-    }
-
     fn count_clients(&self) {
-        self.shared.counts.clients.store(self.num_clients() as u64, Ordering::Relaxed);
+        self.shared.counts.clients.store(self.connections.len() as u64, Ordering::Relaxed);
     }
 }
 
