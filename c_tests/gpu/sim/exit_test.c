@@ -6,6 +6,7 @@
 #include "threads.h"
 #include "caller_context.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,7 +36,6 @@ static void begin_to_load_a_kernel(void) {
 }
 
 static atomic_bool exits;
-static threads releaser;
 
 /* Of the C library, for destructors of thread-local objects. exit calls them first, the last one first. */
 extern int __cxa_thread_atexit_impl(void (*end)(void *), void *object, void *library);
@@ -57,7 +57,9 @@ static void *release_at_the_exit(void *unused) {
 static void exit_later(void (*handler)(void)) {
     CHECK_EQ(atexit(handler), 0);
     CHECK_EQ(__cxa_thread_atexit_impl(begin_to_exit, NULL, &__dso_handle), 0);
-    threads_start(&releaser, 1, release_at_the_exit, NULL, 0);
+    pthread_t releaser; /* ends beside the exit, so it is not joined */
+    CHECK_EQ(pthread_create(&releaser, NULL, release_at_the_exit, NULL), 0);
+    CHECK_EQ(pthread_detach(releaser), 0);
 }
 
 /* kvmem has waited for the thread that loads: that has looked the kernel up, too. */
