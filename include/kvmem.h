@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: KV-cache memory for LLM inference engines. Generated from src/ffi; do not edit.
  *
- * This header is the introduction, and includes what every engine needs. Each header begins with its main
- * job:
+ * This header is the introduction, and includes what every engine needs:
  *
  *     kvmem/base.h       statuses, errors, timeouts, blobs, log, versions
  *     kvmem/region.h     memory on one tier, allocated here or by the engine
@@ -73,7 +72,7 @@
  * Options.  An options struct begins with struct_size, which the caller sets to sizeof the struct. A field
  *           that is 0 or NULL has its default; fields without a default, such as sizes, must be set:
  *           `kvmem_x_options o = {.struct_size = sizeof o}` in C, and in C++ `kvmem_x_options o{};` and
- *           `o.struct_size = sizeof o;`. NULL options, where allowed, are defaults.
+ *           `o.struct_size = sizeof o;`. NULL options are the defaults, unless a field must be set.
  *           Unknown flags and values fail with KVMEM_STATUS_INVALID_ARGUMENT, as do reserved fields that are
  *           not 0. What options and arrays point to is copied, or read during the call.
  *           A struct of an older or newer version of the header is accepted if struct_size is at least that
@@ -82,6 +81,9 @@
  * Strings.  Parameters are NUL-terminated; they are UTF-8, except for paths. A returned const char * is
  *           borrowed: it is valid as long as the object it was read from, or static if there is none. Text
  *           that a call composes is a kvmem_blob. kvmem never fills a buffer of the caller.
+ *
+ * Arrays.   A function that fills an array of the caller writes at most `capacity` elements, and returns in
+ *           `count` how many there are, which may be more. The array may be NULL if `capacity` is 0.
  *
  * Numbers.  Sizes are in bytes, times in nanoseconds. A block id is a uint32_t; layers and outer slots are
  *           uint64_t. `device` is a GPU, by its ordinal in the order of CUDA_VISIBLE_DEVICES.
@@ -95,12 +97,11 @@
  *           lists what each function waits for; others wait for nothing.
  *
  * Threads.  All functions may be called by any thread, and may use one object at the same time, except its
- *           kvmem_x_destroy. A call that starts a transfer or request
- *           (kvmem_transfer_start, kvmem_transfer_submit, kvmem_request_post), asks for its
- *           state or waits (kvmem_transfer_wait, kvmem_transfer_wait_layers, kvmem_request_poll,
- *           kvmem_request_wait, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of NIXL on
- *           the calling thread: give that thread an ordinary stack, and do not end it by pthread_cancel.
- *           Callbacks must not unwind.
+ *           kvmem_x_destroy. A call that starts a transfer or request (kvmem_transfer_start,
+ *           kvmem_transfer_submit, kvmem_request_post), asks for its state or waits (kvmem_transfer_wait,
+ *           kvmem_transfer_wait_layers, kvmem_request_poll, kvmem_request_wait, kvmem_queue_wait,
+ *           kvmem_agent_take_notifications) may run code of NIXL on the calling thread: give that thread an
+ *           ordinary stack, and do not end it by pthread_cancel. Callbacks must not unwind.
  */
 
 #ifndef KVMEM_H

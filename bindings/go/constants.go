@@ -16,11 +16,10 @@ const (
 	LogError LogLevel = C.KVMEM_LOG_ERROR
 	// Something works, but not as well as requested.
 	LogWarn LogLevel = C.KVMEM_LOG_WARN
-	// Milestones, such as a loaded library, and slow methods that are caused by the setup.
+	// Milestones, such as a loaded library, and methods that the setup makes slow.
 	LogInfo LogLevel = C.KVMEM_LOG_INFO
 	// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-	// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a
-	// number, as in "transfer #7".
+	// registrations, shares; failed calls. Objects have numbers, as in "transfer #7".
 	LogDebug LogLevel = C.KVMEM_LOG_DEBUG
 	// All calls, timeouts, and the steps of operations.
 	LogTrace LogLevel = C.KVMEM_LOG_TRACE
@@ -73,7 +72,7 @@ const (
 	SystemHugePagesRequired SystemFlags = C.KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
 	// Bind the memory to `numa_node`.
 	SystemNUMABind SystemFlags = C.KVMEM_SYSTEM_NUMA_BIND
-	// Allocate from a memory file, so that the region can be shared with other processes.
+	// Allocate a memory file, so that other processes can share the region.
 	SystemShareable SystemFlags = C.KVMEM_SYSTEM_SHAREABLE
 	// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge
 	// pages the first access to a byte allocates 2 MiB.
@@ -91,7 +90,7 @@ const (
 	PinnedNoHugePages PinnedFlags = C.KVMEM_PINNED_NO_HUGE_PAGES
 	// Bind the memory to `numa_node`.
 	PinnedNUMABind PinnedFlags = C.KVMEM_PINNED_NUMA_BIND
-	// Allocate from a memory file, so that the region can be shared with other processes.
+	// Allocate a memory file, so that other processes can share the region.
 	PinnedShareable PinnedFlags = C.KVMEM_PINNED_SHAREABLE
 	// With PinnedShareable: as SystemWriteSealed.
 	PinnedWriteSealed PinnedFlags = C.KVMEM_PINNED_WRITE_SEALED
@@ -101,8 +100,7 @@ const (
 type ElasticFlags uint64
 
 const (
-	// Extents can be shared by fabric handle (ShareFabric) as well as by file descriptor. This cannot be
-	// enabled later.
+	// Extents can be shared by fabric handle (ShareFabric), too. This cannot be enabled later.
 	ElasticFabric ElasticFlags = C.KVMEM_ELASTIC_FABRIC
 )
 
@@ -110,14 +108,14 @@ const (
 type DiskFlags uint64
 
 const (
-	// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
+	// Use the page cache, which I/O bypasses by default if possible (O_DIRECT).
 	DiskBuffered DiskFlags = C.KVMEM_DISK_BUFFERED
 	// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead,
 	// and the info of the region lacks RegionDirectIO.
 	DiskDirectRequired DiskFlags = C.KVMEM_DISK_DIRECT_REQUIRED
-	// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
+	// Open the file at `path`, which must exist and not be empty.
 	DiskOpenExisting DiskFlags = C.KVMEM_DISK_OPEN_EXISTING
-	// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
+	// Open the file at `path`, or create it if it is absent or empty.
 	DiskOpenOrCreate DiskFlags = C.KVMEM_DISK_OPEN_OR_CREATE
 	// With DiskOpenExisting: open the file for reading. The region can only be the source of transfers. It
 	// can be open while a writer has the file open.
@@ -133,7 +131,7 @@ const (
 	// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the
 	// source of transfers, and cannot be registered with an agent.
 	AdoptReadOnly AdoptFlags = C.KVMEM_ADOPT_READ_ONLY
-	// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
+	// kvmem_region_adopt_memfd: do not seal the file with F_SEAL_SHRINK.
 	AdoptKeepSeals AdoptFlags = C.KVMEM_ADOPT_KEEP_SEALS
 )
 
@@ -157,16 +155,15 @@ type RegionFlags uint64
 const (
 	// Disk: I/O bypasses the page cache.
 	RegionDirectIO RegionFlags = C.KVMEM_REGION_DIRECT_IO
-	// Disk: the space was reserved when this region was created. Not set for a file that existed, or was
-	// opened from a share.
+	// Disk: space was reserved when this region was created. Not set for an existing or shared file.
 	RegionPreallocated RegionFlags = C.KVMEM_REGION_PREALLOCATED
 	// Disk: the file has no name, and is deleted with the region.
 	RegionTemporary RegionFlags = C.KVMEM_REGION_TEMPORARY
 	// System and pinned: pages are smaller than requested.
 	RegionHugePageFallback RegionFlags = C.KVMEM_REGION_HUGE_PAGE_FALLBACK
-	// System and pinned: the memory is a memory file, which can be shared with other processes.
+	// System and pinned: the memory is a memory file, which can be shared.
 	RegionShareable RegionFlags = C.KVMEM_REGION_SHAREABLE
-	// The region can only be read: it was shared, adopted or opened for reading.
+	// It can only be read: it was shared, adopted or opened for reading.
 	RegionReadOnly RegionFlags = C.KVMEM_REGION_READ_ONLY
 )
 
@@ -199,7 +196,7 @@ const (
 	AccessorLostRun Accessor = C.KVMEM_ACCESSOR_LOST_RUN
 	// A peer, in a session that this process serves (kvmem_layout_serve).
 	AccessorPeer Accessor = C.KVMEM_ACCESSOR_PEER
-	// The holder of a lease (kvmem_lease_create), in this process or another one.
+	// The holder of a lease (kvmem_lease_create), in any process.
 	AccessorLease Accessor = C.KVMEM_ACCESSOR_LEASE
 )
 
@@ -246,8 +243,8 @@ const (
 	// blocks.  If the run compares whole blocks, these are the checksums of the destination that it has
 	// compared, and nothing is read for them. Otherwise one side is read in place after all blocks have
 	// moved, by threads or by a kernel on its GPU: the destination, if it is host or GPU memory of this
-	// process, or else the source. No file and no peer is read for them. Not supported in a graph, and
-	// together with a range of heads or block tables.
+	// process, or else the source. No file or peer is read for them. Not supported in a graph, and with a
+	// range of heads or block tables.
 	SubmitChecksum SubmitFlags = C.KVMEM_SUBMIT_CHECKSUM
 )
 
@@ -287,7 +284,7 @@ const (
 	// is destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run
 	// are behind this one.
 	CompletionMemoryReleased CompletionKind = C.KVMEM_COMPLETION_MEMORY_RELEASED
-	// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+	// An agent has messages: see kvmem_agent_report_notifications.
 	CompletionNotifications CompletionKind = C.KVMEM_COMPLETION_NOTIFICATIONS
 	// A directory has events: see kvmem_directory_report_events.
 	CompletionEvents CompletionKind = C.KVMEM_COMPLETION_EVENTS
@@ -297,8 +294,7 @@ const (
 type Compute uint32
 
 const (
-	// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not
-	// used, or use few CTAs.
+	// Kernels of the caller may run meanwhile. Methods that slow them down are not used, or use few CTAs.
 	ComputeMayRun Compute = C.KVMEM_COMPUTE_MAY_RUN
 	// The GPU is idle during the transfer. Copies may use all of it.
 	ComputeIdle Compute = C.KVMEM_COMPUTE_IDLE
@@ -321,8 +317,7 @@ const (
 	// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy
 	// engine moves contiguous ranges.
 	MethodCUDAStaged Method = C.KVMEM_METHOD_CUDA_STAGED
-	// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver
-	// copies.
+	// Files: io_uring. GPU memory is copied through page-locked host memory.
 	MethodURING Method = C.KVMEM_METHOD_URING
 	// Files: as MethodURING, with threads that call preadv and pwritev.
 	MethodPread Method = C.KVMEM_METHOD_PREAD
@@ -343,7 +338,7 @@ type Choice uint32
 const (
 	// The transfer takes the method. The reason is a remark, or empty.
 	ChoiceUsed Choice = C.KVMEM_CHOICE_USED
-	// The method is possible, and its estimate is no better. The reason is empty.
+	// The method is possible, its estimate is no better. The reason is empty.
 	ChoiceSlower Choice = C.KVMEM_CHOICE_SLOWER
 	// The method is not used for the given reason, and is possible as far as is known. If another method
 	// was requested, agents of NIXL are not asked what they have.
@@ -358,8 +353,7 @@ type ServeFlags uint64
 const (
 	// Peers may write to the layout, too.
 	ServeWrite ServeFlags = C.KVMEM_SERVE_WRITE
-	// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with
-	// layouts in host memory need it.
+	// Stage in page-locked host memory, also for GPU memory. Peers with layouts in host memory need it.
 	ServeFromHost ServeFlags = C.KVMEM_SERVE_FROM_HOST
 )
 
@@ -408,7 +402,7 @@ const (
 	// be locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
 	// opening fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 	OpenPin OpenFlags = C.KVMEM_OPEN_PIN
-	// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
+	// Layouts: map the memory or fail, rather than use NIXL.
 	OpenMappedOnly OpenFlags = C.KVMEM_OPEN_MAPPED_ONLY
 	// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
 	OpenRemote OpenFlags = C.KVMEM_OPEN_REMOTE
@@ -422,8 +416,7 @@ const (
 	// per extent of 1 GiB. No effect on host memory, files, and memory of this process.
 	OpenForDevice OpenFlags = C.KVMEM_OPEN_FOR_DEVICE
 	// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is
-	// granted. Without this flag and OpenReadOnly, the region has all granted rights; if it is read-only,
-	// its flags have RegionReadOnly.
+	// granted. Without this flag and OpenReadOnly, the region has all granted rights (see RegionReadOnly).
 	OpenReadWrite OpenFlags = C.KVMEM_OPEN_READ_WRITE
 	// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
 	// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
@@ -450,7 +443,7 @@ const (
 type PublishFlags uint64
 
 const (
-	// The token grants read access only, even if the share grants write access.
+	// The token grants read access only, whatever the share grants.
 	PublishReadOnly PublishFlags = C.KVMEM_PUBLISH_READ_ONLY
 )
 
@@ -460,10 +453,9 @@ type FetchFlags uint64
 const (
 	// Fetch read access only, even if write access is granted.
 	FetchReadOnly FetchFlags = C.KVMEM_FETCH_READ_ONLY
-	// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
-	// caller.
+	// The broker must run as `broker_user`, instead of the caller's user.
 	FetchBrokerUser FetchFlags = C.KVMEM_FETCH_BROKER_USER
-	// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
+	// Fetch read and write access, and fail if less is granted.
 	FetchReadWrite FetchFlags = C.KVMEM_FETCH_READ_WRITE
 )
 
@@ -528,7 +520,7 @@ const (
 type AgentFlags uint64
 
 const (
-	// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
+	// Without NIXL's progress thread: kvmem drives the idle agent.
 	AgentNoProgressThread AgentFlags = C.KVMEM_AGENT_NO_PROGRESS_THREAD
 	// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
 	// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any
@@ -547,8 +539,7 @@ const (
 	NIXLNotify NIXLFlags = C.KVMEM_NIXL_NOTIFY
 	// NIXL does not merge neighbouring descriptors.
 	NIXLSkipMerge NIXLFlags = C.KVMEM_NIXL_SKIP_MERGE
-	// The queue gets a CompletionMemoryReleased for each run of a request that ends before its memory is
-	// released. Requires a queue.
+	// As TransferReportRelease, for runs of a request.
 	NIXLReportRelease NIXLFlags = C.KVMEM_NIXL_REPORT_RELEASE
 )
 
@@ -562,7 +553,7 @@ const (
 	DirectoryRestarted DirectoryChange = C.KVMEM_DIRECTORY_RESTARTED
 	// An agent has published again.
 	DirectoryUpdated DirectoryChange = C.KVMEM_DIRECTORY_UPDATED
-	// An agent has no entry any more: it was withdrawn, or its process has ended.
+	// An agent was withdrawn, or its process has ended: it has no entry.
 	DirectoryWithdrawn DirectoryChange = C.KVMEM_DIRECTORY_WITHDRAWN
 	// The entry of an agent is invalid.
 	DirectoryInvalid DirectoryChange = C.KVMEM_DIRECTORY_INVALID
@@ -602,8 +593,7 @@ type SyncMode uint32
 const (
 	// The same as SyncNone.
 	SyncDefault SyncMode = C.KVMEM_SYNC_DEFAULT
-	// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
-	// threads use it.
+	// NIXL does not lock the agent. Safe: only kvmem, one thread at a time, and NIXL's threads use it.
 	SyncNone SyncMode = C.KVMEM_SYNC_NONE
 	// NIXL locks the agent with a mutex.
 	SyncStrict SyncMode = C.KVMEM_SYNC_STRICT
@@ -615,12 +605,11 @@ const (
 type CUDACapabilities uint64
 
 const (
-	// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
+	// Virtual memory management: addresses are allocated apart from memory.
 	CUDAVMM CUDACapabilities = C.KVMEM_CUDA_VMM
-	// VMM memory can be exported as a file descriptor: verified by a test export.
+	// VMM memory can be exported as a file descriptor, verified by an export.
 	CUDAPOSIXFD CUDACapabilities = C.KVMEM_CUDA_POSIX_FD
-	// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's
-	// attribute is not reliable.
+	// VMM memory can be exported as a fabric handle, verified by an export.
 	CUDAFabric CUDACapabilities = C.KVMEM_CUDA_FABRIC
 	// VMM memory can be registered for RDMA.
 	CUDARDMAWithVMM CUDACapabilities = C.KVMEM_CUDA_RDMA_WITH_VMM
@@ -650,7 +639,7 @@ const (
 type IPCFlags uint64
 
 const (
-	// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
+	// Open the memory for kernels of `for_device`, over NVLink or PCIe.
 	IPCForDevice IPCFlags = C.KVMEM_IPC_FOR_DEVICE
 )
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: statuses, errors, timeouts, blobs, log, versions.
- * Generated from src/ffi; do not edit.
+/* kvmem: statuses, errors, timeouts, blobs, log, versions. Generated from src/ffi; do not edit.
  *
  * kvmem.h describes what all functions have in common. A caller that looks at a failure:
  *
@@ -28,8 +27,7 @@ typedef int32_t kvmem_status;
 
 #define KVMEM_STATUS_OK 0  ///< The call succeeded.
 #define KVMEM_STATUS_IN_PROGRESS 1  ///< The run is in flight.
-/// An argument is invalid, independent of the state of the library.
-#define KVMEM_STATUS_INVALID_ARGUMENT (-1)
+#define KVMEM_STATUS_INVALID_ARGUMENT (-1)  ///< An argument is invalid, whatever the library's state.
 #define KVMEM_STATUS_OUT_OF_MEMORY (-2)  ///< Memory, disk space or another resource is exhausted.
 #define KVMEM_STATUS_OUT_OF_RANGE (-3)  ///< An index or a size is outside the object.
 #define KVMEM_STATUS_NOT_FOUND (-4)  ///< The named object does not exist.
@@ -40,18 +38,15 @@ typedef int32_t kvmem_status;
 #define KVMEM_STATUS_CANCELLED (-9)  ///< The work was cancelled.
 #define KVMEM_STATUS_UNSUPPORTED (-10)  ///< The operation is not supported, here or in general.
 #define KVMEM_STATUS_PERMISSION_DENIED (-11)  ///< The system or a peer denied access.
-/// There is no usable CUDA driver: it is missing, too old, or has no device. The message says which.
-#define KVMEM_STATUS_UNAVAILABLE_CUDA (-12)
-/// There is no usable NIXL library: it is missing, too old or broken. The message says which.
-#define KVMEM_STATUS_UNAVAILABLE_NIXL (-13)
+#define KVMEM_STATUS_UNAVAILABLE_CUDA (-12)  ///< There is no usable CUDA driver; the message says why.
+#define KVMEM_STATUS_UNAVAILABLE_NIXL (-13)  ///< There is no usable NIXL library; the message says why.
 #define KVMEM_STATUS_CUDA (-14)  ///< The CUDA driver reported an error.
 #define KVMEM_STATUS_NIXL (-15)  ///< NIXL reported an error.
 #define KVMEM_STATUS_IO (-16)  ///< The operating system reported an error.
 #define KVMEM_STATUS_PEER_LOST (-17)  ///< The peer process has ended.
 #define KVMEM_STATUS_STALE (-18)  ///< What the handle refers to has changed since.
 #define KVMEM_STATUS_CORRUPT (-19)  ///< Received or stored bytes are damaged or malicious.
-/// Received or stored bytes have a version that this library cannot read.
-#define KVMEM_STATUS_VERSION_MISMATCH (-20)
+#define KVMEM_STATUS_VERSION_MISMATCH (-20)  ///< Received or stored bytes have an unsupported version.
 /// A bug in kvmem. Later calls with the same objects fail with KVMEM_STATUS_INVALID_STATE.
 #define KVMEM_STATUS_PANIC (-21)
 
@@ -77,8 +72,7 @@ typedef struct kvmem_error kvmem_error;
 typedef struct kvmem_error_cause {
     uint32_t domain;  ///< KVMEM_DOMAIN_* value.
     int32_t code;  ///< Code in that domain; 0 without a cause.
-    /// Name of the code, such as "ENOSPC"; "" without a cause. Valid as long as the error.
-    const char *name;
+    const char *name;  ///< Name of the code, such as "ENOSPC"; "" without one. Valid as long as the error.
 } kvmem_error_cause;
 
 /// Returns the status of an error.
@@ -123,26 +117,22 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 #define KVMEM_LOG_OFF 0  ///< No messages.
 #define KVMEM_LOG_ERROR 1  ///< Failures that no return value can report.
 #define KVMEM_LOG_WARN 2  ///< Something works, but not as well as requested.
-/// Milestones, such as a loaded library, and slow methods that are caused by the setup.
-#define KVMEM_LOG_INFO 3
+#define KVMEM_LOG_INFO 3  ///< Milestones, such as a loaded library, and methods that the setup makes slow.
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-/// registrations, shares; failed calls.
-/// Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7".
+/// registrations, shares; failed calls. Objects have numbers, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 #define KVMEM_LOG_TRACE 5  ///< All calls, timeouts, and the steps of operations.
 
 /// Receives one message. Target and message are UTF-8 and valid during the call. A message is one line:
 /// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}", and so are
-/// separators of lines and marks of the direction of text. Must not unwind.
+/// separators of lines and marks of the direction of text.
 ///
 /// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
-/// logged. It may call any function of kvmem and may block: no other thread waits for it, except in
-/// kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered. Work that
-/// the callback starts on other threads is logged: a callback that starts a transfer for each transfer
-/// message never ends.
+/// logged. It may call any function of kvmem and may block: only kvmem_log_set_callback waits for it.
+/// Messages that kvmem logs on the callback's own thread are not delivered. Work that the callback starts on
+/// other threads is logged: a callback that starts a transfer for each transfer message never ends.
 ///
-/// Up to 4 MiB of messages are queued. Further messages are dropped, and a message at KVMEM_LOG_ERROR reports
-/// their number.
+/// Up to 4 MiB of messages are queued. Others are dropped, and one at KVMEM_LOG_ERROR reports their number.
 ///
 /// Notes: target is the module that logged, such as "kvmem::transfer". Targets may change between versions.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
@@ -168,8 +158,7 @@ kvmem_status kvmem_log_set_callback(uint32_t level, kvmem_log_callback callback,
 /* ---- Versions ---- */
 
 #define KVMEM_VERSION_MAJOR 0  ///< Major version of the headers.
-/// Minor version of the headers. Before 1.0 a new minor version may break programs.
-#define KVMEM_VERSION_MINOR 1
+#define KVMEM_VERSION_MINOR 1  ///< Minor version of the headers. Before 1.0 a new one may break programs.
 #define KVMEM_VERSION_PATCH 0  ///< Patch version of the headers.
 /// Number of the binary interface, and of the SONAME: libkvmem.so.2. It is raised by each change that a
 /// compiled program would notice: a removed function, other parameters, other fields of a struct. New

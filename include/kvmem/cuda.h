@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: the CUDA driver: transfers on streams, memory for PyTorch's allocator, devices, copy rates, IPC
- * handles, virtual memory management (VMM). Generated from src/ffi; do not edit. kvmem.h describes what all
- * functions have in common.
+ * handles, virtual memory management (VMM). Generated from src/ffi; do not edit.
  *
  *     kvmem_transfer_submit_on_stream(transfer, &blocks, stream, &error);
  *
- * A GPU is an ordinal, in the order of CUDA_VISIBLE_DEVICES. Ordinals differ between processes, UUIDs do not.
- * VMM memory is memory of cuMemCreate, which is mapped with cuMemMap.
- * CUDA does not work in a child that was forked after CUDA was initialised: the functions fail there with
- * KVMEM_STATUS_INVALID_STATE.
+ * Ordinals of GPUs differ between processes, UUIDs do not. VMM memory is memory of cuMemCreate, which is
+ * mapped with cuMemMap. CUDA does not work in a child that was forked after CUDA was initialised: the
+ * functions fail there with KVMEM_STATUS_INVALID_STATE.
  */
 
 #ifndef KVMEM_CUDA_H
@@ -34,17 +32,14 @@ struct CUstream_st;
 /// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
 /// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
 /// the graph. The graph keeps its blocks, also if the transfer gets other ones later; the memory of the
-/// transfer grows with each list of blocks that is captured. If another method is better in a graph, or the
-/// method of the transfer cannot be captured, the graph takes the best method that can be captured, and
-/// kvmem_transfer_explain says which.
+/// transfer grows with each list of blocks that is captured. If another method is better in a graph, or that
+/// of the transfer cannot be captured, the graph takes the best one (kvmem_transfer_explain).
 ///
 /// Between two calls of this function kvmem does not know of a capture of a non-blocking stream. Memory of a
 /// GPU or pinned memory that is destroyed then, and the first preparation of a kind of copies, can invalidate
 /// it. Do both before the capture begins; docs/streams.md lists the calls.
 ///
-/// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
-/// reported.
-/// @param transfer a transfer from or to GPU memory
+/// Later work on the stream does not wait for a verification. It must not change the blocks until its end.
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
 ///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
@@ -53,12 +48,10 @@ struct CUstream_st;
 /// @return KVMEM_STATUS_OK: the transfer is on the stream
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
 ///           and no context is current
-///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
-///           transfer is verified
+///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part; or the stream is captured and the transfer verified
 ///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; the stream is
-///           captured, and the caller has requested the method KVMEM_METHOD_CUDA_STAGED, blocks are elastic,
-///           or the capture was invalidated; elastic blocks have no memory; or the GPU was reset after the
-///           transfer was created
+///           captured, and the caller has requested KVMEM_METHOD_CUDA_STAGED, blocks are elastic, or the
+///           capture was invalidated; elastic blocks have no memory; or the GPU was reset since
 ///         KVMEM_STATUS_BUSY: the transfer is in flight (while a stream is captured, only if options is not
 ///           NULL), other transfers use the staging memory, or memory is in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
@@ -78,12 +71,10 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer, const kvm
 /// in flight, the call starts it before other runs that wait.
 ///
 /// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
-/// @param transfer a transfer by a KVMEM_METHOD_CUDA_* method, whose submission has returned; its stream may
-///        be kvmem's or the caller's
+/// @param transfer a transfer by a KVMEM_METHOD_CUDA_* method, on any stream, whose submission has returned
 /// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
 ///        KVMEM_TRANSFER_BY_LAYER, any number means the whole run
-/// @param stream a stream as for kvmem_transfer_submit_on_stream, which must exist until the call returns,
-///        and is not captured
+/// @param stream a stream as for kvmem_transfer_submit_on_stream, which is not captured
 /// @return KVMEM_STATUS_OK: the stream waits, or the layers have moved already
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
@@ -91,8 +82,7 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer, const kvm
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the stream is captured
 ///         KVMEM_STATUS_UNSUPPORTED: the method has no stream (between host memory, files and peers), and the
 ///           layers have not moved yet. Wait for them with kvmem_transfer_wait_layers
-///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
-///           stream does not wait
+///         KVMEM_STATUS_BUSY: the run waits for staging memory of others; the stream does not wait
 ///         the status of the run: it has failed
 kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer, uint64_t num_layers,
     struct CUstream_st *stream, kvmem_error **error);
@@ -129,8 +119,7 @@ void *kvmem_pool_malloc(size_t size, int32_t device, struct CUstream_st *stream)
 /// Frees a block of kvmem_pool_malloc of any pool. The signature is that of the free function of
 /// torch.cuda.memory.CUDAPluggableAllocator.
 ///
-/// The call does not wait. The memory stays committed for other blocks, until kvmem_pool_commit decommits it.
-/// A failure is logged.
+/// Does not wait. The memory stays committed for other blocks, until kvmem_pool_commit. A failure is logged.
 /// @param address the block; NULL does nothing
 /// @param size ignored
 /// @param device ignored
@@ -148,10 +137,8 @@ void kvmem_pool_free(void *address, size_t size, int32_t device, struct CUstream
 /// KVMEM_POOL_BLOCKS decommits what no block and no work uses. Device memory keeps its content with
 /// KVMEM_POOL_NOTHING: only blocks that were freed during a capture can be reused then.
 /// @param region a region that kvmem_pool_set_current was called with
-/// @param extents KVMEM_POOL_BLOCKS, or KVMEM_POOL_NOTHING: the caller has waited for all work that uses the
-///        region
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: extents is unknown; or it is KVMEM_POOL_BLOCKS, and the region is
-///           not elastic
+/// @param extents KVMEM_POOL_BLOCKS; or KVMEM_POOL_NOTHING, after the end of all work that uses the region
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: extents is unknown, or the region not elastic (KVMEM_POOL_BLOCKS)
 ///         KVMEM_STATUS_INVALID_STATE: the region never was a pool
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent that would be decommitted, or an agent is
 ///           still deregistering memory. No extent has lost its memory
@@ -167,18 +154,13 @@ typedef struct kvmem_cuda_info {
 } kvmem_cuda_info;
 
 /// Finds and initialises the CUDA driver, and returns its version. Creates no context.
-/// @return KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
-///           says which
+/// @return KVMEM_STATUS_UNAVAILABLE_CUDA: no driver, one that is too old, or no GPU; the message says which
 ///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
 kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
 
-/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
-#define KVMEM_CUDA_VMM 1
-/// VMM memory can be exported as a file descriptor: verified by a test export.
-#define KVMEM_CUDA_POSIX_FD 2
-/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
-/// is not reliable.
-#define KVMEM_CUDA_FABRIC 4
+#define KVMEM_CUDA_VMM 1  ///< Virtual memory management: addresses are allocated apart from memory.
+#define KVMEM_CUDA_POSIX_FD 2  ///< VMM memory can be exported as a file descriptor, verified by an export.
+#define KVMEM_CUDA_FABRIC 4  ///< VMM memory can be exported as a fabric handle, verified by an export.
 #define KVMEM_CUDA_RDMA_WITH_VMM 8  ///< VMM memory can be registered for RDMA.
 #define KVMEM_CUDA_DMA_BUF 16  ///< Memory can be exported as a DMA-BUF.
 #define KVMEM_CUDA_MEMORY_POOLS 32  ///< Supports stream-ordered memory pools.
@@ -201,8 +183,7 @@ typedef struct kvmem_cuda_device_info {
     /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
     /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     uint64_t minimum_granularity;
-    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
-    uint64_t recommended_granularity;
+    uint64_t recommended_granularity;  ///< Recommended multiple, in bytes; 0 without KVMEM_CUDA_VMM.
     /// Objects that were destroyed, and are kept until the GPU has finished its work: freeing them would wait
     /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
     /// opened IPC handles, and kernels. A number that does not fall means work that does not end. Regions and
@@ -217,10 +198,8 @@ typedef struct kvmem_cuda_device_info {
 /// has no free memory, it takes the driver's attributes for the handles.
 kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *info, kvmem_error **error);
 
-/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
-/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
+/// Returns the ordinal of the GPU with a UUID.
 /// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
-/// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
 
@@ -230,9 +209,8 @@ kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_
 #define KVMEM_RATES_MEASURED 1  ///< Measured by the process that saved them.
 #define KVMEM_RATES_LOADED 2  ///< Set by the caller of the process that saved them.
 
-/// Returns the copy rates of a GPU, or between two, by which transfers select their method. Keep them in a
-/// file, and set them in a later process by kvmem_cuda_set_copy_rates, which then measures nothing and
-/// selects the same methods.
+/// Returns the copy rates of a GPU, or between two, by which transfers select their method. Store them: a
+/// later process that sets them (kvmem_cuda_set_copy_rates) measures nothing and selects the same methods.
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
 /// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
@@ -241,23 +219,19 @@ kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_
 /// MiB of the memory of each. Rates that cannot be measured are defaults; the log has the reason, and
 /// kvmem_cuda_describe_rates returns their number.
 ///
-/// Waits up to 30 s for other work of the GPU and for the measurement. A transfer that gets blocks
-/// waits less than 50 ms for rates and kernels, and uses default rates until they are measured. Call this
-/// when an engine starts: it also loads the copy kernel, which the driver does not load while a kernel of
-/// the engine runs.
+/// Waits up to 30 s for other work of the GPU and for the measurement. A transfer that gets blocks waits less
+/// than 50 ms for rates and kernels, and uses default rates until they are measured. Call this when an engine
+/// starts: it also loads the copy kernel, which the driver does not do while a kernel runs.
 /// @param device the GPU; between two, the one that does the work: that of the destination, or the one that
 ///        memory of another process was opened for
-/// @param peer the other GPU, or the same one for its own rates. No context is created on the other, unless
-///        the first cannot access it
+/// @param peer the other GPU, or the same. No context is created on the other if the first can access it
 /// @param rates receives the rates, as opaque bytes with a version and a checksum
 /// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
-/// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
-/// included.
+/// Notes: rates that kvmem observes while transfers run, to select methods, are not included.
 kvmem_status kvmem_cuda_get_copy_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
 
-/// Sets the copy rates of a GPU, or between two. They are used unchanged, and not measured. Transfers that
-/// exist keep their method.
+/// Sets the copy rates of a GPU, or between two. Nothing is measured. Transfers that exist keep their method.
 /// @param device the GPU, as for kvmem_cuda_get_copy_rates
 /// @param peer the other GPU, or the same one
 /// @param data bytes of kvmem_cuda_get_copy_rates for these GPUs, from this process or an earlier one; NULL
@@ -266,10 +240,8 @@ kvmem_status kvmem_cuda_get_copy_rates(int32_t device, int32_t peer, kvmem_blob 
 kvmem_status kvmem_cuda_set_copy_rates(int32_t device, int32_t peer, const void *data, size_t size,
     kvmem_error **error);
 
-/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
-/// measured.
-///
-/// The rates between two GPUs are set for copies that either of them executes.
+/// Sets the copy rates of a GPU, and between it and each other GPU, for copies that either of them executes,
+/// to the built-in ones. Nothing is measured.
 kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
 
 /// Summary of copy rates.
@@ -280,8 +252,7 @@ typedef struct kvmem_rates_info {
     double read_bytes_per_second;
     /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
     double write_bytes_per_second;
-    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
-    double launch_ns;
+    double launch_ns;  ///< Nanoseconds from a copy kernel's launch until it moves bytes; 0 between two GPUs.
     uint32_t source;  ///< KVMEM_RATES_* value.
     /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
     /// Between GPUs without peer access these are the rates of kernels.
@@ -299,15 +270,13 @@ kvmem_status kvmem_cuda_describe_rates(const void *data, size_t size, kvmem_rate
 
 /// The data that another process needs to open GPU memory of this process.
 typedef struct kvmem_ipc_handle {
-    /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
-    /// it.
+    /// The driver's handle. It names the whole allocation: a process that has it can access all of it.
     uint8_t handle[64];
     uint8_t uuid[16];  ///< UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
     uint64_t base;  ///< First address of the allocation in this process.
     uint64_t base_size;  ///< Size of the allocation in bytes.
     uint64_t offset;  ///< Offset of the exported address in the allocation, in bytes.
-    /// The driver's number of the allocation in this process. The driver never reuses it.
-    uint64_t buffer_id;
+    uint64_t buffer_id;  ///< The driver's number of the allocation in this process, never reused.
 } kvmem_ipc_handle;
 
 /// Returns the handle with which another process opens GPU memory.
@@ -315,13 +284,11 @@ typedef struct kvmem_ipc_handle {
 /// The handle does not keep the memory allocated: do not free it while another process has it open. The
 /// handle does not synchronize: complete all writes before the other process reads.
 /// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
-///           memory
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is in managed memory, or no GPU memory of this process
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
 kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_error **error);
 
-/// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
-#define KVMEM_IPC_FOR_DEVICE 1
+#define KVMEM_IPC_FOR_DEVICE 1  ///< Open the memory for kernels of `for_device`, over NVLink or PCIe.
 
 /// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 typedef struct kvmem_ipc_options {
@@ -331,8 +298,7 @@ typedef struct kvmem_ipc_options {
     uint64_t offset;  ///< Offset of the region in the allocation, in bytes; 0 by default.
     int32_t device;  ///< The GPU that the memory is located on.
     int32_t for_device;  ///< The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
-    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_IPC_FOR_DEVICE, or 0 (default): open it for the GPU that it is located on.
     /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
     /// allocation. 0 (default): not compared.
     uint64_t base_size;
@@ -373,8 +339,7 @@ typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 /// Properties of VMM memory. They are fixed for the life of the memory.
 typedef struct kvmem_vmm_options {
     size_t struct_size;
-    /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
-    uint64_t size;
+    uint64_t size;  ///< Bytes, a multiple of the minimum granularity; kvmem_vmm_get_granularity ignores it.
     uint32_t location;  ///< KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     int32_t id;  ///< The GPU, or the number of the NUMA node; 0 by default.
     uint64_t flags;  ///< KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
@@ -390,8 +355,7 @@ kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options, uint32_
     uint64_t *granularity, kvmem_error **error);
 
 /// Creates VMM memory.
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
-///           value is unknown
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0 or no multiple of the granularity, or a value is unknown
 ///         KVMEM_STATUS_OUT_OF_RANGE: id is negative
 ///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
 ///           free bytes if the process has the primary context of the GPU
@@ -409,9 +373,7 @@ typedef struct kvmem_fabric_handle {
     uint8_t bytes[64];  ///< The driver's handle.
 } kvmem_fabric_handle;
 
-/// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
-/// open in any process.
-/// @param memory memory that was created with KVMEM_VMM_POSIX_FD
+/// Exports memory as a close-on-exec file descriptor, which keeps the memory while it is open in any process.
 /// @param fd receives the file descriptor; the caller closes it
 /// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
@@ -419,7 +381,6 @@ kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t 
 
 /// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
 /// handle does not keep the memory allocated.
-/// @param memory memory that was created with KVMEM_VMM_FABRIC
 /// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
 kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory, kvmem_fabric_handle *handle,
@@ -427,13 +388,11 @@ kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory, kvme
 
 #define KVMEM_VMM_ANY_DEVICE (-1)  ///< For the device of imported memory: accept any location.
 
-/// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
-/// exported again.
+/// Imports memory from a file descriptor of another process. It can be mapped, but not exported again.
 /// @param fd the file descriptor; the caller may close it after the call
 /// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
 ///        so a wrong size fails only in kvmem_vmm_mapping_create
-/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
-///        host memory
+/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any, or host memory
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
 ///           is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
@@ -441,10 +400,7 @@ kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory, kvme
 kvmem_status kvmem_vmm_memory_import_fd(int32_t fd, uint64_t size, int32_t device, kvmem_vmm_memory **memory,
     kvmem_error **error);
 
-/// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
-/// exported again.
-/// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
-/// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
+/// Imports memory from a fabric handle of another process, otherwise as kvmem_vmm_memory_import_fd does.
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
 ///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
@@ -470,8 +426,7 @@ typedef struct kvmem_vmm_span {
 } kvmem_vmm_span;
 
 /// Reserves a range of device addresses. Allocates no memory.
-/// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
-///        completely
+/// @param size bytes, a multiple of the page size; only multiples of the granularity can be mapped fully
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
 /// @param span receives the addresses; may be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
@@ -484,8 +439,7 @@ void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 
 /* ---- Virtual memory management: mappings ---- */
 
-/// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
-/// destroyed in any order.
+/// VMM memory that is mapped into a range. The mapping holds its range and its memory.
 typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
 #define KVMEM_ACCESS_NONE 0  ///< No access.

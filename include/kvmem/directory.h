@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: directories: agents and layouts are found by name, in a folder or in etcd.
  * Generated from src/ffi; do not edit.
- * kvmem.h describes what all functions have in common.
  *
  * A process publishes its agent and named layouts, and a peer finds them and opens one, mapped on the same
  * machine and by NIXL on another:
@@ -24,9 +23,8 @@ extern "C" {
 
 /* ---- Directories ---- */
 
-/// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
-/// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
-/// until its lease ends.
+/// A directory, in which agents publish metadata and layouts, and peers find them by name: a folder of one
+/// machine, or in etcd. An entry exists while its process lives, in etcd until its lease ends.
 ///
 /// No call waits longer than 100 ms after its timeout; with a timeout of 0 it asks once, and waits up to
 /// 100 ms for the response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER,
@@ -44,28 +42,23 @@ typedef struct kvmem_directory kvmem_directory;
 typedef struct kvmem_directory_options {
     size_t struct_size;
     /// Path of a folder of this machine, which all processes use. A relative path begins in the present
-    /// working directory, also after that has changed. If it does not exist, the first publication creates
-    /// it with mode 0700, but not its parents. Its permissions determine which processes can publish.
-    /// NULL for etcd.
+    /// working directory, also after that has changed. If it does not exist, the first publication creates it
+    /// with mode 0700, but not its parents. NULL for etcd.
     const char *folder;
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
     const char *const *endpoints;
     size_t endpoint_count;  ///< Number of endpoints, at most 64; 0 for a folder.
-    /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
-    /// folder.
+    /// Prefix of all keys: directories with different ones are independent. NULL for "kvmem", or a folder.
     const char *prefix;
     /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
     /// 0, because the kernel reports the end of a process.
     uint32_t lease_seconds;
     uint32_t reserved;
     const char *user;  ///< Name of the user in etcd; NULL for none.
-    /// Password of the user, which is never part of a message or of the log. Required with user.
-    const char *password;
-    /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
-    /// Required for https, otherwise NULL.
+    const char *password;  ///< Password, required with user. It is never in a message or the log.
+    /// Path of a file with certificates of the servers' authorities, in PEM: for https, otherwise NULL.
     const char *ca_file;
-    /// Path of a file with the certificate of this client, in PEM; NULL for none. It needs https and
-    /// key_file.
+    /// Path of a file with this client's certificate, in PEM; NULL for none. It needs https and key_file.
     const char *certificate_file;
     const char *key_file;  ///< Path of a file with the key of that certificate, in PEM; NULL for none.
 } kvmem_directory_options;
@@ -74,8 +67,7 @@ typedef struct kvmem_directory_options {
 /// @return KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
 ///           password or the prefix
-///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
-///           reason
+///         KVMEM_STATUS_IO: the folder cannot be opened, or etcd not reached; the message has the reason
 ///         KVMEM_STATUS_TIMED_OUT: the file system has not responded for 5 seconds, or etcd for 20
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
 ///
@@ -96,8 +88,7 @@ typedef struct kvmem_named_layout {
     /// Broker of this process that offers the memory to processes of this machine while the layout is
     /// published; kvmem_directory_entry_open_layout maps it there. NULL for none: peers use NIXL only.
     const kvmem_broker *broker;
-    /// Access and transport of the share that the broker offers; NULL for reading only. Must be NULL without
-    /// a broker.
+    /// Access and transport of the broker's share; NULL for reading only, and without a broker.
     const kvmem_share_options *share;
 } kvmem_named_layout;
 
@@ -157,8 +148,7 @@ typedef struct kvmem_directory_entry kvmem_directory_entry;
 kvmem_status kvmem_directory_connect(const kvmem_directory *directory, kvmem_agent *agent, const char *peer,
     uint64_t timeout_ns, kvmem_directory_entry **entry, kvmem_error **error);
 
-/// Opens a layout of an entry: maps its memory if this process can, and otherwise, or with KVMEM_OPEN_REMOTE,
-/// accesses it through NIXL.
+/// Opens a layout of an entry: maps its memory if possible, or accesses it through NIXL.
 ///
 /// The memory is mapped if the layout was published with a broker, on this machine and since its last start,
 /// the socket of the broker is reachable, and the broker runs as the user of this process, and serves it.
@@ -208,8 +198,7 @@ typedef struct kvmem_published_layout {
 /// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
 typedef struct kvmem_directory_entry_info {
     const char *agent;  ///< Name of the agent.
-    /// A random number of the agent that published the entry, not 0. A restarted agent has another one.
-    uint64_t incarnation;
+    uint64_t incarnation;  ///< Random number of the agent, not 0. A restarted agent has another one.
     uint64_t version;  ///< Counts the publications of the agent, from 1.
     const void *metadata;  ///< NIXL's metadata of the agent.
     size_t metadata_size;  ///< Number of bytes of the metadata.
@@ -249,11 +238,8 @@ typedef struct kvmem_directory_event {
     /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
     /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
     kvmem_status status;
-    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
-    /// KVMEM_DIRECTORY_FULL.
-    const char *agent;
-    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
-    uint64_t incarnation;
+    const char *agent;  ///< Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, _RESUMED and _FULL.
+    uint64_t incarnation;  ///< Of the entry; of the last one for KVMEM_DIRECTORY_WITHDRAWN; otherwise 0.
     uint64_t version;  ///< Version of the entry; as incarnation.
     /// The cause, and what to do, for KVMEM_DIRECTORY_INVALID, KVMEM_DIRECTORY_SUPERSEDED,
     /// KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESTORED and KVMEM_DIRECTORY_FULL; empty for other kinds.
@@ -266,8 +252,7 @@ typedef struct kvmem_directory_events {
     size_t count;  ///< Their number.
 } kvmem_directory_events;
 
-/// Begins to watch an agent, or all agents. The first events report the current state, later events the
-/// changes.
+/// Begins to watch an agent, or all. The first events report the current state, later events the changes.
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
 /// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
@@ -278,12 +263,10 @@ typedef struct kvmem_directory_events {
 kvmem_status kvmem_directory_watch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
     kvmem_error **error);
 
-/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
-/// discarded.
+/// Ends the watch of an agent, or of all. Events of agents that are no longer watched are discarded.
 /// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
 /// @return KVMEM_STATUS_NOT_FOUND: it is not watched
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
-///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_TIMED_OUT, KVMEM_STATUS_IO: no response; the watch has ended nevertheless
 kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory, const char *agent, uint64_t timeout_ns,
     kvmem_error **error);
 
@@ -298,9 +281,8 @@ kvmem_status kvmem_directory_take_events(const kvmem_directory *directory, uint6
 
 /// Has a queue report that a directory has events, so that no thread needs to wait for them.
 ///
-/// When events arrive and none waited before, the queue gets a KVMEM_COMPLETION_EVENTS. Take the events with
-/// kvmem_directory_take_events then, with timeout 0. The next completion follows when events arrive after
-/// that.
+/// When events arrive and none waited before, the queue gets a KVMEM_COMPLETION_EVENTS. Take them then
+/// (kvmem_directory_take_events, timeout 0). The next one follows when events arrive after that.
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
 kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvmem_queue *queue,
@@ -309,8 +291,7 @@ kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvm
 #define KVMEM_DIRECTORY_PUBLISHED 1  ///< An agent has an entry, and had none.
 #define KVMEM_DIRECTORY_RESTARTED 2  ///< An agent was restarted: its entry is that of another incarnation.
 #define KVMEM_DIRECTORY_UPDATED 3  ///< An agent has published again.
-/// An agent has no entry any more: it was withdrawn, or its process has ended.
-#define KVMEM_DIRECTORY_WITHDRAWN 4
+#define KVMEM_DIRECTORY_WITHDRAWN 4  ///< An agent was withdrawn, or its process has ended: it has no entry.
 #define KVMEM_DIRECTORY_INVALID 5  ///< The entry of an agent is invalid.
 /// Another process has published an agent that this handle had published. The entry of the other process
 /// remains. It is reported also if nothing is watched.
@@ -324,7 +305,6 @@ kvmem_status kvmem_directory_report_events(const kvmem_directory *directory, kvm
 /// ended, because the process was stopped or no server was reached, or another program has removed it.
 /// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
 #define KVMEM_DIRECTORY_RESTORED 9
-
 /// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the memory
 /// of a watch is bounded. It is reported once, and again only after the watch of all agents has ended. End
 /// that watch (kvmem_directory_unwatch with NULL), then watch single agents.

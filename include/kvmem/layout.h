@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: layouts: where each block of a KV cache is located in regions.
- * Generated from src/ffi; do not edit.
+/* kvmem: layouts: where each block of a KV cache is located in regions. Generated from src/ffi; do not edit.
  *
  *     kvmem_layout_config config = {
  *         .struct_size = sizeof config, .num_blocks = 1024, .num_layers = 32, .outer_dim = 2,
@@ -33,11 +32,11 @@ typedef struct kvmem_layout kvmem_layout;
 /// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
 /// Registrations, layouts and transfers keep the agent alive. nixl.h has its functions.
 ///
-/// Threads: kvmem makes the
-/// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
-/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. A
-/// function without a timeout fails with KVMEM_STATUS_TIMED_OUT after call_timeout_ns of the agent, which is
-/// 10 minutes by default, also if its comment does not list that status; docs/nixl.md has the limits.
+/// Threads: kvmem makes the NIXL calls of an agent one at a time: a function waits for those of other
+/// threads, and for one step of each transfer in flight. None of these waits for a peer, but NIXL sets no
+/// time limit for any of them. A function without a timeout fails with KVMEM_STATUS_TIMED_OUT after
+/// call_timeout_ns of the agent, which is 10 minutes by default, also if its comment does not list that
+/// status; docs/nixl.md has the limits.
 typedef struct kvmem_agent kvmem_agent;
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
@@ -71,11 +70,9 @@ typedef struct kvmem_layout_config {
     size_t struct_size;
     uint64_t num_blocks;  ///< Blocks, 1 to 4294967295.
     uint64_t num_layers;  ///< Layers of the model, at least 1.
-    /// Outer slots per layer: 2 if keys and values are separate, 1 if they are combined (MLA).
-    uint64_t outer_dim;
+    uint64_t outer_dim;  ///< Outer slots per layer: 2 if keys and values are separate, 1 if combined (MLA).
     uint64_t page_size;  ///< Tokens per block, at least 1.
-    /// Elements per token in one layer and outer slot, such as KV heads × head size; at least 1.
-    uint64_t inner_dim;
+    uint64_t inner_dim;  ///< Elements per token, layer and outer slot: KV heads × head size; at least 1.
     uint64_t dtype_width;  ///< Bytes per element: 1, 2, 4 or 8.
     /// KVMEM_ORDER_*, or any other order of axes from the outermost to the innermost, such as "L/BHNOC". B
     /// block, L layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs
@@ -92,14 +89,10 @@ typedef struct kvmem_layout_config {
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
     /// indices, rounded up to the alignment. A larger one describes padded blocks.
     uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 if tight, and if layers have separate regions.
-    uint64_t layer_stride;
-    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have separate regions.
-    uint64_t outer_stride;
-    /// Bytes from one token to the next; 0 if tight, and if tokens have separate regions.
-    uint64_t token_stride;
-    /// Bytes from one head to the next; 0 if tight, and if heads have separate regions.
-    uint64_t head_stride;
+    uint64_t layer_stride;  ///< Bytes from one layer to the next; 0 if tight, or in separate regions.
+    uint64_t outer_stride;  ///< Bytes from one outer slot to the next; 0 if tight, or in separate regions.
+    uint64_t token_stride;  ///< Bytes from one token to the next; 0 if tight, or in separate regions.
+    uint64_t head_stride;  ///< Bytes from one head to the next; 0 if tight, or in separate regions.
     /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
     uint64_t element_stride;
     /// What the blocks contain, such as the model, its revision and the data type, in any bytes; copied. NULL
@@ -114,8 +107,7 @@ typedef struct kvmem_layout_requirements {
     /// Regions: the product of the sizes of the axes before '/', such as num_layers for
     /// KVMEM_ORDER_LAYER_SEPARATE; 1 if there are none.
     uint64_t num_regions;
-    /// Bytes of each region: to the end of its last element, rounded up to the alignment.
-    uint64_t region_size;
+    uint64_t region_size;  ///< Bytes of each region, to the end of its last element, rounded up to alignment.
     uint64_t total_size;  ///< Bytes of all regions.
     /// Bytes of one allocation that contains all regions. Each region starts at a multiple of the alignment;
     /// from the second one on, also at a multiple of 512 bytes. The allocation itself must start at a
@@ -130,14 +122,13 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 
 /* ---- Building and destruction ---- */
 
-/// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
-/// multiple of 512 bytes.
+/// Allocate one range for all regions, as allocation_size of kvmem_layout_requirements describes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 /// Use regions of the caller. With an agent, each is registered with it. If one is a view of an elastic
-/// region, of objects or of block storage, the region that it is a part of is registered instead.
-/// The caller commits and decommits an elastic region. It must start at an extent, and the size of an extent
-/// must be a multiple of the block stride, so that no block spans two extents.
-/// An object has the bytes of at most one block.
+/// region, of objects or of block storage, the region that it is a part of is registered instead. The caller
+/// commits and decommits an elastic region. It must start at an extent, and the size of an extent must be a
+/// multiple of the block stride, so that no block spans two extents. An object has the bytes of at most one
+/// block.
 #define KVMEM_LAYOUT_REGIONS 2
 #define KVMEM_LAYOUT_REGISTRATIONS 3  ///< Use regions that are registered, all with one agent.
 
@@ -150,14 +141,11 @@ typedef struct kvmem_layout_options {
     /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     kvmem_region *const *regions;
-    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
-    kvmem_registration *const *registrations;
+    kvmem_registration *const *registrations;  ///< KVMEM_LAYOUT_REGISTRATIONS: in the order of the regions.
     size_t count;  ///< Number of regions or registrations.
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
-    /// device and elastic.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory, with size 0. Set one of system, disk, pinned, device and elastic.
     const kvmem_system_options *system;
-    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
-    const kvmem_pinned_options *pinned;
+    const kvmem_pinned_options *pinned;  ///< KVMEM_LAYOUT_ALLOCATE: page-locked host memory, with size 0.
     const kvmem_device_options *device;  ///< KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
@@ -165,17 +153,14 @@ typedef struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
     /// the layout, which is checked when the file is opened again; see docs/files.md.
     const kvmem_disk_options *disk;
-    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
-    /// require; NULL for none.
+    /// Agent that registers the regions: peers, objects and block storage need one; NULL for none.
     kvmem_agent *agent;
     uint64_t flags;  ///< Must be 0.
 } kvmem_layout_options;
 
-/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
-/// nothing.
+/// Builds a layout. All is checked before anything is allocated or registered. A failure changes nothing.
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
-///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
-///           agent
+///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or of another agent
 ///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
 ///         KVMEM_STATUS_INVALID_STATE: a registration was deregistered
 ///         KVMEM_STATUS_CORRUPT: the file exists and has no fingerprint of a layout
@@ -193,8 +178,7 @@ void kvmem_layout_destroy(kvmem_layout *layout);
 
 /// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
 typedef struct kvmem_block {
-    /// First byte: an address in the process that the memory belongs to, or an offset in the file.
-    uint64_t address;
+    uint64_t address;  ///< First byte: an address in the process of the memory, or an offset in the file.
     uint64_t size;  ///< Bytes.
 } kvmem_block;
 
@@ -250,14 +234,12 @@ typedef struct kvmem_layout_info {
     uint32_t num_parts;
     const char *const *part_names;  ///< Names of its parts, in their order; NULL if it was not combined.
     const char *agent;  ///< Name of the agent that it was built with, or of the peer; NULL for none.
-    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
-    uint64_t device_id;
+    uint64_t device_id;  ///< NIXL's id of the first region: 0 for the host, a GPU's ordinal, a file's fd.
     uint64_t num_regions;  ///< Number of regions.
     const uint64_t *bases;  ///< Start of each region.
     uint64_t block_stride;  ///< Bytes from one block to the next.
     uint64_t layer_stride;  ///< Bytes from one layer to the next; 0 if layers have separate regions.
-    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
-    uint64_t outer_stride;
+    uint64_t outer_stride;  ///< Bytes from one outer slot to the next; 0 if they have separate regions.
     uint64_t token_stride;  ///< Bytes from one token to the next; 0 if tokens have separate regions.
     uint64_t head_stride;  ///< Bytes from one head to the next; 0 if heads have separate regions.
     uint64_t element_stride;  ///< Bytes from one element of a head to the next.
@@ -265,10 +247,8 @@ typedef struct kvmem_layout_info {
     uint64_t outer_step;  ///< Bases from one outer slot to the next; 0 if outer slots share regions.
     uint64_t token_step;  ///< Bases from one token to the next; 0 if tokens share regions.
     uint64_t head_step;  ///< Bases from one head to the next; 0 if heads share regions.
-    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
-    uint64_t piece_size;
-    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
-    /// in between.
+    uint64_t piece_size;  ///< Bytes of one block in one layer and outer slot, R, if contiguous; otherwise 0.
+    /// Contiguous bytes of one head of one token: all elements, or dtype_width if others are in between.
     uint64_t row_size;
 } kvmem_layout_info;
 
@@ -285,8 +265,7 @@ kvmem_status kvmem_layout_get_region(const kvmem_layout *layout, size_t index, k
 
 /// A layout that becomes a part of another one.
 typedef struct kvmem_layout_part {
-    /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys" or "scales"; copied.
-    const char *name;
+    const char *name;  ///< Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys"; copied.
     const kvmem_layout *layout;  ///< Layout that was built, imported or opened, and was not combined itself.
 } kvmem_layout_part;
 
@@ -299,12 +278,10 @@ typedef struct kvmem_layout_part {
 ///
 /// The parts must have the same number of blocks, and be on one tier and device, with the same agent. They
 /// may be in the same regions, and may alternate in them, as long as no byte belongs to two parts. The order
-/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
-/// handles may be destroyed.
+/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive.
 ///
 /// A part has its own shape, so kvmem_layout_get_block and kvmem_layout_get_row fail for the new layout with
-/// KVMEM_STATUS_UNSUPPORTED; call them with a part from kvmem_layout_get_part. A transfer moves parts to the
-/// parts of the same names.
+/// KVMEM_STATUS_UNSUPPORTED: use kvmem_layout_get_part. Transfers move parts to those of the same names.
 /// @param num_parts number of parts, 1 to 1024
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
@@ -326,17 +303,15 @@ kvmem_status kvmem_layout_get_part(const kvmem_layout *layout, const char *name,
 /// @param num_blocks blocks in use, 0 to num_blocks of the layout
 /// @return KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
 ///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
-///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
-///           deregistering it
+///         KVMEM_STATUS_BUSY: a transfer or share uses memory to be freed, or an agent deregisters it
 kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvmem_error **error);
 
 /// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
 ///
 /// A checksum is of the elements of a block in the order of layers, outer slots, tokens and heads, without
 /// padding. Blocks with the same content have the same checksum, whatever the kind, order, alignment or tier
-/// of their layouts. In a layout with parts it is of all parts, in the order of their names. The call returns
-/// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
-/// caller must have completed before.
+/// of their layouts. In a layout with parts it is of all parts, in the order of their names. Nothing may
+/// write to the blocks during the call: work on streams of the caller must have completed before.
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
 /// @param timeout_ns the call waits at most 200 ms longer
@@ -352,9 +327,9 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
 /// memory, 16 MiB or one block at a time; so are those of objects and block storage, by NIXL. After a
-/// timeout, the buffer and what it holds of the layout are released when the read ends; so is the layout, if
-/// a kernel still reads it: keep adopted memory until its release callback. Blocks of the host that are read
-/// in place are checked against the limit every 64 MiB.
+/// timeout, the buffer and what it holds of the layout are released when the read ends, and the layout if a
+/// kernel reads it: keep adopted memory until its release callback. Blocks of the host that are read in place
+/// are checked against the limit every 64 MiB.
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     uint64_t timeout_ns, uint32_t *checksums, kvmem_error **error);
 
@@ -380,8 +355,7 @@ kvmem_status kvmem_layout_checksum(const kvmem_layout *layout, const uint32_t *b
 ///         KVMEM_STATUS_UNSUPPORTED: the layout or the region belongs to another process, or the region is
 ///           not host memory
 ///         KVMEM_STATUS_OUT_OF_RANGE: the region is too small
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region starts at no multiple of 8 bytes, or has memory of the
-///           layout's blocks
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not aligned to 8 bytes, or overlaps the blocks
 ///         KVMEM_STATUS_PERMISSION_DENIED: the region is read-only
 ///         any status of kvmem_region_register, if the layout has an agent
 kvmem_status kvmem_layout_create_epochs(kvmem_layout *layout, kvmem_region *table, kvmem_error **error);
@@ -389,10 +363,8 @@ kvmem_status kvmem_layout_create_epochs(kvmem_layout *layout, kvmem_region *tabl
 /// Adds 1 to the epochs of some blocks. Each read that expects their epochs before ends with
 /// KVMEM_STATUS_STALE, unless it has ended. Never waits.
 ///
-/// After the call, this process may write to the blocks, also by a GPU or another device. Threads may raise
-/// epochs at the same time.
-/// @param blocks block ids; one that occurs twice is raised twice, and its first epoch in
-///        `epochs` is over then
+/// After the call, this process may write to the blocks, also by a GPU or another device.
+/// @param blocks block ids; one that occurs twice is raised twice: its first epoch in `epochs` is over
 /// @param epochs receives the new epochs, in the order of the ids; may be NULL
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block; no epoch was raised
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no epochs
@@ -402,8 +374,7 @@ kvmem_status kvmem_layout_raise_epochs(const kvmem_layout *layout, const uint32_
 
 /// Returns the current epochs of some blocks. Never waits.
 ///
-/// The owner publishes them. They prove nothing to a reader: another use of a block may have begun, and may
-/// not be complete.
+/// The owner publishes them. They prove nothing to a reader: another use of a block may have begun.
 /// @param blocks block ids
 /// @param epochs receives the epochs, in the order of the ids
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
@@ -420,9 +391,7 @@ kvmem_status kvmem_layout_get_epochs(const kvmem_layout *layout, const uint32_t 
 #define KVMEM_ACCESSOR_ENDED_RUN 2
 #define KVMEM_ACCESSOR_LOST_RUN 3  ///< The same if nothing will detect when the memory is no longer in use.
 #define KVMEM_ACCESSOR_PEER 4  ///< A peer, in a session that this process serves (kvmem_layout_serve).
-
-/// The holder of a lease (kvmem_lease_create), in this process or another one.
-#define KVMEM_ACCESSOR_LEASE 5
+#define KVMEM_ACCESSOR_LEASE 5  ///< The holder of a lease (kvmem_lease_create), in any process.
 
 /// An access to a block that may be in progress.
 typedef struct kvmem_block_access {
@@ -431,8 +400,7 @@ typedef struct kvmem_block_access {
     uint32_t reads;  ///< 1 if the block may be read, otherwise 0.
     uint32_t writes;  ///< 1 if the block may be written, otherwise 0.
     uint64_t user_data;  ///< For a run: the value of its options. Otherwise 0.
-    /// For a lease: nanoseconds until it ends, rounded up to milliseconds; UINT64_MAX if it ends when it is
-    /// destroyed. Otherwise 0.
+    /// For a lease: nanoseconds until it ends, rounded up to milliseconds; UINT64_MAX: no end. Otherwise 0.
     uint64_t remaining_ns;
     /// For a peer or a lease: the process id, as that process says and as its own namespace numbers it; 0 if
     /// the holder of a lease is unknown. 0 for a run.
@@ -469,9 +437,6 @@ typedef struct kvmem_block_access {
 /// found, if locks hide what else is leased of it, the call had taken 0.25 s of CPU time before it looked, or
 /// there are more than 1,024 leases of it and 15 other blocks.
 /// @param blocks block ids; one that occurs twice counts once
-/// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of accesses
-/// @param count receives the number of accesses, which may be more than `capacity`
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the memory was shared, and the kernel does not
 ///           report its locks, for example because a system call filter rejects F_OFD_GETLK
@@ -530,23 +495,19 @@ typedef struct kvmem_lease_options {
 ///           separate ranges of blocks than a message has space for, about 32,000
 ///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
 ///         KVMEM_STATUS_STALE: the owner of a remote layout has destroyed it, or was replaced
-///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
-///           kernel forbids locks (F_OFD_SETLK)
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for read-only memory, or F_OFD_SETLK is denied
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the mapped memory, or has ended
 ///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases, ranges or blocks as it may have, or
 ///           the owner of a remote layout keeps 262,144 blocks for peers; a lease counts as 256 at least
-///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
-///           have locked it exclusively
+///         KVMEM_STATUS_BUSY: others have too many locks, or an exclusive one, on the control block
 kvmem_status kvmem_lease_create(const kvmem_layout *layout, const uint32_t *blocks, size_t num_blocks,
     const kvmem_lease_options *options, kvmem_lease **lease, kvmem_error **error);
 
 /// Has a lease end after a duration from now on. It waits for the owner of a remote layout, for at most
 /// `timeout_ns` of the lease, and otherwise for nothing. If it fails, the lease ends as before, or, of a
 /// remote layout, at the new end if that is earlier; the owner may see a later end.
-/// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
-///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed, or of a remote layout after as long as its
-///        owner keeps leases
+/// @param duration_ns nanoseconds from now on, otherwise as in kvmem_lease_options
 /// @return KVMEM_STATUS_STALE: the lease is over or about to be, so the owner may have reused its blocks.
 ///           That is so at once after a duration of at most a millisecond. Or the owner of a remote layout
 ///           has destroyed it, or its metadata was invalidated
@@ -562,9 +523,8 @@ kvmem_status kvmem_lease_renew(kvmem_lease *lease, uint64_t duration_ns, kvmem_e
 ///        be, UINT64_MAX if it ends when it is destroyed
 kvmem_status kvmem_lease_get_remaining(const kvmem_lease *lease, uint64_t *remaining_ns, kvmem_error **error);
 
-/// Ends a lease, and destroys the handle. Never waits. The owner of a remote layout sees the lease until it
-/// has received a message, or until the duration has passed if none can be sent, as after its metadata was
-/// invalidated.
+/// Ends a lease, and destroys the handle. Never waits. The owner of a remote layout sees the lease until a
+/// message arrives, or, if none can be sent (its metadata was invalidated), until the duration has passed.
 void kvmem_lease_destroy(kvmem_lease *lease);
 
 #ifdef __cplusplus

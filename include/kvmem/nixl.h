@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: NIXL: agents, layouts of peers, registrations, notifications.
- * Generated from src/ffi; do not edit.
- * kvmem.h describes what all functions have in common.
+/* kvmem: NIXL: agents, layouts of peers, registrations, notifications. Generated from src/ffi; do not edit.
  *
  * To move blocks from a peer, both processes create an agent with a backend, and build their layouts with it.
  * The owner sends its metadata and its layout to the peer, by any connection or by a directory (directory.h).
@@ -29,8 +27,7 @@ extern "C" {
 
 /* ---- Agents ---- */
 
-/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
-#define KVMEM_AGENT_NO_PROGRESS_THREAD 1
+#define KVMEM_AGENT_NO_PROGRESS_THREAD 1  ///< Without NIXL's progress thread: kvmem drives the idle agent.
 /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
 /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program
 /// that reaches the port can end it. Use it only if all of them are trusted. Otherwise exchange metadata as
@@ -39,8 +36,7 @@ extern "C" {
 #define KVMEM_AGENT_TELEMETRY 4  ///< NIXL measures transfers.
 
 #define KVMEM_SYNC_DEFAULT 0  ///< The same as KVMEM_SYNC_NONE.
-/// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
-/// threads use it.
+/// NIXL does not lock the agent. Safe: only kvmem, one thread at a time, and NIXL's threads use it.
 #define KVMEM_SYNC_NONE 1
 #define KVMEM_SYNC_STRICT 2  ///< NIXL locks the agent with a mutex.
 #define KVMEM_SYNC_RW 3  ///< NIXL locks the agent with a read-write lock.
@@ -61,25 +57,20 @@ typedef struct kvmem_agent_options {
     /// Nanoseconds between rounds of the progress thread, rounded up to microseconds; 0 for 1 ms.
     uint64_t progress_delay_ns;
     /// Nanoseconds between rounds of the listen thread, rounded up to microseconds; 0 for 100 ms. Must be 0
-    /// without KVMEM_AGENT_LISTEN_THREAD.
+    /// without that thread.
     uint64_t listen_delay_ns;
-    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
-    /// are not trusted must not reach this port; see that flag.
+    /// TCP port of the listen thread, for trusted programs only; 0 for 8888, and without that thread.
     uint32_t listen_port;
     uint32_t sync_mode;  ///< KVMEM_SYNC_* value.
 } kvmem_agent_options;
 
 /// Creates an agent. Loads NIXL if it is not loaded.
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
-/// @param options options of the agent; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
-///           and NIXL's objects are destroyed
+/// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits
 kvmem_status kvmem_agent_create(const char *name, const kvmem_agent_options *options, kvmem_agent **agent,
     kvmem_error **error);
 
-/// Returns the name of an agent.
-/// @param agent an agent; may be NULL
-/// @return a string that is valid as long as this handle; NULL if the agent is NULL
+/// Returns the name of an agent, which is valid as long as this handle; NULL if the agent is NULL.
 const char *kvmem_agent_name(const kvmem_agent *agent);
 
 /// A parameter of a backend.
@@ -125,11 +116,9 @@ void kvmem_agent_destroy(kvmem_agent *agent);
 /// @return KVMEM_STATUS_NIXL: the agent has no such backend
 kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **metadata, kvmem_error **error);
 
-/// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
-/// addition.
+/// Loads the metadata of a peer. If it has registered more memory, its new metadata can be loaded, too.
 ///
-/// NIXL and UCX do not check all of the bytes. Damaged ones can end the process, so load metadata only from
-/// peers and channels that you trust.
+/// NIXL and UCX do not check all bytes, and damaged ones can end the process: trust the peer and channel.
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
 /// @param name receives the name of the peer as text; may be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
@@ -163,9 +152,7 @@ kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent, const ch
 
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.
-/// @param layout a layout in memory of this process that was built with an agent
-/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
-///           peers
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or none with a backend that reaches peers
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, in several elastic
 ///           regions, or in a file, in objects or in block storage
 kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descriptor, kvmem_error **error);
@@ -186,42 +173,35 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent, const void *data, size_t si
 /* ---- Owners that serve transfers ---- */
 
 #define KVMEM_SERVE_WRITE 1  ///< Peers may write to the layout, too.
-/// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
-/// host memory need it.
+/// Stage in page-locked host memory, also for GPU memory. Peers with layouts in host memory need it.
 #define KVMEM_SERVE_FROM_HOST 2
 
 /// Options of kvmem_layout_serve.
 typedef struct kvmem_serve_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_SERVE_* flags.
-    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
-    uint64_t staging_size;
+    uint64_t staging_size;  ///< Bytes of staging memory, at least 32 KiB; 0 for 16 MiB, 64 MiB on a GPU.
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     /// A session for which the owner's GPU finishes no copy for so long ends, too.
     uint64_t stall_timeout_ns;
     /// Nanoseconds after which a lease of a peer ends at the latest (kvmem_lease_create), unless the peer
-    /// renews it, rounded down to milliseconds, but at least one; 0 for 60 s. KVMEM_TIMEOUT_FOREVER: 49 days,
-    /// which is the most.
+    /// renews it, rounded down to milliseconds, but at least one; 0 for 60 s. KVMEM_TIMEOUT_FOREVER: 49 days.
     uint64_t max_lease_ns;
 } kvmem_serve_options;
 
 /// Serves transfers of a layout to peers, as long as the layout exists.
 ///
-/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
-/// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
-/// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
-/// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
-/// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
-/// call.
+/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and NIXL
+/// takes microseconds for each. For peers of a layout that is served, this process gathers rows in staging
+/// memory, which they read in large ranges, or scatters what they have written there. Their transfers use
+/// this if it is faster. For a layout in GPU memory the staging memory is plain memory of the same GPU, and a
+/// kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this call.
 ///
-/// The owner also keeps leases of the layout for peers (kvmem_lease_create), and returns them by
-/// kvmem_layout_get_accesses.
+/// It also keeps leases of the layout for peers (kvmem_lease_create, kvmem_layout_get_accesses).
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
-/// @param options options; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
-///           peers
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or none with a backend that reaches peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, or in a file, in
 ///           objects or in block storage
@@ -237,8 +217,7 @@ kvmem_status kvmem_layout_serve(kvmem_layout *layout, const kvmem_serve_options 
 /// are created later do not get the region.
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
-///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
-///           or consists of several mappings
+///         KVMEM_STATUS_UNSUPPORTED: a view of elastic memory, objects or block storage; or several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
@@ -266,16 +245,14 @@ kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
 kvmem_status kvmem_region_get_agent(const kvmem_region *region, size_t index, kvmem_blob **name,
     kvmem_error **error);
 
-/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters it too, but
-/// reports no failure.
+/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy reports nothing.
 /// @param registration a registration; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_BUSY: layouts or transfers use the registration
 ///         KVMEM_STATUS_INVALID_STATE: the region was already deregistered
 ///         KVMEM_STATUS_NIXL: NIXL failed; kvmem never frees the memory, because it may still be in use
 kvmem_status kvmem_registration_deregister(kvmem_registration *registration, kvmem_error **error);
 
-/// Destroys a registration handle. The region is deregistered when no layout or transfer uses the
-/// registration.
+/// Destroys a registration handle. The region is deregistered when no layout or transfer uses it.
 void kvmem_registration_destroy(kvmem_registration *registration);
 
 /* ---- Notifications ---- */
@@ -289,16 +266,14 @@ typedef struct kvmem_notification {
 
 /// Messages that were taken from an agent. The caller destroys them.
 typedef struct kvmem_notifications {
-    /// Messages, in the order in which they have arrived; NULL if there are none.
-    const kvmem_notification *items;
+    const kvmem_notification *items;  ///< Messages in the order of their arrival; NULL if there are none.
     size_t count;  ///< Their number.
 } kvmem_notifications;
 
 /// Sends a message to a peer.
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
-///           requests of kvmem itself do
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; or the bytes begin with KVMEMSRV
 ///         KVMEM_STATUS_OUT_OF_RANGE: the message has more than 64 MiB less 4 KiB, which no peer keeps
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
@@ -307,8 +282,7 @@ typedef struct kvmem_notifications {
 kvmem_status kvmem_agent_notify(kvmem_agent *agent, const char *remote, const void *data, size_t size,
     kvmem_error **error);
 
-/// Returns all messages that an agent has received, and waits for one if there is none. Each message is
-/// returned once.
+/// Returns all messages that an agent has received, each once, and waits for one if there is none.
 ///
 /// Messages of one sender arrive in the order in which it has sent them, if a transfer with a message has
 /// ended before the sender's next message. Otherwise the message of a transfer arrives after its bytes, and
@@ -319,11 +293,9 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent, const char *remote, const vo
 ///
 /// At most 65536 messages of one sender with 64 MiB, its name included, wait to be taken, and twice that of
 /// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned
-/// those that wait. The next call fails and reports how many were lost, and the call after it returns
-/// those that arrived later.
+/// those that wait. The next call fails and reports their number; the call after it returns later messages.
 /// @param notifications receives the messages, at least one
-/// @return KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
-///           wait ends 100 ms after the timeout
+/// @return KVMEM_STATUS_TIMED_OUT: no message has arrived; a call of NIXL can delay the end by 100 ms
 ///         KVMEM_STATUS_OUT_OF_MEMORY: messages were lost at this point, because too many waited; call again
 ///           for later ones, and have the peers repeat what the caller needs
 ///
@@ -334,10 +306,9 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent, uint64_t timeout
 
 /// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
 ///
-/// When messages arrive and none waited before, the queue gets a KVMEM_COMPLETION_NOTIFICATIONS. Take the
-/// messages with kvmem_agent_take_notifications then, with timeout 0. The next completion follows when
-/// messages arrive after that. If messages were lost, another completion follows when those before the loss
-/// have been taken.
+/// When messages arrive and none waited before, the queue gets a KVMEM_COMPLETION_NOTIFICATIONS. Take them
+/// then (kvmem_agent_take_notifications, timeout 0). The next completion follows when messages arrive after
+/// that. If messages were lost, another completion follows when those before the loss have been taken.
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions
 ///
@@ -351,10 +322,8 @@ void kvmem_notifications_destroy(kvmem_notifications *notifications);
 
 /* ---- The NIXL library ---- */
 
-/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if NIXL
-/// is not loaded.
-///
-/// The library stays loaded until the process ends. After a failure, another path can be tried.
+/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if it is
+/// not loaded. The library stays loaded until the process ends. After a failure, another path can be tried.
 /// @param path path of the file, or of its directory; NULL for the path in the environment variable
 ///        KVMEM_NIXL_LIBRARY, or, if that is not set, for the library in the loader's search path
 /// @return KVMEM_STATUS_OK: NIXL is loaded from there, by this call or before

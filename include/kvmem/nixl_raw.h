@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: NIXL as it is: requests on raw descriptors, prepared lists, memory views, queries, plugins,
  * telemetry, metadata by address. Generated from src/ffi; do not edit.
- * kvmem.h describes what all functions have in common.
  *
  * For an engine that computes addresses itself, or that uses a backend without layouts:
  *
@@ -31,17 +30,14 @@ extern "C" {
 
 #define KVMEM_NIXL_NOTIFY 1  ///< Send the notification, also if it has no bytes.
 #define KVMEM_NIXL_SKIP_MERGE 2  ///< NIXL does not merge neighbouring descriptors.
-/// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run of a request that ends before its memory is
-/// released. Requires a queue.
-#define KVMEM_NIXL_REPORT_RELEASE 4
+#define KVMEM_NIXL_REPORT_RELEASE 4  ///< As KVMEM_TRANSFER_REPORT_RELEASE, for runs of a request.
 
 /// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
 /// field that it does not use; its comment lists the fields that it uses.
 typedef struct kvmem_nixl_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_NIXL_* flags.
-    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
-    /// of the agent.
+    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all.
     const char *const *backends;
     size_t backend_count;  ///< Number of backends.
     const void *custom_parameter;  ///< Bytes that the backend understands; NULL with size 0 for none.
@@ -53,29 +49,26 @@ typedef struct kvmem_nixl_options {
     /// NIXL may use its memory until the request can be posted again. Runs with a limit are posted by the
     /// thread of the agent, which has to wake up first.
     uint64_t run_timeout_ns;
-    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
-    const void *notification;
+    const void *notification;  ///< Bytes that the peer gets at the end; NULL with size 0 for none.
     size_t notification_size;  ///< Number of those bytes.
 } kvmem_nixl_options;
 
 /* ---- Descriptors ---- */
 
 /// Memory, a file, an object or a block as NIXL addresses it. The memory need not belong to kvmem. Calls copy
-/// the descriptors that they take, with metadata and names.
+/// the descriptors that they take, with metadata and names. An array has at least one, all of one memory
+/// type.
 typedef struct kvmem_nixl_descriptor {
     uint64_t address;  ///< Address, or offset in a file or object.
     uint64_t size;  ///< Size in bytes.
-    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or
-    /// block device.
+    /// 0 for host memory, the ordinal of a GPU, the fd of a file, the number of an object or block device.
     uint64_t device_id;
-    uint32_t memory_type;  ///< KVMEM_MEMORY_* value. All descriptors of an array have the same.
+    uint32_t memory_type;  ///< KVMEM_MEMORY_* value.
     uint32_t reserved;
-    /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
-    /// file; NULL with size 0 for none.
+    /// For registrations and queries: an object's key, a file's path and so on; NULL with size 0 for none.
     const void *metadata;
     size_t metadata_size;  ///< Number of bytes of metadata.
-    /// For memory views of peers: name of the agent that owns the memory; otherwise NULL.
-    const char *agent;
+    const char *agent;  ///< For memory views of peers: name of the agent that owns it; otherwise NULL.
     /// Region of the memory; NULL for none. Objects that are created from the descriptor keep the region
     /// alive. Requests and prepared lists also keep its registration with the agent.
     const kvmem_region *region;
@@ -87,27 +80,23 @@ typedef struct kvmem_nixl_descriptor {
 ///        it. NULL with capacity 0 to get only their number
 /// @param capacity elements of descriptors
 /// @param count receives the number of descriptors of the region
-/// @return KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
-///           message has the number
+/// @return KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which the message has
 kvmem_status kvmem_region_get_descriptors(const kvmem_region *region, kvmem_nixl_descriptor *descriptors,
     size_t capacity, size_t *count, kvmem_error **error);
 
 /* ---- Requests ---- */
 
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
-/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
-/// is complete.
+/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until its end.
 typedef struct kvmem_request kvmem_request;
 
 #define KVMEM_REQUEST_READ 1  ///< From the remote side to the local side.
 #define KVMEM_REQUEST_WRITE 2  ///< From the local side to the remote side.
 
 /// Creates a request on two arrays of descriptors, which correspond by index.
-/// @param local memory of the agent, of one memory type
-/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
-///        itself for files and objects
-/// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
-/// @param count number of descriptors of each side, at least 1
+/// @param local memory of the agent
+/// @param owner name of the remote side's agent: a peer that is loaded, or this agent for files and objects
+/// @param remote memory of the owner, in descriptors of the same sizes
 /// @param options all fields; NULL for the defaults
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
 kvmem_status kvmem_request_create(kvmem_agent *agent, uint32_t operation, const kvmem_nixl_descriptor *local,
@@ -115,24 +104,16 @@ kvmem_status kvmem_request_create(kvmem_agent *agent, uint32_t operation, const 
     kvmem_request **request, kvmem_error **error);
 
 /// Starts a run of a request. After the run has ended, the request can be posted again.
-///
-/// The bytes of the notification are those of the options that the request was created with, unless this call
-/// has others.
-/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
+/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request's options
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
-///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
-///           a run of another request or transfer that has ended may still write to the memory of this
-///           process that this request writes
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or a
+///           run of another request or transfer that has ended may still write to the same memory
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///
-/// The completion of the run can be in the queue before this call has returned. Destroy the request only
-/// after both.
-///
 /// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
-/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
-/// one by the thread of the agent.
+/// 128 descriptors, is posted by the calling thread, if no other thread uses the agent; others by its thread.
 kvmem_status kvmem_request_post(kvmem_request *request, const void *notification, size_t size,
     kvmem_error **error);
 
@@ -168,8 +149,6 @@ void kvmem_request_destroy(kvmem_request *request);
 typedef struct kvmem_segments kvmem_segments;
 
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
-/// @param descriptors the descriptors, of one memory type
-/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
 /// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
 ///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is listed twice
@@ -180,12 +159,13 @@ kvmem_status kvmem_segments_register(kvmem_agent *agent, const kvmem_nixl_descri
     size_t count, const kvmem_nixl_options *options, kvmem_segments **segments, kvmem_error **error);
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
-/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
-/// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
+/// does not report. Requests and prepared lists of the agent that use the memory become stale: the next run
+/// of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
-///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
+///         KVMEM_STATUS_TIMED_OUT, KVMEM_STATUS_NIXL: NIXL has not returned within call_timeout_ns of the
+///           agent, or has failed; the memory may still be in use and must not be freed
 ///         KVMEM_STATUS_NIXL: NIXL failed
 ///         After the last two the memory may still be in use and must not be freed.
 kvmem_status kvmem_segments_deregister(kvmem_segments *segments, kvmem_error **error);
@@ -197,16 +177,13 @@ void kvmem_segments_destroy(kvmem_segments *segments);
 
 /* ---- Prepared lists of descriptors ---- */
 
-/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive, and
-/// the regions of its descriptors.
+/// A list of descriptors that NIXL has resolved, for one side of requests. It keeps agent and regions alive.
 typedef struct kvmem_prepared kvmem_prepared;
 
 /// Prepares descriptors, for requests that choose from them by index.
 /// @param agent the agent that will post the requests
 /// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
 ///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
-/// @param descriptors the descriptors, of one memory type
-/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 kvmem_status kvmem_prepared_create(kvmem_agent *agent, const char *owner,
     const kvmem_nixl_descriptor *descriptors, size_t count, const kvmem_nixl_options *options,
@@ -223,8 +200,7 @@ void kvmem_prepared_destroy(kvmem_prepared *prepared);
 /// @param remote_indices indices in that list, which correspond to those of the local side by position
 /// @param count number of indices of each side, at least 1
 /// @param options all fields; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
-///           or sizes differ
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the lists are of different agents or wrong sides, or sizes differ
 ///         KVMEM_STATUS_NOT_FOUND: no backend has both sides
 kvmem_status kvmem_request_make(uint32_t operation, const kvmem_prepared *local,
     const uint32_t *local_indices, const kvmem_prepared *remote, const uint32_t *remote_indices, size_t count,
@@ -250,8 +226,7 @@ typedef struct kvmem_request_cost {
 /// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
 ///
-/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
-/// also for 1 MiB (NIXL 1.5).
+/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on this machine.
 kvmem_status kvmem_request_estimate(const kvmem_request *request, kvmem_request_cost *cost,
     kvmem_error **error);
 
@@ -265,8 +240,7 @@ typedef struct kvmem_request_telemetry {
 } kvmem_request_telemetry;
 
 /// Returns NIXL's measurements of the last run of a request.
-/// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or KVMEM_AGENT_TELEMETRY is not set
 ///         KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NOT_FOUND
@@ -281,8 +255,6 @@ kvmem_status kvmem_request_get_telemetry(const kvmem_request *request, kvmem_req
 typedef struct kvmem_memory_view kvmem_memory_view;
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
-/// @param descriptors the descriptors, of one memory type
-/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 /// @param handle receives the handle of the view for NIXL's device API, which is valid as long as the view
 /// @return KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
@@ -301,8 +273,7 @@ void kvmem_memory_view_destroy(kvmem_memory_view *view);
 
 /// The result for one descriptor.
 typedef struct kvmem_query_result {
-    /// Properties of the file, object or memory. The backend defines their names.
-    const kvmem_parameter *parameters;
+    const kvmem_parameter *parameters;  ///< Properties of the file, object or memory, named by the backend.
     size_t parameter_count;  ///< Number of properties.
     uint32_t exists;  ///< 1 if it exists, otherwise 0.
     uint32_t reserved;
@@ -315,9 +286,8 @@ typedef struct kvmem_query {
 } kvmem_query;
 
 /// Queries a backend for the existence and the properties of files, objects or memory.
-/// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
-///        the key of each object
-/// @param count number of descriptors, at least 1
+/// @param descriptors for "POSIX" with the path of each file in metadata, for "OBJ" with the key of the
+///         object
 /// @param options backends: one; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or
@@ -336,8 +306,7 @@ void kvmem_query_destroy(kvmem_query *query);
 /// A plugin of NIXL, or a backend that an agent has created from one.
 typedef struct kvmem_plugin {
     const char *name;  ///< Name of the plugin.
-    /// Why the plugin does not load, such as the name of a missing library; NULL if it loads.
-    const char *failure;
+    const char *failure;  ///< Why the plugin does not load, such as a missing library; NULL if it loads.
     const kvmem_parameter *parameters;  ///< Parameters: defaults of a plugin, the actual ones of a backend.
     size_t parameter_count;  ///< Number of parameters.
     uint32_t memory_types;  ///< The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
@@ -352,18 +321,15 @@ typedef struct kvmem_plugins {
 
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
-/// @param plugins receives the list, sorted by name
 kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins, kvmem_error **error);
 
 /// Lists the backends of an agent.
-/// @param backends receives the list, sorted by name
 kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
 
 /// Destroys a list of plugins or backends.
 void kvmem_plugins_destroy(kvmem_plugins *plugins);
 
-/// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
-/// longer.
+/// Connects an agent to a peer now. Otherwise the first transfer or notification does, and takes longer.
 /// @param options backends, custom_parameter; NULL for all backends
 /// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
@@ -417,11 +383,9 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent, const char *add
 kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
     size_t count, const kvmem_nixl_options *options, kvmem_blob **metadata, kvmem_error **error);
 
-/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
-/// metadata.
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it.
 /// @param agent an agent with a backend that reaches peers
-/// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
-///        information only
+/// @param descriptors registered memory; NULL with count 0 sends the connection information only
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
 ///         KVMEM_STATUS_NOT_FOUND: memory is not registered
 kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent, const kvmem_nixl_descriptor *descriptors,
@@ -431,18 +395,15 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent, const kvmem_n
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
 ///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
-/// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
-/// on only, also by other peers.
+/// loaded the metadata again. Later exports can be imported with later metadata only, also by other peers.
 ///
-/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
-/// which fail.
+/// Notes: NIXL removes the metadata at the peer at once: transfers of the peer with this agent then fail.
 kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent, const char *address, uint32_t port,
     kvmem_error **error);
 
 /* ---- Layouts over descriptors of a peer ---- */
 
-/// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
-/// by any connection.
+/// Creates a remote layout over raw memory of a peer, which need not use kvmem.
 /// @param agent the agent that will access the layout
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
 /// @param config shape of the blocks, as they are in the memory of the peer
@@ -461,8 +422,7 @@ kvmem_status kvmem_layout_create_remote(kvmem_agent *agent, const char *owner,
 
 /* ---- Telemetry of agents ---- */
 
-/// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
-/// transfers included.
+/// NIXL's measurements of an agent since it was created: sums over all runs, those of transfers included.
 typedef struct kvmem_agent_telemetry {
     uint64_t succeeded;  ///< Runs that have succeeded.
     uint64_t failed;  ///< Runs that have failed.
@@ -471,20 +431,16 @@ typedef struct kvmem_agent_telemetry {
     uint64_t bytes_written;  ///< Bytes that were written to peers, files and objects.
     uint64_t descriptors;  ///< Descriptors of those runs, after NIXL has merged neighbours.
     uint64_t post_ns;  ///< Sum of the durations of the calls that posted the runs, in nanoseconds.
-    /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
-    uint64_t duration_ns;
+    uint64_t duration_ns;  ///< Sum of the durations of succeeded runs, in nanoseconds. Runs may overlap.
     uint64_t longest_ns;  ///< The longest of these durations, in nanoseconds.
     uint64_t notifications_sent;  ///< Notifications that were sent without a request.
-    /// Notifications that have arrived, also those that were lost because too many waited.
-    uint64_t notifications_received;
+    uint64_t notifications_received;  ///< Notifications that have arrived, including those that were lost.
 } kvmem_agent_telemetry;
 
 /// Returns NIXL's measurements of an agent since it was created.
-/// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @return KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the agent was created without KVMEM_AGENT_TELEMETRY
 ///
-/// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
-/// measures in microseconds.
+/// Notes: kvmem_transfer_get_info has the number of requests of a transfer. NIXL measures in microseconds.
 kvmem_status kvmem_agent_get_telemetry(kvmem_agent *agent, kvmem_agent_telemetry *telemetry,
     kvmem_error **error);
 

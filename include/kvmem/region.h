@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: regions: memory on one tier.
- * Generated from src/ffi; do not edit.
+/* kvmem: regions: memory on one tier. Generated from src/ffi; do not edit.
  *
  *     kvmem_system_options options = {.struct_size = sizeof options, .size = 1 << 30};
  *     kvmem_region *region = NULL;
@@ -22,8 +21,7 @@ extern "C" {
 /* ---- Regions ---- */
 
 /// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
-/// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
-/// destroyed in any order.
+/// registrations, layouts, shares and transfers keep the memory of their regions allocated.
 typedef struct kvmem_region kvmem_region;
 
 #define KVMEM_TIER_SYSTEM 1  ///< Host memory.
@@ -44,8 +42,7 @@ typedef struct kvmem_region kvmem_region;
 /// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
 #define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
 #define KVMEM_SYSTEM_NUMA_BIND 4  ///< Bind the memory to `numa_node`.
-/// Allocate from a memory file, so that the region can be shared with other processes.
-#define KVMEM_SYSTEM_SHAREABLE 8
+#define KVMEM_SYSTEM_SHAREABLE 8  ///< Allocate a memory file, so that other processes can share the region.
 /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
 /// the first access to a byte allocates 2 MiB.
 #define KVMEM_SYSTEM_NO_HUGE_PAGES 16
@@ -59,20 +56,17 @@ typedef struct kvmem_system_options {
     uint64_t size;  ///< Bytes, at least 1.
     uint64_t flags;  ///< KVMEM_SYSTEM_* flags.
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
-    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
-    /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
-    /// reserve pages of a node.
+    /// 0 for other pages. /sys/kernel/mm/hugepages lists them. With KVMEM_SYSTEM_NUMA_BIND all pages are
+    /// touched before the call returns, because the kernel cannot reserve pages of a node.
     uint64_t huge_page_size;
     uint32_t numa_node;  ///< NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
-    /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
-    uint32_t prefault_threads;
+    uint32_t prefault_threads;  ///< Threads that touch all pages before the call returns; 0: on first access.
 } kvmem_system_options;
 
 /// Allocates host memory. It is page-aligned and zeroed.
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
-///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
-///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
-///           KVMEM_SYSTEM_SHAREABLE
+///         KVMEM_STATUS_OUT_OF_MEMORY: too little memory of the machine, node or control group (not checked
+///           if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE forbids a shareable region
 ///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options, kvmem_region **region,
     kvmem_error **error);
@@ -81,21 +75,19 @@ kvmem_status kvmem_region_create_system(const kvmem_system_options *options, kvm
 
 #define KVMEM_PINNED_NO_HUGE_PAGES 1  ///< Use ordinary pages only.
 #define KVMEM_PINNED_NUMA_BIND 2  ///< Bind the memory to `numa_node`.
-/// Allocate from a memory file, so that the region can be shared with other processes.
-#define KVMEM_PINNED_SHAREABLE 4
+#define KVMEM_PINNED_SHAREABLE 4  ///< Allocate a memory file, so that other processes can share the region.
 #define KVMEM_PINNED_WRITE_SEALED 8  ///< With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
 
 /// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
 /// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
-/// Must not unwind.
 typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
 
 /// Options of kvmem_region_create_pinned.
 typedef struct kvmem_pinned_options {
     size_t struct_size;
     uint64_t size;  ///< Bytes, at least 1.
-    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
-    /// GPU while it has free pages.
+    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, its NUMA node is used while it has free
+    /// pages.
     int32_t device;
     uint32_t threads;  ///< Threads that touch the pages; 0 for one per core, at most 8.
     uint64_t flags;  ///< KVMEM_PINNED_* flags.
@@ -136,22 +128,20 @@ kvmem_status kvmem_region_create_device(const kvmem_device_options *options, kvm
 
 /* ---- Memory of the caller ---- */
 
-/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
+/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once, unless the call
+/// that adopts it fails.
 ///
 /// kvmem calls it on a dedicated thread, one release callback at a time. It may call any function of kvmem
-/// and may block: only other release callbacks wait for it. It is called after the last handle, layout,
-/// registration, share and transfer that uses the memory was destroyed or has ended, often after the
-/// destroying function returned.
+/// and may block. It is called after the last handle, layout, registration, share and transfer that uses the
+/// memory was destroyed or has ended, often after that function has returned.
 ///
-/// Notes: callbacks that are still pending when the process ends may not be called. A forked child calls none
-/// of its parent's release callbacks.
+/// Notes: callbacks pending at process exit may not be called. A forked child calls none of its parent's.
 typedef void (*kvmem_release_callback)(void *user_data);
 
 /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
 /// transfers, and cannot be registered with an agent.
 #define KVMEM_ADOPT_READ_ONLY 1
-/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
-#define KVMEM_ADOPT_KEEP_SEALS 2
+#define KVMEM_ADOPT_KEEP_SEALS 2  ///< kvmem_region_adopt_memfd: do not seal the file with F_SEAL_SHRINK.
 
 /// Memory of the caller to adopt.
 typedef struct kvmem_adopt_options {
@@ -165,31 +155,25 @@ typedef struct kvmem_adopt_options {
     void *user_data;  ///< Passed to release.
 } kvmem_adopt_options;
 
-/// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
+/// Adopts host memory of the caller. kvmem never frees it.
 ///
 /// If all of the memory is page-locked when a transfer gets its first blocks (cuMemHostRegister,
-/// cuMemHostAlloc), GPUs use the page locks. There may be several, and a block may span two of them. If only
-/// a part is page-locked, the memory is treated as not page-locked. Page locks must not change while a
-/// transfer of the memory exists.
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
-///           PROT_WRITE
+/// cuMemHostAlloc), GPUs use the page locks. There may be several, and a block may span two. If only a part
+/// is page-locked, none is used. Page locks must not change while a transfer of the memory exists.
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a part is not mapped, or lacks PROT_READ or PROT_WRITE
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///
-/// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
-/// per mapping of the process.
+/// Notes: the check reads /proc/self/maps, which takes about a microsecond per mapping of the process.
 kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options, kvmem_region **region,
     kvmem_error **error);
 
-/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
-/// called.
+/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it.
 ///
 /// The driver confirms that all of it is memory of that GPU, and that the GPU may read and write it, or only
 /// read it with KVMEM_ADOPT_READ_ONLY. It may span several allocations and VMM mappings. Adopt it again after
 /// the access of a mapping has been reduced.
 /// @param options the memory; its address is a device pointer
-/// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
-///           another GPU
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host, managed or freed memory, or of another GPU
 ///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
 ///
@@ -208,20 +192,16 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options, int32
 #define KVMEM_ORIGIN_IMPORTED 4  ///< It is memory of another process.
 
 #define KVMEM_REGION_DIRECT_IO 1  ///< Disk: I/O bypasses the page cache.
-/// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
-/// from a share.
+/// Disk: space was reserved when this region was created. Not set for an existing or shared file.
 #define KVMEM_REGION_PREALLOCATED 2
 #define KVMEM_REGION_TEMPORARY 4  ///< Disk: the file has no name, and is deleted with the region.
 #define KVMEM_REGION_HUGE_PAGE_FALLBACK 8  ///< System and pinned: pages are smaller than requested.
-/// System and pinned: the memory is a memory file, which can be shared with other processes.
-#define KVMEM_REGION_SHAREABLE 16
-/// The region can only be read: it was shared, adopted or opened for reading.
-#define KVMEM_REGION_READ_ONLY 32
+#define KVMEM_REGION_SHAREABLE 16  ///< System and pinned: the memory is a memory file, which can be shared.
+#define KVMEM_REGION_READ_ONLY 32  ///< It can only be read: it was shared, adopted or opened for reading.
 
 /// Properties of a region.
 typedef struct kvmem_region_info {
-    /// First byte: a host address, a device address, or an offset in the file or block device. Objects are
-    /// one behind the other, from 0.
+    /// First byte: a host or device address, or an offset in the file, the block device or all objects.
     uint64_t address;
     uint64_t size;  ///< Bytes.
     uint32_t tier;  ///< KVMEM_TIER_* value.
@@ -236,12 +216,9 @@ typedef struct kvmem_region_info {
     uint64_t memory_page_size;
     /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     uint64_t alignment;
-    /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
-    int32_t fd;
-    /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
-    uint32_t registration_count;
-    /// Elastic: extents that the addresses can hold. Others: 0. This and the next two fields of a view are
-    /// those of its region.
+    int32_t fd;  ///< Disk: the open file, valid as long as the region; do not close it. Others: -1.
+    uint32_t registration_count;  ///< Number of agents it is registered with (kvmem_region_get_agent).
+    /// Elastic: extents that it can hold. Others: 0. A view has this and the next two fields of its region.
     uint64_t num_extents;
     uint64_t num_committed;  ///< Elastic: extents that have memory. Others: 0.
     uint64_t generation;  ///< Elastic: number of times that the memory at any address has changed. Others: 0.
@@ -260,15 +237,12 @@ void kvmem_region_destroy(kvmem_region *region);
 
 /* ---- Files ---- */
 
-/// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
-#define KVMEM_DISK_BUFFERED 1
+#define KVMEM_DISK_BUFFERED 1  ///< Use the page cache, which I/O bypasses by default if possible (O_DIRECT).
 /// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and
 /// the info of the region lacks KVMEM_REGION_DIRECT_IO.
 #define KVMEM_DISK_DIRECT_REQUIRED 2
-/// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
-#define KVMEM_DISK_OPEN_EXISTING 4
-/// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
-#define KVMEM_DISK_OPEN_OR_CREATE 8
+#define KVMEM_DISK_OPEN_EXISTING 4  ///< Open the file at `path`, which must exist and not be empty.
+#define KVMEM_DISK_OPEN_OR_CREATE 8  ///< Open the file at `path`, or create it if it is absent or empty.
 /// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
 /// It can be open while a writer has the file open.
 #define KVMEM_DISK_READ_ONLY 16
@@ -278,8 +252,8 @@ void kvmem_region_destroy(kvmem_region *region);
 typedef struct kvmem_disk_options {
     size_t struct_size;
     /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
-    /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
-    /// the process.
+    /// created it fails. NULL for a temporary file, which has no name, and is deleted with the region or the
+    /// process.
     const char *path;
     uint64_t size;  ///< Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file.
     uint64_t flags;  ///< KVMEM_DISK_* flags.
@@ -290,8 +264,7 @@ typedef struct kvmem_disk_options {
 /// supports that. A call that fails leaves the file as it was before: absent or empty.
 ///
 /// While the region exists, a named file is locked against other writers: opening it again fails with
-/// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
-/// takes none.
+/// KVMEM_STATUS_BUSY, in all processes. KVMEM_DISK_READ_ONLY and KVMEM_DISK_NO_LOCK lock nothing.
 /// @return KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
 ///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
 ///         KVMEM_STATUS_BUSY: the file is already open for writing
@@ -306,8 +279,7 @@ kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options, kvmem_r
     kvmem_error **error);
 
 /// Returns the absolute path of the file of a disk region.
-/// @return KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
-///           share, or was renamed or unlinked
+/// @return KVMEM_STATUS_NOT_FOUND: it is not on disk; or is temporary, from a share, renamed or unlinked
 kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path, kvmem_error **error);
 
 /// Waits until the written data of a disk region is durable. Does nothing for other regions.
@@ -316,8 +288,7 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
 /* ---- GPU memory that grows and shrinks ---- */
 
-/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
-/// enabled later.
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), too. This cannot be enabled later.
 #define KVMEM_ELASTIC_FABRIC 1
 
 /// Options of kvmem_region_create_elastic.
@@ -326,17 +297,13 @@ typedef struct kvmem_elastic_options {
     uint64_t size;  ///< Maximum size in bytes, rounded up to whole extents.
     int32_t device;  ///< GPU.
     uint32_t reserved;
-    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
-    /// duration of growth.
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent delays growth.
     uint64_t extent_size;
-    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
-    uint64_t flags;
+    uint64_t flags;  ///< KVMEM_ELASTIC_* flags; 0: extents are shared by file descriptor if the GPU can.
 } kvmem_elastic_options;
 
-/// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
-/// allocates it.
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
-///           exceeds any address space
+/// Reserves GPU addresses for memory that grows and shrinks. kvmem_region_commit allocates the memory.
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is no multiple of the granularity, or the size too large
 ///         KVMEM_STATUS_OUT_OF_RANGE: there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
 ///           control block, in which other processes see changes (64 bytes, and 4 per extent)
@@ -346,8 +313,7 @@ kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options, k
     kvmem_error **error);
 
 /// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
-/// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
-/// changes nothing.
+/// Addresses do not change. Agents that it is registered with can use them. A failure changes nothing.
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region
 /// @param size bytes, at least 1; every extent that overlaps the range gets memory
@@ -355,8 +321,7 @@ kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options, k
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
 ///           if the process has the primary context of the GPU
-///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
-///           again
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported: its owner can commit and share it again
 kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
 /// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
@@ -364,8 +329,7 @@ kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region, a multiple of the extent size
 /// @param size bytes, a multiple of the extent size
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
-///           extents
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range not of whole extents
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory
@@ -377,8 +341,7 @@ kvmem_status kvmem_region_decommit(kvmem_region *region, uint64_t offset, uint64
 
 /* ---- Views ---- */
 
-/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
-/// a view of the region.
+/// Creates a region that is a part of another one. It keeps that memory. A view of a view is a view of it.
 /// @param offset bytes from the start of the parent
 /// @param size bytes, at least 1
 /// @return KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
@@ -395,8 +358,7 @@ typedef struct kvmem_adopt_memfd_options {
     /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
     int32_t fd;
     uint32_t reserved;
-    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
-    uint64_t offset;
+    uint64_t offset;  ///< Offset in the file in bytes, a multiple of its page size.
     uint64_t size;  ///< Bytes, at least 1. The part must be within the file.
     uint64_t flags;  ///< KVMEM_ADOPT_* flags.
     /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
@@ -406,17 +368,15 @@ typedef struct kvmem_adopt_memfd_options {
     void *user_data;  ///< Passed to release.
 } kvmem_adopt_memfd_options;
 
-/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
-/// fails, release is not called.
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
 ///
 /// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
 /// kvmem_share_create_layout share it: importers map the same pages.
 ///
 /// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
 /// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
-/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
-/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
-/// region or an importer uses it.
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all its
+/// writers (KVMEM_OPEN_TRUST_OWNER). Do not truncate such a file while the region or an importer uses it.
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
 ///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
@@ -460,9 +420,8 @@ typedef struct kvmem_object_options {
 /// in others, name the same objects of a bucket.
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
-///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
-///           are more than 2^63 - 1 bytes
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or
+///           character that keys cannot have; object_size or count is 0 or too large (2^63 - 1 bytes in all)
 ///
 /// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
 /// descriptors of objects with such ids. Registering a region registers all of its objects, also for a layout
@@ -473,15 +432,12 @@ kvmem_status kvmem_region_create_object(const kvmem_object_options *options, kvm
 /// Options of kvmem_region_create_block.
 typedef struct kvmem_block_options {
     size_t struct_size;
-    /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
-    uint64_t device_id;
+    uint64_t device_id;  ///< Number of the device in the backend's configuration. The plugin GUSLI needs 0.
     uint64_t offset;  ///< Bytes from the start of the device.
     uint64_t size;  ///< Bytes, at least 1.
-    /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
-    /// size of a block of the device.
+    /// Alignment of I/O (offsets, sizes, host addresses): a power of two, usually a device block; 0 for 1.
     uint64_t alignment;
-    /// Bytes that the backend needs to register the part; NULL with size 0 for none. They are copied.
-    const void *metadata;
+    const void *metadata;  ///< Bytes that the backend needs to register it; NULL for none; copied.
     size_t metadata_size;  ///< Number of bytes of metadata.
     uint64_t flags;  ///< Must be 0.
 } kvmem_block_options;
@@ -501,14 +457,12 @@ kvmem_status kvmem_region_create_block(const kvmem_block_options *options, kvmem
 
 /* ---- Holders, owners, pages in memory ---- */
 
-/// References to the memory of a region at one moment. References to a view count for the view only; here the
-/// view counts once.
+/// References to the memory of a region at one moment. Those to a view of it count for the view only.
 typedef struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
     /// transfer in flight may add some. 1: only this handle.
     uint64_t references;
-    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a
-    /// view.
+    /// Views of it, including views of views and those that a layout created for its parts. 0 for a view.
     uint64_t views;
     uint64_t registrations;  ///< Agents that it is registered with.
     /// Shares of it that are not destroyed. A share of a layout counts for each of its regions. Those of a
@@ -538,12 +492,10 @@ typedef struct kvmem_region_residency {
     uint64_t swapped_bytes;  ///< Swapped out.
 } kvmem_region_residency;
 
-/// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of
-/// the whole underlying region.
+/// Returns how many bytes of a region are resident in memory. A view has the figures of its region.
 /// @param region a system or pinned region
 /// @return KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
-///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
-///           cannot be read
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the kernel gives no figures
 ///
 /// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
 /// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with

@@ -24,9 +24,7 @@ extern "C" {
 /* ---- Shares ---- */
 
 /// A region or a layout in transit to another process: bytes, and the file descriptors that belong to them.
-///
-/// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
-/// the memory allocated, and elastic extents that it carries cannot be decommitted.
+/// The owner's share keeps the memory allocated, and elastic extents that it carries cannot be decommitted.
 typedef struct kvmem_share kvmem_share;
 
 /// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
@@ -56,8 +54,7 @@ typedef struct kvmem_share kvmem_share;
 typedef struct kvmem_share_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_SHARE_* flags; 0 grants read and write access.
-    /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
-    /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
+    /// How memory is carried: KVMEM_SHARE_AUTO (default), _FD, _IPC, _REMOTE or _FABRIC.
     uint32_t transport;
     uint32_t reserved;
 } kvmem_share_options;
@@ -67,13 +64,10 @@ typedef struct kvmem_share_options {
 /// Importers open the region, and can access all memory that the share carries: for a view all of its parent,
 /// for device memory the whole allocation or mapping that contains it.
 /// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
-///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
-///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
-///        been created exportable
-/// @param options access and transport; NULL for the defaults
+///         adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
+///         committed extents are shared; or a file. Device memory that an engine mapped must be exportable
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
-///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, not by this transport, or not sealed; the
-///           message says why
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried like this, or sealed; the message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
 ///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
 ///           is to be sealed and was shared before: an adopted file to be written, other memory at all
@@ -88,13 +82,10 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region, const kvmem_s
 /// share also carries the data for NIXL: the metadata of the agent, and the layout descriptor. It does not if
 /// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
 /// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
-/// @param layout a layout of this process
-/// @param options access and transport; NULL for the defaults
 /// @return any status of kvmem_share_create_region, and
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
 ///           starts at an offset in its memory that is not a multiple of the layout's alignment
-///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
-///           the data for NIXL
+///         KVMEM_STATUS_INVALID_STATE: KVMEM_SHARE_REMOTE, and the share would not carry the data for NIXL
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout, const kvmem_share_options *options,
     kvmem_share **share, kvmem_error **error);
 
@@ -114,18 +105,15 @@ kvmem_status kvmem_share_create_layout(const kvmem_layout *layout, const kvmem_s
 /// @return KVMEM_STATUS_OK: the socket has accepted all of it
 ///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
-///           buffer is too small
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is no such socket, or its send buffer is too small
 ///         KVMEM_STATUS_IO
 kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t timeout_ns, kvmem_error **error);
 
-/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
-///
-/// After a failure, close the socket, unless the message says that the call may be tried again.
+/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes. After a failure, close the
+/// socket, unless the message says that the call may be tried again.
 /// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
 /// @return KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
-///           security policy
+///         KVMEM_STATUS_PERMISSION_DENIED: the kernel withheld file descriptors, as by a security policy
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
 ///         KVMEM_STATUS_CORRUPT: the bytes on the socket are not a message of kvmem
 ///         KVMEM_STATUS_IO
@@ -138,8 +126,7 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 /// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening
 /// fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 #define KVMEM_OPEN_PIN 2
-/// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
-#define KVMEM_OPEN_MAPPED_ONLY 4
+#define KVMEM_OPEN_MAPPED_ONLY 4  ///< Layouts: map the memory or fail, rather than use NIXL.
 #define KVMEM_OPEN_REMOTE 8  ///< Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
 #define KVMEM_OPEN_REGISTER 16  ///< Layouts: register the mapped memory with `agent`.
 /// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this flag,
@@ -150,8 +137,8 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 /// No effect on host memory, files, and memory of this process.
 #define KVMEM_OPEN_FOR_DEVICE 32
 /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
-/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights; if it is read-only, its
-/// flags have KVMEM_REGION_READ_ONLY.
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights (see
+/// KVMEM_REGION_READ_ONLY).
 #define KVMEM_OPEN_READ_WRITE 64
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
 /// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
@@ -167,8 +154,7 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 typedef struct kvmem_open_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
-    /// The agent that registers the layout, or accesses it through NIXL; NULL for none, and for a region.
-    kvmem_agent *agent;
+    kvmem_agent *agent;  ///< Agent that registers the layout, or accesses it through NIXL; NULL for none.
     int32_t device;  ///< The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     uint32_t reserved;
 } kvmem_open_options;
@@ -183,9 +169,7 @@ typedef struct kvmem_open_options {
 ///
 /// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
 /// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
-/// @param options how to open it; NULL for the defaults
-/// @return KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
-///           block would block
+/// @return KVMEM_STATUS_CORRUPT: the memory is not as described, or opening its control block would block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
@@ -194,8 +178,7 @@ typedef struct kvmem_open_options {
 ///           restarted; it has pages that other processes can remove (KVMEM_OPEN_TRUST_OWNER); the GPU cannot
 ///           page-lock read-only memory, or cannot access the memory; fabric handles do not work here; or the
 ///           driver does not open an IPC handle of another PID namespace
-///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
-///           after it was shared
+///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was reallocated since
 ///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_OPEN_PIN also for pages that the owner has not touched
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, flags exclude each other, or `agent` or
 ///           flags of layouts are set
@@ -210,11 +193,9 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share, const kvmem_open_
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one method, so no region is mapped unless all can be.
-/// @param options how to open it; NULL for the defaults
 /// @return any status of kvmem_share_open_region; for access through NIXL, any status of
 ///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
-///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an
-///           agent
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE has no agent
 ///         KVMEM_STATUS_UNSUPPORTED: the share carries no memory, and NIXL is not to be used; or
 ///           KVMEM_OPEN_REMOTE is set, and the share carries no NIXL metadata or KVMEM_OPEN_READ_ONLY is set
 kvmem_status kvmem_share_open_layout(const kvmem_share *share, const kvmem_open_options *options,
@@ -226,36 +207,28 @@ void kvmem_share_destroy(kvmem_share *share);
 
 /* ---- Brokers ---- */
 
-/// A server that publishes shares by name at a socket path.
-///
-/// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
-/// send its request in time, and present a token.
+/// A server that publishes shares by name at a socket path. One thread serves all clients, and never waits
+/// for a single one. A client must run as an allowed user, send its request in time, and present a token.
 typedef struct kvmem_broker kvmem_broker;
 
 /// Options of kvmem_broker_create.
 typedef struct kvmem_broker_options {
     size_t struct_size;
     /// Path of the socket, at most 107 bytes. A relative path begins in the present working directory, also
-    /// after that has changed. If it is a socket of the same user on which no process listens, the broker
-    /// replaces it.
+    /// after that has changed. A socket of the same user on which no process listens is replaced.
     const char *path;
-    /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
-    /// only the user of the broker.
+    /// User ids that may fetch, others may not, even root; copied. NULL with num_users 0: the broker's user.
     const uint32_t *users;
     size_t num_users;  ///< Number of user ids.
-    /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
-    /// connect.
-    uint32_t mode;
-    /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
-    uint32_t max_clients;
+    uint32_t mode;  ///< Permission bits of the socket; 0 for 0600. Other users need 0660 or 0666 to connect.
+    uint32_t max_clients;  ///< Maximum number of clients at once; 0 for 256. Others wait in the kernel.
     /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
     /// client that was sent file descriptors counts until it has read them, or until its time to do so ends.
     uint32_t max_clients_per_user;
     uint32_t reserved;
-    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
+    /// Maximum bytes of shares in transit to one user, which a single share may exceed; 0 for 256 MiB.
     uint64_t max_bytes_per_user;
-    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
-    uint64_t client_timeout_ns;
+    uint64_t client_timeout_ns;  ///< Nanoseconds to send a request, and again to read the reply; 0 for 10 s.
     uint64_t flags;  ///< Must be 0.
 } kvmem_broker_options;
 
@@ -264,8 +237,7 @@ typedef struct kvmem_broker_options {
 ///           or mode does not let all users connect
 ///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
 ///           no number in this user namespace
-///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
-///           is there
+///         KVMEM_STATUS_ALREADY_EXISTS: a process listens there, or it is a file or another user's socket
 ///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
 kvmem_status kvmem_broker_create(const kvmem_broker_options *options, kvmem_broker **broker,
@@ -276,15 +248,13 @@ typedef struct kvmem_token {
     uint8_t bytes[32];  ///< The bits.
 } kvmem_token;
 
-/// The token grants read access only, even if the share grants write access.
-#define KVMEM_PUBLISH_READ_ONLY 1
+#define KVMEM_PUBLISH_READ_ONLY 1  ///< The token grants read access only, whatever the share grants.
 
 /// What a token grants.
 typedef struct kvmem_publish_options {
     size_t struct_size;
     uint64_t flags;  ///< KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
-    /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
-    /// wrong one.
+    /// Number of fetches that the token permits; 0 for no limit. A used-up one is denied like a wrong one.
     uint64_t max_uses;
     uint64_t lifetime_ns;  ///< Nanoseconds that the token is valid; 0 for as long as the name is published.
 } kvmem_publish_options;
@@ -292,28 +262,23 @@ typedef struct kvmem_publish_options {
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
 /// while it is published, even if its handle is destroyed.
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
-/// @param options rights and limits of the token; NULL for the defaults
 /// @return KVMEM_STATUS_ALREADY_EXISTS: the name is in use
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 kvmem_status kvmem_broker_publish(kvmem_broker *broker, const char *name, const kvmem_share *share,
     const kvmem_publish_options *options, kvmem_token *token, kvmem_error **error);
 
 /// Returns another token for a published share.
-/// @param options rights and limits of the token; NULL for the defaults
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_grant(kvmem_broker *broker, const char *name, const kvmem_publish_options *options,
     kvmem_token *token, kvmem_error **error);
 
-/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
-/// already opened stay open.
+/// Withdraws a published share and its tokens. Fetches in progress complete; what was opened stays open.
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
 #define KVMEM_FETCH_READ_ONLY 1  ///< Fetch read access only, even if write access is granted.
-/// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
-#define KVMEM_FETCH_BROKER_USER 2
-/// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
-#define KVMEM_FETCH_READ_WRITE 4
+#define KVMEM_FETCH_BROKER_USER 2  ///< The broker must run as `broker_user`, instead of the caller's user.
+#define KVMEM_FETCH_READ_WRITE 4  ///< Fetch read and write access, and fail if less is granted.
 
 /// Options of kvmem_share_fetch.
 typedef struct kvmem_fetch_options {
@@ -331,11 +296,9 @@ typedef struct kvmem_fetch_options {
 ///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
 ///           is set and less is granted; or the broker runs as another user
 ///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not the socket of a broker; or the name,
-///           the path or the flags are invalid
+///         KVMEM_STATUS_INVALID_ARGUMENT: the path is no broker's socket; or name, path or flags are invalid
 ///         KVMEM_STATUS_PEER_LOST: the broker has ended
-///         KVMEM_STATUS_BUSY: too many clients of this user are connected, or too many bytes or file
-///           descriptors are in transit to it
+///         KVMEM_STATUS_BUSY: this user has too many clients, or bytes or file descriptors in transit
 ///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
 ///           request in time
 ///         any status of kvmem_share_create_region: the broker cannot share the published object, for example
@@ -354,9 +317,8 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// Properties of a share.
 typedef struct kvmem_share_info {
     uint32_t object;  ///< KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
-    /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
-    /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
-    /// transports.
+    /// The transport: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE if it
+    /// carries no memory; KVMEM_SHARE_AUTO if the regions of a layout have different ones.
     uint32_t transport;
     uint32_t tier;  ///< KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
     uint32_t read_only;  ///< 1 if importers may only read, otherwise 0.
@@ -368,8 +330,7 @@ typedef struct kvmem_share_info {
     /// processes that may access it. Valid as long as the share.
     const void *data;
     uint64_t size;  ///< Number of its bytes.
-    /// Its file descriptors, which the share owns; send them in this order. Valid as long as the share; NULL
-    /// if it has none.
+    /// Its file descriptors, which the share owns; send them in this order. NULL if there are none.
     const int32_t *fds;
     uint64_t num_fds;  ///< Number of its file descriptors.
 } kvmem_share_info;
@@ -390,11 +351,9 @@ kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info
 
 /* ---- Shares as bytes and file descriptors ---- */
 
-/// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
-/// trust the bytes.
+/// Creates a share from untrusted bytes and file descriptors that came over a channel of the caller.
 /// @param data the bytes, as in kvmem_share_info; copied
-/// @param fds the file descriptors, in the same order; duplicated, so the caller closes its own; NULL with
-///        num_fds 0
+/// @param fds the file descriptors, in that order, which the call duplicates; NULL with num_fds 0
 /// @return KVMEM_STATUS_CORRUPT: the bytes name another number of file descriptors
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
 kvmem_status kvmem_share_create_received(const void *data, size_t size, const int32_t *fds, size_t num_fds,

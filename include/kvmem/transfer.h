@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: transfers: blocks of one layout are moved to blocks of another.
- * Generated from src/ffi; do not edit.
+/* kvmem: transfers: blocks of one layout are moved to blocks of another. Generated from src/ffi; do not edit.
  *
  *     const kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = 2};
  *     kvmem_transfer *transfer = NULL;
  *     kvmem_status status = kvmem_transfer_start(source, destination, NULL, &blocks, &transfer, &error);
  *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, timeout_ns, &error);
  *
- * A transfer is created once and run any number of times by kvmem_transfer_submit, with other blocks in each
- * run or with the same. cuda.h has the functions that run transfers on streams.
+ * cuda.h has the functions that run transfers on streams.
  */
 
 #ifndef KVMEM_TRANSFER_H
@@ -23,12 +21,11 @@ extern "C" {
 /* ---- Transfers ---- */
 
 /// Moves of blocks from one layout to another: created once, submitted any number of times, with other blocks
-/// in each run or with the same. It keeps both layouts alive. One run of a transfer is in flight at a time.
+/// in each run or with the same. It keeps both layouts alive. One run is in flight at a time: of several
+/// threads that submit it, one succeeds.
 ///
 /// Functions that report the last run fail with KVMEM_STATUS_INVALID_STATE if the transfer was never
 /// submitted, and functions that report on its blocks if it has none yet.
-///
-/// Threads: of several threads that submit a transfer, one succeeds, and the others get KVMEM_STATUS_BUSY.
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
@@ -43,15 +40,13 @@ typedef struct kvmem_block_pair {
 } kvmem_block_pair;
 
 /// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
-/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
-/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
-/// i·token_step of the table.
+/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token t mod
+/// page_size of block blocks[t / page_size]. The i-th token that is moved is first_token + i·token_step.
 typedef struct kvmem_block_table {
     const uint32_t *blocks;  ///< Block ids; copied.
     size_t num_blocks;  ///< Number of block ids.
     uint64_t first_token;  ///< First token that is moved; 0 for the first of the table.
-    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
-    /// parallelism).
+    /// 0 or 1 for consecutive tokens; n for every n-th token, of interleaved caches (context parallelism).
     uint64_t token_step;
 } kvmem_block_table;
 
@@ -73,29 +68,25 @@ typedef struct kvmem_block_table {
 /// If the run compares whole blocks, these are the checksums of the destination that it has compared, and
 /// nothing is read for them. Otherwise one side is read in place after all blocks have moved, by threads or
 /// by a kernel on its GPU: the destination, if it is host or GPU memory of this process, or else the source.
-/// No file and no peer is read for them. Not supported in a graph, and together with a range of heads or
-/// block tables.
+/// No file or peer is read for them. Not supported in a graph, and with a range of heads or block tables.
 #define KVMEM_SUBMIT_CHECKSUM 2
 
-/// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
-/// end. Everything is copied.
+/// One run of a transfer: its blocks, as pairs or block tables, and what happens at its end. All is copied.
 typedef struct kvmem_submit_options {
     size_t struct_size;
-    /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
-    const kvmem_block_pair *pairs;
+    const kvmem_block_pair *pairs;  ///< Blocks in any order, each destination once; NULL with block tables.
     size_t num_pairs;  ///< Number of pairs, at least 1; 0 if block tables are given.
     const kvmem_block_table *source_table;  ///< Blocks and tokens in the source; NULL if pairs are given.
     /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     const kvmem_block_table *destination_table;
-    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
-    uint64_t num_tokens;
+    uint64_t num_tokens;  ///< Number of tokens that block tables move, at least 1; 0 if pairs are given.
     /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
     /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
-    /// when that is over. The time includes work on a stream that
-    /// the run waits for, and verification. Not supported in a graph.
+    /// when that is over. The time includes work on a stream that the run waits for, and verification. Not
+    /// supported in a graph.
     uint64_t run_timeout_ns;
     uint64_t user_data;  ///< Returned in the completion.
     uint64_t flags;  ///< KVMEM_SUBMIT_* flags: what is done with the blocks after they have moved.
@@ -140,8 +131,7 @@ typedef struct kvmem_submit_options {
 /// at its `run_timeout_ns`. Requires a queue.
 #define KVMEM_TRANSFER_REPORT_RELEASE 8
 
-/// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
-/// use few CTAs.
+/// Kernels of the caller may run meanwhile. Methods that slow them down are not used, or use few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
 #define KVMEM_COMPUTE_IDLE 1  ///< The GPU is idle during the transfer. Copies may use all of it.
 
@@ -155,8 +145,7 @@ typedef struct kvmem_transfer_options {
     uint64_t layers_per_completion;
     uint64_t source_layer;  ///< First layer in the source.
     uint64_t destination_layer;  ///< First layer in the destination.
-    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number
-    /// of layers.
+    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number.
     uint64_t num_layers;
     uint64_t source_outer;  ///< First outer slot in the source: 0 for keys, 1 for values.
     uint64_t destination_outer;  ///< First outer slot in the destination.
@@ -175,15 +164,12 @@ typedef struct kvmem_transfer_options {
     /// its own, without a range of heads.
     const char *const *parts;
     size_t num_parts;  ///< Number of names; 0 for all parts.
-    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
-    /// throughput.
+    /// KVMEM_METHOD_* value: use this method, or fail. 0: the one with the highest estimated throughput.
     uint32_t method;
     uint32_t compute;  ///< KVMEM_COMPUTE_* value.
-    /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
-    uint32_t max_ctas;
+    uint32_t max_ctas;  ///< Maximum number of CTAs of a copy kernel; 0 for the highest throughput.
     uint32_t reserved;
-    /// Bytes of all staging memory that the method uses; 0 for the default. Transfers that
-    /// use the same staging memory share it.
+    /// Bytes of the method's staging memory, which its transfers share; 0 for the default.
     /// On a GPU, for all its transfers in one direction: 128 MiB, or 64 MiB with KVMEM_COMPUTE_IDLE. It is as
     /// large as the largest request, and is allocated on first use. While long kernels run, it must hold the
     /// bytes that the link moves during one of them.
@@ -203,9 +189,7 @@ typedef struct kvmem_transfer_options {
 
 /* ---- Creating, running, destroying ---- */
 
-/// Creates a transfer between two layouts. Moves nothing.
-///
-/// The blocks are given to kvmem_transfer_submit, for each run.
+/// Creates a transfer between two layouts. Moves nothing: kvmem_transfer_submit gets the blocks of a run.
 ///
 /// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
@@ -232,8 +216,6 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source, const kvmem_layou
 ///
 /// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
 /// reuses the parts of the plan that depend on the layouts.
-/// @param options as for kvmem_transfer_create; may be NULL
-/// @param first the blocks of the run
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
 ///         no run has started, and the queue receives no completion
 /// @return any status of kvmem_transfer_create and kvmem_transfer_submit
@@ -245,10 +227,7 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout
 ///
 /// kvmem_transfer_submit without options starts that run. The call plans the blocks and selects the method,
 /// so that the submission is fast, and kvmem_transfer_get_info, kvmem_transfer_explain and
-/// kvmem_transfer_get_methods report what the run will do.
-///
-/// If the call fails, the transfer keeps its previous blocks.
-/// @param options the blocks of the next run
+/// kvmem_transfer_get_methods report what the run will do. A failed call keeps the previous blocks.
 /// @return KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
 ///           has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
@@ -264,10 +243,9 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source, const kvmem_layout
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
 /// Notes: the first run on a GPU creates per-device state (streams, events, staging), so its preparation is
-/// slower. The state lives as long as any layout on that GPU.
-/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
-/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
-/// peer that is mapped here.
+/// slower. The state lives as long as any layout on that GPU. Memory that is both read and written is
+/// recognized also if a share of it is open more than once, but not if the caller mapped it a second time and
+/// adopted that mapping, or if one side is memory of a peer that is mapped here.
 kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit_options *options,
     kvmem_error **error);
 
@@ -292,8 +270,7 @@ kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer, const kvmem_submit
 ///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; an elastic block
 ///           has no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
-///           transfer again
+///         KVMEM_STATUS_NIXL: NIXL may still use staging memory of a failed transfer; create it again
 ///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
@@ -310,18 +287,15 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, const kvmem_submit_
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
-///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `run_timeout_ns`, or a transfer with a peer
-///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
-///           KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `run_timeout_ns`, or made no progress with
+///           a peer for `stall_timeout_ns`. Submit fails with KVMEM_STATUS_BUSY while memory is in use
 ///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
 ///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
-///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
-///           be started
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or no thread for I/O or verification starts
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
 ///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
 ///         KVMEM_STATUS_NOT_FOUND: an object that is read, or its bucket, does not exist
-///         any other status: how the run failed. After a failure any part of the destination blocks may have
-///           been written
+///         any other status: how the run failed. Any part of the destination may have been written
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **error);
 
 /// Waits for the end of the last run.
@@ -337,10 +311,9 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
 
 /// Cancels the parts of the last run that have not started. Never waits.
 ///
-/// The run ends with KVMEM_STATUS_CANCELLED, or with its normal status if all parts had started. Poll, wait
-/// and the queue report the end. Started parts complete and use their memory until then: copies on a stream,
-/// a chunk of a host copy, I/O requests in the kernel, requests in NIXL. Any part of the destination blocks
-/// may have been written.
+/// The run ends with KVMEM_STATUS_CANCELLED, or as usual if all parts had started. Poll, wait and the queue
+/// report the end. Started parts complete and use their memory until then: copies on a stream, a chunk of a
+/// host copy, requests in the kernel or NIXL. Any part of the destination blocks may have been written.
 /// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
@@ -360,16 +333,14 @@ void kvmem_transfer_destroy(kvmem_transfer *transfer);
 /// transfer is destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run
 /// are behind this one.
 #define KVMEM_COMPLETION_MEMORY_RELEASED 3
-/// Messages have arrived at an agent: see kvmem_agent_report_notifications.
-#define KVMEM_COMPLETION_NOTIFICATIONS 4
+#define KVMEM_COMPLETION_NOTIFICATIONS 4  ///< An agent has messages: see kvmem_agent_report_notifications.
 #define KVMEM_COMPLETION_EVENTS 5  ///< A directory has events: see kvmem_directory_report_events.
 
 /// What has happened to a run of a transfer or request, or elsewhere.
 typedef struct kvmem_completion {
     uint64_t user_data;  ///< user_data of the kvmem_submit_options of the run, or of what else reports.
     uint64_t bytes;  ///< At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
-    /// Number of layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for
-    /// requests.
+    /// Layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for requests.
     uint64_t num_layers;
     uint32_t kind;  ///< KVMEM_COMPLETION_* value.
     /// At the end of a run: KVMEM_STATUS_OK, or how it failed; kvmem_transfer_poll returns the message. For
@@ -398,16 +369,13 @@ kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_err
 kvmem_status kvmem_queue_wait(kvmem_queue *queue, uint64_t timeout_ns, kvmem_completion *completions,
     size_t capacity, size_t *count, kvmem_error **error);
 
-/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
-/// kinds are discarded.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue, without completions.
 void kvmem_queue_destroy(kvmem_queue *queue);
 
 /* ---- Layers ---- */
 
-/// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
-/// flight.
-/// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
-///         has ended
+/// Waits until the first layers of the last run have moved: their blocks can be used before the others.
+/// @param transfer without KVMEM_TRANSFER_BY_LAYER, all layers have moved when the run has ended
 /// @param num_layers number of layers, counted from the first that is moved; 0 for all
 /// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
@@ -428,13 +396,10 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer, uint64_t
 /// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
 /// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs, or
 /// the indices of `source_table`, whose blocks have other epochs than expected, and others may not have
-/// arrived. After a run that was
-/// not compared, or has ended with KVMEM_STATUS_OK, there are none. After a served run that found a damaged
-/// chunk, pairs that had not moved by then are mismatches, too. There are none if the peer does not let the
-/// blocks be read once more; then the message of the run says so.
-/// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of indices; the number of pairs or tokens is always enough
-/// @param count receives the number of mismatches, which may be more than `capacity`
+/// arrived. After a run that was not compared, or has ended with KVMEM_STATUS_OK, there are none. After a
+/// served run that found a damaged chunk, pairs that had not moved by then are mismatches, too. There are
+/// none if the peer does not let the blocks be read once more; then the message of the run says so.
+/// @param capacity the number of pairs or tokens is always enough
 /// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed. After
 ///           KVMEM_STATUS_STALE that is returned only if the peer is stale, rather than blocks
@@ -451,9 +416,7 @@ kvmem_status kvmem_transfer_get_mismatches(const kvmem_transfer *transfer, uint6
 /// They are those of the blocks in the order of the pairs, and can be given to the run that moves the blocks
 /// back, as `checksums` of kvmem_submit_options. After a run that has ended with KVMEM_STATUS_CORRUPT because
 /// of its comparison, they are those of the destination.
-/// @param checksums receives the checksums, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of checksums; the number of pairs is enough
-/// @param count receives the number of checksums, which may be more than `capacity`
+/// @param capacity the number of pairs is enough
 /// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the last run has computed no
 ///           checksums: it was submitted without KVMEM_SUBMIT_CHECKSUM, or a damaged chunk has ended it
@@ -485,17 +448,15 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer, kvmem_trans
     kvmem_error **error);
 
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
-/// people: the loops over the moved elements, the bytes that are read in excess, the estimate, a line per
-/// method that was compared, and after a run what each of its phases has taken. docs/transfers.md explains
-/// them. Moves nothing.
+/// people: the loops over elements, the bytes read in excess, the estimate, a line per method that was
+/// compared, and after a run the duration of each phase. docs/transfers.md explains them. Moves nothing.
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
 /// the copy rate of the machine, which takes 25 to 70 ms on an idle one.
 kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer, kvmem_blob **text, kvmem_error **error);
 
 #define KVMEM_CHOICE_USED 1  ///< The transfer takes the method. The reason is a remark, or empty.
-/// The method is possible, and its estimate is no better. The reason is empty.
-#define KVMEM_CHOICE_SLOWER 2
+#define KVMEM_CHOICE_SLOWER 2  ///< The method is possible, its estimate is no better. The reason is empty.
 /// The method is not used for the given reason, and is possible as far as is known. If another method was
 /// requested, agents of NIXL are not asked what they have.
 #define KVMEM_CHOICE_NOT_USED 3
@@ -513,8 +474,7 @@ typedef struct kvmem_compared_method {
     ///   peer.
     uint64_t bytes_per_second;
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
-    /// bytes. Otherwise 0.
+    /// by the page cache, 0.2 GB/s for objects, and for peers as docs/nixl.md says. Otherwise 0.
     uint32_t assumed;
     uint32_t reserved;
     /// Why the method is not used, or a remark on the one that is; may be empty. What does not fit is cut;
@@ -522,16 +482,13 @@ typedef struct kvmem_compared_method {
     char reason[488];
 } kvmem_compared_method;
 
-/// Returns the methods that were compared for a transfer: what kvmem_transfer_explain reports as text, for
-/// programs. Moves nothing.
+/// Returns the methods that were compared for a transfer, for programs. Moves nothing.
 ///
 ///     kvmem_compared_method methods[11];
 ///     status = kvmem_transfer_get_methods(transfer, methods, 11, &count, &error);
 ///
 /// The first is the method that the transfer takes. With other blocks the methods are compared again.
-/// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
-/// @param count receives the number of methods that were compared, which may be more than `capacity`
+/// @param capacity the number of KVMEM_METHOD_* values is always enough
 kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer, kvmem_compared_method *methods,
     size_t capacity, size_t *count, kvmem_error **error);
 
@@ -546,8 +503,7 @@ kvmem_status kvmem_transfer_get_methods(const kvmem_transfer *transfer, kvmem_co
 /// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy engine
 /// moves contiguous ranges.
 #define KVMEM_METHOD_CUDA_STAGED 6
-/// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver copies.
-#define KVMEM_METHOD_URING 7
+#define KVMEM_METHOD_URING 7  ///< Files: io_uring. GPU memory is copied through page-locked host memory.
 #define KVMEM_METHOD_PREAD 8  ///< Files: as KVMEM_METHOD_URING, with threads that call preadv and pwritev.
 /// Peers, files, objects, block storage: NIXL reads or writes, one descriptor per contiguous range; a request
 /// writes a whole object. Between a file and GPU memory, NIXL uses GPUDirect Storage.

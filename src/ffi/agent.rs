@@ -12,11 +12,11 @@ use crate::region::Registration;
 /// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
 /// Registrations, layouts and transfers keep the agent alive. nixl.h has its functions.
 ///
-/// Threads: kvmem makes the
-/// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
-/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. A
-/// function without a timeout fails with KVMEM_STATUS_TIMED_OUT after call_timeout_ns of the agent, which is
-/// 10 minutes by default, also if its comment does not list that status; docs/nixl.md has the limits.
+/// Threads: kvmem makes the NIXL calls of an agent one at a time: a function waits for those of other
+/// threads, and for one step of each transfer in flight. None of these waits for a peer, but NIXL sets no
+/// time limit for any of them. A function without a timeout fails with KVMEM_STATUS_TIMED_OUT after
+/// call_timeout_ns of the agent, which is 10 minutes by default, also if its comment does not list that
+/// status; docs/nixl.md has the limits.
 pub struct kvmem_agent {
     handle: Handle<Named>,
 }

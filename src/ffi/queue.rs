@@ -27,7 +27,7 @@ pub const KVMEM_COMPLETION_LAYERS_MOVED: u32 = 2;
 /// transfer is destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run
 /// are behind this one.
 pub const KVMEM_COMPLETION_MEMORY_RELEASED: u32 = 3;
-/// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+/// An agent has messages: see kvmem_agent_report_notifications.
 pub const KVMEM_COMPLETION_NOTIFICATIONS: u32 = 4;
 /// A directory has events: see kvmem_directory_report_events.
 pub const KVMEM_COMPLETION_EVENTS: u32 = 5;
@@ -40,8 +40,7 @@ pub struct kvmem_completion {
     pub user_data: u64,
     /// At the end of a run: bytes moved; 0 after a failure. Otherwise 0.
     pub bytes: u64,
-    /// Number of layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for
-    /// requests.
+    /// Layers of the run that have moved, from the first on, as in kvmem_transfer_info; 0 for requests.
     pub num_layers: u64,
     /// KVMEM_COMPLETION_* value.
     pub kind: u32,
@@ -104,8 +103,7 @@ pub unsafe extern "C" fn kvmem_queue_wait(
     })
 }
 
-/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions of all
-/// kinds are discarded.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue, without completions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
     destroy(queue);

@@ -10,11 +10,10 @@ pub const LogLevel = enum(u32) {
     @"error" = 1,
     /// Something works, but not as well as requested.
     warn = 2,
-    /// Milestones, such as a loaded library, and slow methods that are caused by the setup.
+    /// Milestones, such as a loaded library, and methods that the setup makes slow.
     info = 3,
     /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-    /// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a
-    /// number, as in "transfer #7".
+    /// registrations, shares; failed calls. Objects have numbers, as in "transfer #7".
     debug = 4,
     /// All calls, timeouts, and the steps of operations.
     trace = 5,
@@ -66,7 +65,7 @@ pub const SystemFlags = packed struct(u64) {
     huge_pages_required: bool = false,
     /// Bind the memory to `numa_node`.
     numa_bind: bool = false,
-    /// Allocate from a memory file, so that the region can be shared with other processes.
+    /// Allocate a memory file, so that other processes can share the region.
     shareable: bool = false,
     /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge
     /// pages the first access to a byte allocates 2 MiB.
@@ -83,7 +82,7 @@ pub const PinnedFlags = packed struct(u64) {
     no_huge_pages: bool = false,
     /// Bind the memory to `numa_node`.
     numa_bind: bool = false,
-    /// Allocate from a memory file, so that the region can be shared with other processes.
+    /// Allocate a memory file, so that other processes can share the region.
     shareable: bool = false,
     /// With `shareable`: as `SystemFlags.write_sealed`.
     write_sealed: bool = false,
@@ -92,22 +91,21 @@ pub const PinnedFlags = packed struct(u64) {
 
 /// Flags of ElasticOptions.
 pub const ElasticFlags = packed struct(u64) {
-    /// Extents can be shared by fabric handle (`Transport.fabric`) as well as by file descriptor. This
-    /// cannot be enabled later.
+    /// Extents can be shared by fabric handle (`Transport.fabric`), too. This cannot be enabled later.
     fabric: bool = false,
     _: u63 = 0,
 };
 
 /// Flags of DiskOptions.
 pub const DiskFlags = packed struct(u64) {
-    /// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
+    /// Use the page cache, which I/O bypasses by default if possible (O_DIRECT).
     buffered: bool = false,
     /// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead,
     /// and the info of the region lacks `RegionFlags.direct_io`.
     direct_required: bool = false,
-    /// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
+    /// Open the file at `path`, which must exist and not be empty.
     open_existing: bool = false,
-    /// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
+    /// Open the file at `path`, or create it if it is absent or empty.
     open_or_create: bool = false,
     /// With `open_existing`: open the file for reading. The region can only be the source of transfers. It
     /// can be open while a writer has the file open.
@@ -122,7 +120,7 @@ pub const AdoptFlags = packed struct(u64) {
     /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the
     /// source of transfers, and cannot be registered with an agent.
     read_only: bool = false,
-    /// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
+    /// kvmem_region_adopt_memfd: do not seal the file with F_SEAL_SHRINK.
     keep_seals: bool = false,
     _: u62 = 0,
 };
@@ -146,16 +144,15 @@ pub const Origin = enum(u32) {
 pub const RegionFlags = packed struct(u64) {
     /// Disk: I/O bypasses the page cache.
     direct_io: bool = false,
-    /// Disk: the space was reserved when this region was created. Not set for a file that existed, or was
-    /// opened from a share.
+    /// Disk: space was reserved when this region was created. Not set for an existing or shared file.
     preallocated: bool = false,
     /// Disk: the file has no name, and is deleted with the region.
     temporary: bool = false,
     /// System and pinned: pages are smaller than requested.
     huge_page_fallback: bool = false,
-    /// System and pinned: the memory is a memory file, which can be shared with other processes.
+    /// System and pinned: the memory is a memory file, which can be shared.
     shareable: bool = false,
-    /// The region can only be read: it was shared, adopted or opened for reading.
+    /// It can only be read: it was shared, adopted or opened for reading.
     read_only: bool = false,
     _: u58 = 0,
 };
@@ -190,7 +187,7 @@ pub const Accessor = enum(u32) {
     lost_run = 3,
     /// A peer, in a session that this process serves (kvmem_layout_serve).
     peer = 4,
-    /// The holder of a lease (kvmem_lease_create), in this process or another one.
+    /// The holder of a lease (kvmem_lease_create), in any process.
     lease = 5,
     _,
 };
@@ -236,8 +233,8 @@ pub const SubmitFlags = packed struct(u64) {
     /// blocks.  If the run compares whole blocks, these are the checksums of the destination that it has
     /// compared, and nothing is read for them. Otherwise one side is read in place after all blocks have
     /// moved, by threads or by a kernel on its GPU: the destination, if it is host or GPU memory of this
-    /// process, or else the source. No file and no peer is read for them. Not supported in a graph, and
-    /// together with a range of heads or block tables.
+    /// process, or else the source. No file or peer is read for them. Not supported in a graph, and with a
+    /// range of heads or block tables.
     checksum: bool = false,
     _: u62 = 0,
 };
@@ -277,7 +274,7 @@ pub const CompletionKind = enum(u32) {
     /// transfer is destroyed meanwhile. Then the transfer can be submitted again; the completions of the
     /// next run are behind this one.
     memory_released = 3,
-    /// Messages have arrived at an agent: see kvmem_agent_report_notifications.
+    /// An agent has messages: see kvmem_agent_report_notifications.
     notifications = 4,
     /// A directory has events: see kvmem_directory_report_events.
     events = 5,
@@ -286,8 +283,7 @@ pub const CompletionKind = enum(u32) {
 
 /// Whether kernels of the caller run during a transfer.
 pub const Compute = enum(u32) {
-    /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not
-    /// used, or use few CTAs.
+    /// Kernels of the caller may run meanwhile. Methods that slow them down are not used, or use few CTAs.
     may_run = 0,
     /// The GPU is idle during the transfer. Copies may use all of it.
     idle = 1,
@@ -311,8 +307,7 @@ pub const Method = enum(u32) {
     /// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy
     /// engine moves contiguous ranges.
     cuda_staged = 6,
-    /// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver
-    /// copies.
+    /// Files: io_uring. GPU memory is copied through page-locked host memory.
     uring = 7,
     /// Files: as `uring`, with threads that call preadv and pwritev.
     pread = 8,
@@ -334,7 +329,7 @@ pub const Choice = enum(u32) {
     default = 0,
     /// The transfer takes the method. The reason is a remark, or empty.
     used = 1,
-    /// The method is possible, and its estimate is no better. The reason is empty.
+    /// The method is possible, its estimate is no better. The reason is empty.
     slower = 2,
     /// The method is not used for the given reason, and is possible as far as is known. If another method
     /// was requested, agents of NIXL are not asked what they have.
@@ -348,8 +343,7 @@ pub const Choice = enum(u32) {
 pub const ServeFlags = packed struct(u64) {
     /// Peers may write to the layout, too.
     write: bool = false,
-    /// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with
-    /// layouts in host memory need it.
+    /// Stage in page-locked host memory, also for GPU memory. Peers with layouts in host memory need it.
     from_host: bool = false,
     _: u62 = 0,
 };
@@ -395,7 +389,7 @@ pub const OpenFlags = packed struct(u64) {
     /// be locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
     /// opening fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
     pin: bool = false,
-    /// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
+    /// Layouts: map the memory or fail, rather than use NIXL.
     mapped_only: bool = false,
     /// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
     remote: bool = false,
@@ -409,8 +403,8 @@ pub const OpenFlags = packed struct(u64) {
     /// per extent of 1 GiB. No effect on host memory, files, and memory of this process.
     for_device: bool = false,
     /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is
-    /// granted. Without this flag and `read_only`, the region has all granted rights; if it is read-only,
-    /// its flags have `RegionFlags.read_only`.
+    /// granted. Without this flag and `read_only`, the region has all granted rights (see
+    /// `RegionFlags.read_only`).
     read_write: bool = false,
     /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
     /// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
@@ -437,7 +431,7 @@ pub const SharedObject = enum(u32) {
 
 /// Flags of PublishOptions.
 pub const PublishFlags = packed struct(u64) {
-    /// The token grants read access only, even if the share grants write access.
+    /// The token grants read access only, whatever the share grants.
     read_only: bool = false,
     _: u63 = 0,
 };
@@ -446,10 +440,9 @@ pub const PublishFlags = packed struct(u64) {
 pub const FetchFlags = packed struct(u64) {
     /// Fetch read access only, even if write access is granted.
     read_only: bool = false,
-    /// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
-    /// caller.
+    /// The broker must run as `broker_user`, instead of the caller's user.
     broker_user: bool = false,
-    /// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
+    /// Fetch read and write access, and fail if less is granted.
     read_write: bool = false,
     _: u61 = 0,
 };
@@ -509,7 +502,7 @@ pub const Direction = enum(u32) {
 
 /// Flags of AgentOptions.
 pub const AgentFlags = packed struct(u64) {
-    /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
+    /// Without NIXL's progress thread: kvmem drives the idle agent.
     no_progress_thread: bool = false,
     /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
     /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any
@@ -527,8 +520,7 @@ pub const NixlFlags = packed struct(u64) {
     notify: bool = false,
     /// NIXL does not merge neighbouring descriptors.
     skip_merge: bool = false,
-    /// The queue gets a `CompletionKind.memory_released` for each run of a request that ends before its
-    /// memory is released. Requires a queue.
+    /// As `TransferFlags.report_release`, for runs of a request.
     report_release: bool = false,
     _: u61 = 0,
 };
@@ -543,7 +535,7 @@ pub const DirectoryChange = enum(u32) {
     restarted = 2,
     /// An agent has published again.
     updated = 3,
-    /// An agent has no entry any more: it was withdrawn, or its process has ended.
+    /// An agent was withdrawn, or its process has ended: it has no entry.
     withdrawn = 4,
     /// The entry of an agent is invalid.
     invalid = 5,
@@ -583,8 +575,7 @@ pub const Operation = enum(u32) {
 pub const SyncMode = enum(u32) {
     /// The same as `none`.
     default = 0,
-    /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
-    /// threads use it.
+    /// NIXL does not lock the agent. Safe: only kvmem, one thread at a time, and NIXL's threads use it.
     none = 1,
     /// NIXL locks the agent with a mutex.
     strict = 2,
@@ -595,12 +586,11 @@ pub const SyncMode = enum(u32) {
 
 /// Capabilities of a GPU and its driver.
 pub const CudaCapabilities = packed struct(u64) {
-    /// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
+    /// Virtual memory management: addresses are allocated apart from memory.
     vmm: bool = false,
-    /// VMM memory can be exported as a file descriptor: verified by a test export.
+    /// VMM memory can be exported as a file descriptor, verified by an export.
     posix_fd: bool = false,
-    /// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's
-    /// attribute is not reliable.
+    /// VMM memory can be exported as a fabric handle, verified by an export.
     fabric: bool = false,
     /// VMM memory can be registered for RDMA.
     rdma_with_vmm: bool = false,
@@ -628,7 +618,7 @@ pub const RatesSource = enum(u32) {
 
 /// Flags of IpcOptions.
 pub const IpcFlags = packed struct(u64) {
-    /// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
+    /// Open the memory for kernels of `for_device`, over NVLink or PCIe.
     for_device: bool = false,
     _: u63 = 0,
 };

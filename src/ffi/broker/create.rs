@@ -18,27 +18,24 @@ pub struct kvmem_broker_options {
     /// sizeof(kvmem_broker_options)
     pub struct_size: usize,
     /// Path of the socket, at most 107 bytes. A relative path begins in the present working directory, also
-    /// after that has changed. If it is a socket of the same user on which no process listens, the broker
-    /// replaces it.
+    /// after that has changed. A socket of the same user on which no process listens is replaced.
     pub path: *const c_char,
-    /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
-    /// only the user of the broker.
+    /// User ids that may fetch, others may not, even root; copied. NULL with num_users 0: the broker's user.
     pub users: *const u32,
     /// Number of user ids.
     pub num_users: usize,
-    /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
-    /// connect.
+    /// Permission bits of the socket; 0 for 0600. Other users need 0660 or 0666 to connect.
     pub mode: u32,
-    /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
+    /// Maximum number of clients at once; 0 for 256. Others wait in the kernel.
     pub max_clients: u32,
     /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
     /// client that was sent file descriptors counts until it has read them, or until its time to do so ends.
     pub max_clients_per_user: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
+    /// Maximum bytes of shares in transit to one user, which a single share may exceed; 0 for 256 MiB.
     pub max_bytes_per_user: u64,
-    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
+    /// Nanoseconds to send a request, and again to read the reply; 0 for 10 s.
     pub client_timeout_ns: u64,
     /// Must be 0.
     pub flags: u64,
@@ -51,8 +48,7 @@ options!(kvmem_broker_options);
 ///           or mode does not let all users connect
 ///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
 ///           no number in this user namespace
-///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
-///           is there
+///         KVMEM_STATUS_ALREADY_EXISTS: a process listens there, or it is a file or another user's socket
 ///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
 #[unsafe(no_mangle)]

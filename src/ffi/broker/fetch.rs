@@ -19,9 +19,9 @@ use crate::share::client::{Fetch, fetch};
 
 /// Fetch read access only, even if write access is granted.
 pub const KVMEM_FETCH_READ_ONLY: u64 = 1;
-/// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
+/// The broker must run as `broker_user`, instead of the caller's user.
 pub const KVMEM_FETCH_BROKER_USER: u64 = 2;
-/// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
+/// Fetch read and write access, and fail if less is granted.
 pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 
 /// Options of kvmem_share_fetch.
@@ -51,11 +51,9 @@ options!(kvmem_fetch_options);
 ///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
 ///           is set and less is granted; or the broker runs as another user
 ///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not the socket of a broker; or the name,
-///           the path or the flags are invalid
+///         KVMEM_STATUS_INVALID_ARGUMENT: the path is no broker's socket; or name, path or flags are invalid
 ///         KVMEM_STATUS_PEER_LOST: the broker has ended
-///         KVMEM_STATUS_BUSY: too many clients of this user are connected, or too many bytes or file
-///           descriptors are in transit to it
+///         KVMEM_STATUS_BUSY: this user has too many clients, or bytes or file descriptors in transit
 ///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
 ///           request in time
 ///         any status of kvmem_share_create_region: the broker cannot share the published object, for example

@@ -23,7 +23,7 @@ pub struct kvmem_token {
     pub bytes: [u8; 32],
 }
 
-/// The token grants read access only, even if the share grants write access.
+/// The token grants read access only, whatever the share grants.
 pub const KVMEM_PUBLISH_READ_ONLY: u64 = 1;
 
 /// What a token grants.
@@ -34,8 +34,7 @@ pub struct kvmem_publish_options {
     pub struct_size: usize,
     /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     pub flags: u64,
-    /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
-    /// wrong one.
+    /// Number of fetches that the token permits; 0 for no limit. A used-up one is denied like a wrong one.
     pub max_uses: u64,
     /// Nanoseconds that the token is valid; 0 for as long as the name is published.
     pub lifetime_ns: u64,
@@ -46,7 +45,6 @@ options!(kvmem_publish_options);
 /// while it is published, even if its handle is destroyed.
 ///
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
-/// @param options rights and limits of the token; NULL for the defaults
 /// @return KVMEM_STATUS_ALREADY_EXISTS: the name is in use
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 #[unsafe(no_mangle)]
@@ -70,7 +68,6 @@ pub unsafe extern "C" fn kvmem_broker_publish(
 
 /// Returns another token for a published share.
 ///
-/// @param options rights and limits of the token; NULL for the defaults
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_grant(
@@ -88,8 +85,7 @@ pub unsafe extern "C" fn kvmem_broker_grant(
     })
 }
 
-/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
-/// already opened stay open.
+/// Withdraws a published share and its tokens. Fetches in progress complete; what was opened stays open.
 ///
 /// @return KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]

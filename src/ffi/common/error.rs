@@ -39,7 +39,7 @@ pub struct kvmem_error_cause {
     pub domain: u32,
     /// Code in that domain; 0 without a cause.
     pub code: i32,
-    /// Name of the code, such as "ENOSPC"; "" without a cause. Valid as long as the error.
+    /// Name of the code, such as "ENOSPC"; "" without one. Valid as long as the error.
     pub name: *const c_char,
 }
 

@@ -16,27 +16,24 @@ pub const KVMEM_LOG_OFF: u32 = 0;
 pub const KVMEM_LOG_ERROR: u32 = 1;
 /// Something works, but not as well as requested.
 pub const KVMEM_LOG_WARN: u32 = 2;
-/// Milestones, such as a loaded library, and slow methods that are caused by the setup.
+/// Milestones, such as a loaded library, and methods that the setup makes slow.
 pub const KVMEM_LOG_INFO: u32 = 3;
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-/// registrations, shares; failed calls.
-/// Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7".
+/// registrations, shares; failed calls. Objects have numbers, as in "transfer #7".
 pub const KVMEM_LOG_DEBUG: u32 = 4;
 /// All calls, timeouts, and the steps of operations.
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
 /// Receives one message. Target and message are UTF-8 and valid during the call. A message is one line:
 /// control characters in it, such as those of names, are escaped as in "\n" and "\u{1b}", and so are
-/// separators of lines and marks of the direction of text. Must not unwind.
+/// separators of lines and marks of the direction of text.
 ///
 /// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
-/// logged. It may call any function of kvmem and may block: no other thread waits for it, except in
-/// kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered. Work that
-/// the callback starts on other threads is logged: a callback that starts a transfer for each transfer
-/// message never ends.
+/// logged. It may call any function of kvmem and may block: only kvmem_log_set_callback waits for it.
+/// Messages that kvmem logs on the callback's own thread are not delivered. Work that the callback starts on
+/// other threads is logged: a callback that starts a transfer for each transfer message never ends.
 ///
-/// Up to 4 MiB of messages are queued. Further messages are dropped, and a message at KVMEM_LOG_ERROR reports
-/// their number.
+/// Up to 4 MiB of messages are queued. Others are dropped, and one at KVMEM_LOG_ERROR reports their number.
 ///
 /// Notes: target is the module that logged, such as "kvmem::transfer". Targets may change between versions.
 pub type kvmem_log_callback = Option<

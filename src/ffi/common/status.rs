@@ -14,7 +14,7 @@ pub type kvmem_status = i32;
 pub const KVMEM_STATUS_OK: kvmem_status = 0;
 /// The run is in flight.
 pub const KVMEM_STATUS_IN_PROGRESS: kvmem_status = 1;
-/// An argument is invalid, independent of the state of the library.
+/// An argument is invalid, whatever the library's state.
 pub const KVMEM_STATUS_INVALID_ARGUMENT: kvmem_status = -1;
 /// Memory, disk space or another resource is exhausted.
 pub const KVMEM_STATUS_OUT_OF_MEMORY: kvmem_status = -2;
@@ -36,9 +36,9 @@ pub const KVMEM_STATUS_CANCELLED: kvmem_status = -9;
 pub const KVMEM_STATUS_UNSUPPORTED: kvmem_status = -10;
 /// The system or a peer denied access.
 pub const KVMEM_STATUS_PERMISSION_DENIED: kvmem_status = -11;
-/// There is no usable CUDA driver: it is missing, too old, or has no device. The message says which.
+/// There is no usable CUDA driver; the message says why.
 pub const KVMEM_STATUS_UNAVAILABLE_CUDA: kvmem_status = -12;
-/// There is no usable NIXL library: it is missing, too old or broken. The message says which.
+/// There is no usable NIXL library; the message says why.
 pub const KVMEM_STATUS_UNAVAILABLE_NIXL: kvmem_status = -13;
 /// The CUDA driver reported an error.
 pub const KVMEM_STATUS_CUDA: kvmem_status = -14;
@@ -52,7 +52,7 @@ pub const KVMEM_STATUS_PEER_LOST: kvmem_status = -17;
 pub const KVMEM_STATUS_STALE: kvmem_status = -18;
 /// Received or stored bytes are damaged or malicious.
 pub const KVMEM_STATUS_CORRUPT: kvmem_status = -19;
-/// Received or stored bytes have a version that this library cannot read.
+/// Received or stored bytes have an unsupported version.
 pub const KVMEM_STATUS_VERSION_MISMATCH: kvmem_status = -20;
 /// A bug in kvmem. Later calls with the same objects fail with KVMEM_STATUS_INVALID_STATE.
 pub const KVMEM_STATUS_PANIC: kvmem_status = -21;

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 /// Major version of the headers.
 pub const KVMEM_VERSION_MAJOR: u32 = 0;
-/// Minor version of the headers. Before 1.0 a new minor version may break programs.
+/// Minor version of the headers. Before 1.0 a new one may break programs.
 pub const KVMEM_VERSION_MINOR: u32 = 1;
 /// Patch version of the headers.
 pub const KVMEM_VERSION_PATCH: u32 = 0;

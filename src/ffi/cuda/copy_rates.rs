@@ -15,9 +15,8 @@ pub const KVMEM_RATES_MEASURED: u32 = 1;
 /// Set by the caller of the process that saved them.
 pub const KVMEM_RATES_LOADED: u32 = 2;
 
-/// Returns the copy rates of a GPU, or between two, by which transfers select their method. Keep them in a
-/// file, and set them in a later process by kvmem_cuda_set_copy_rates, which then measures nothing and
-/// selects the same methods.
+/// Returns the copy rates of a GPU, or between two, by which transfers select their method. Store them: a
+/// later process that sets them (kvmem_cuda_set_copy_rates) measures nothing and selects the same methods.
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
 /// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
@@ -26,20 +25,17 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 /// MiB of the memory of each. Rates that cannot be measured are defaults; the log has the reason, and
 /// kvmem_cuda_describe_rates returns their number.
 ///
-/// Waits up to 30 s for other work of the GPU and for the measurement. A transfer that gets blocks
-/// waits less than 50 ms for rates and kernels, and uses default rates until they are measured. Call this
-/// when an engine starts: it also loads the copy kernel, which the driver does not load while a kernel of
-/// the engine runs.
+/// Waits up to 30 s for other work of the GPU and for the measurement. A transfer that gets blocks waits less
+/// than 50 ms for rates and kernels, and uses default rates until they are measured. Call this when an engine
+/// starts: it also loads the copy kernel, which the driver does not do while a kernel runs.
 ///
 /// @param device the GPU; between two, the one that does the work: that of the destination, or the one that
 ///        memory of another process was opened for
-/// @param peer the other GPU, or the same one for its own rates. No context is created on the other, unless
-///        the first cannot access it
+/// @param peer the other GPU, or the same. No context is created on the other if the first can access it
 /// @param rates receives the rates, as opaque bytes with a version and a checksum
 /// @return KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///
-/// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
-/// included.
+/// Notes: rates that kvmem observes while transfers run, to select methods, are not included.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     device: i32,
@@ -50,8 +46,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     call_new(error, (rates, "rates"), |_| Ok(blob::value(known_rates::save(device, other(device, peer))?)))
 }
 
-/// Sets the copy rates of a GPU, or between two. They are used unchanged, and not measured. Transfers that
-/// exist keep their method.
+/// Sets the copy rates of a GPU, or between two. Nothing is measured. Transfers that exist keep their method.
 ///
 /// @param device the GPU, as for kvmem_cuda_get_copy_rates
 /// @param peer the other GPU, or the same one
@@ -72,10 +67,8 @@ pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
     })
 }
 
-/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
-/// measured.
-///
-/// The rates between two GPUs are set for copies that either of them executes.
+/// Sets the copy rates of a GPU, and between it and each other GPU, for copies that either of them executes,
+/// to the built-in ones. Nothing is measured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_use_default_rates(
     device: i32,
@@ -96,7 +89,7 @@ pub struct kvmem_rates_info {
     pub read_bytes_per_second: f64,
     /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
     pub write_bytes_per_second: f64,
-    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
+    /// Nanoseconds from a copy kernel's launch until it moves bytes; 0 between two GPUs.
     pub launch_ns: f64,
     /// KVMEM_RATES_* value.
     pub source: u32,

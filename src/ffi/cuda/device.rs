@@ -19,8 +19,7 @@ pub struct kvmem_cuda_info {
 
 /// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @return KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
-///           says which
+/// @return KVMEM_STATUS_UNAVAILABLE_CUDA: no driver, one that is too old, or no GPU; the message says which
 ///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_info(
@@ -33,12 +32,11 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
     })
 }
 
-/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
+/// Virtual memory management: addresses are allocated apart from memory.
 pub const KVMEM_CUDA_VMM: u64 = 1;
-/// VMM memory can be exported as a file descriptor: verified by a test export.
+/// VMM memory can be exported as a file descriptor, verified by an export.
 pub const KVMEM_CUDA_POSIX_FD: u64 = 2;
-/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
-/// is not reliable.
+/// VMM memory can be exported as a fabric handle, verified by an export.
 pub const KVMEM_CUDA_FABRIC: u64 = 4;
 /// VMM memory can be registered for RDMA.
 pub const KVMEM_CUDA_RDMA_WITH_VMM: u64 = 8;
@@ -77,7 +75,7 @@ pub struct kvmem_cuda_device_info {
     /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
     /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     pub minimum_granularity: u64,
-    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
+    /// Recommended multiple, in bytes; 0 without KVMEM_CUDA_VMM.
     pub recommended_granularity: u64,
     /// Objects that were destroyed, and are kept until the GPU has finished its work: freeing them would wait
     /// for it, and delay the engine's own calls. They are memory of kvmem_region_create_device, page locks,
@@ -103,11 +101,9 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     })
 }
 
-/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
-/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
+/// Returns the ordinal of the GPU with a UUID.
 ///
 /// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
-/// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_find_device(

@@ -11,8 +11,7 @@ use crate::region::{ImportedDevice, IpcConfig, Region};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_handle {
-    /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
-    /// it.
+    /// The driver's handle. It names the whole allocation: a process that has it can access all of it.
     pub handle: [u8; 64],
     /// UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
     pub uuid: [u8; 16],
@@ -22,7 +21,7 @@ pub struct kvmem_ipc_handle {
     pub base_size: u64,
     /// Offset of the exported address in the allocation, in bytes.
     pub offset: u64,
-    /// The driver's number of the allocation in this process. The driver never reuses it.
+    /// The driver's number of the allocation in this process, never reused.
     pub buffer_id: u64,
 }
 
@@ -32,8 +31,7 @@ pub struct kvmem_ipc_handle {
 /// handle does not synchronize: complete all writes before the other process reads.
 ///
 /// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
-///           memory
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the address is in managed memory, or no GPU memory of this process
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_export(
@@ -56,7 +54,7 @@ pub unsafe extern "C" fn kvmem_ipc_export(
     })
 }
 
-/// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
+/// Open the memory for kernels of `for_device`, over NVLink or PCIe.
 pub const KVMEM_IPC_FOR_DEVICE: u64 = 1;
 
 /// GPU memory of another process, to be opened with kvmem_region_open_ipc.
@@ -75,7 +73,7 @@ pub struct kvmem_ipc_options {
     pub device: i32,
     /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
     pub for_device: i32,
-    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default): open it for the GPU that it is located on.
     pub flags: u64,
     /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
     /// allocation. 0 (default): not compared.

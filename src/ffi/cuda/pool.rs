@@ -66,8 +66,7 @@ pub unsafe extern "C" fn kvmem_pool_malloc(
 /// Frees a block of kvmem_pool_malloc of any pool. The signature is that of the free function of
 /// torch.cuda.memory.CUDAPluggableAllocator.
 ///
-/// The call does not wait. The memory stays committed for other blocks, until kvmem_pool_commit decommits it.
-/// A failure is logged.
+/// Does not wait. The memory stays committed for other blocks, until kvmem_pool_commit. A failure is logged.
 /// @param address the block; NULL does nothing
 /// @param size ignored
 /// @param device ignored
@@ -103,10 +102,8 @@ pub const KVMEM_POOL_NOTHING: u32 = 2;
 /// KVMEM_POOL_NOTHING: only blocks that were freed during a capture can be reused then.
 ///
 /// @param region a region that kvmem_pool_set_current was called with
-/// @param extents KVMEM_POOL_BLOCKS, or KVMEM_POOL_NOTHING: the caller has waited for all work that uses the
-///        region
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: extents is unknown; or it is KVMEM_POOL_BLOCKS, and the region is
-///           not elastic
+/// @param extents KVMEM_POOL_BLOCKS; or KVMEM_POOL_NOTHING, after the end of all work that uses the region
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: extents is unknown, or the region not elastic (KVMEM_POOL_BLOCKS)
 ///         KVMEM_STATUS_INVALID_STATE: the region never was a pool
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent that would be decommitted, or an agent is
 ///           still deregistering memory. No extent has lost its memory

@@ -20,18 +20,15 @@ pub struct CUstream_st {
 /// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
 /// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
 /// the graph. The graph keeps its blocks, also if the transfer gets other ones later; the memory of the
-/// transfer grows with each list of blocks that is captured. If another method is better in a graph, or the
-/// method of the transfer cannot be captured, the graph takes the best method that can be captured, and
-/// kvmem_transfer_explain says which.
+/// transfer grows with each list of blocks that is captured. If another method is better in a graph, or that
+/// of the transfer cannot be captured, the graph takes the best one (kvmem_transfer_explain).
 ///
 /// Between two calls of this function kvmem does not know of a capture of a non-blocking stream. Memory of a
 /// GPU or pinned memory that is destroyed then, and the first preparation of a kind of copies, can invalidate
 /// it. Do both before the capture begins; docs/streams.md lists the calls.
 ///
-/// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
-/// reported.
+/// Later work on the stream does not wait for a verification. It must not change the blocks until its end.
 ///
-/// @param transfer a transfer from or to GPU memory
 /// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
 ///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
@@ -40,12 +37,10 @@ pub struct CUstream_st {
 /// @return KVMEM_STATUS_OK: the transfer is on the stream
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
 ///           and no context is current
-///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
-///           transfer is verified
+///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part; or the stream is captured and the transfer verified
 ///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; the stream is
-///           captured, and the caller has requested the method KVMEM_METHOD_CUDA_STAGED, blocks are elastic,
-///           or the capture was invalidated; elastic blocks have no memory; or the GPU was reset after the
-///           transfer was created
+///           captured, and the caller has requested KVMEM_METHOD_CUDA_STAGED, blocks are elastic, or the
+///           capture was invalidated; elastic blocks have no memory; or the GPU was reset since
 ///         KVMEM_STATUS_BUSY: the transfer is in flight (while a stream is captured, only if options is not
 ///           NULL), other transfers use the staging memory, or memory is in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
@@ -76,12 +71,10 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 ///
 /// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
 ///
-/// @param transfer a transfer by a KVMEM_METHOD_CUDA_* method, whose submission has returned; its stream may
-///        be kvmem's or the caller's
+/// @param transfer a transfer by a KVMEM_METHOD_CUDA_* method, on any stream, whose submission has returned
 /// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
 ///        KVMEM_TRANSFER_BY_LAYER, any number means the whole run
-/// @param stream a stream as for kvmem_transfer_submit_on_stream, which must exist until the call returns,
-///        and is not captured
+/// @param stream a stream as for kvmem_transfer_submit_on_stream, which is not captured
 /// @return KVMEM_STATUS_OK: the stream waits, or the layers have moved already
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
@@ -89,8 +82,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the stream is captured
 ///         KVMEM_STATUS_UNSUPPORTED: the method has no stream (between host memory, files and peers), and the
 ///           layers have not moved yet. Wait for them with kvmem_transfer_wait_layers
-///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
-///           stream does not wait
+///         KVMEM_STATUS_BUSY: the run waits for staging memory of others; the stream does not wait
 ///         the status of the run: it has failed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait_on_stream(

@@ -17,8 +17,7 @@ pub const KVMEM_ACCESSOR_ENDED_RUN: u32 = 2;
 pub const KVMEM_ACCESSOR_LOST_RUN: u32 = 3;
 /// A peer, in a session that this process serves (kvmem_layout_serve).
 pub const KVMEM_ACCESSOR_PEER: u32 = 4;
-
-/// The holder of a lease (kvmem_lease_create), in this process or another one.
+/// The holder of a lease (kvmem_lease_create), in any process.
 pub const KVMEM_ACCESSOR_LEASE: u32 = 5;
 
 /// An access to a block that may be in progress.
@@ -35,8 +34,7 @@ pub struct kvmem_block_access {
     pub writes: u32,
     /// For a run: the value of its options. Otherwise 0.
     pub user_data: u64,
-    /// For a lease: nanoseconds until it ends, rounded up to milliseconds; UINT64_MAX if it ends when it is
-    /// destroyed. Otherwise 0.
+    /// For a lease: nanoseconds until it ends, rounded up to milliseconds; UINT64_MAX: no end. Otherwise 0.
     pub remaining_ns: u64,
     /// For a peer or a lease: the process id, as that process says and as its own namespace numbers it; 0 if
     /// the holder of a lease is unknown. 0 for a run.
@@ -75,9 +73,6 @@ pub struct kvmem_block_access {
 /// there are more than 1,024 leases of it and 15 other blocks.
 ///
 /// @param blocks block ids; one that occurs twice counts once
-/// @param accesses receives the accesses, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of accesses
-/// @param count receives the number of accesses, which may be more than `capacity`
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the memory was shared, and the kernel does not
 ///           report its locks, for example because a system call filter rejects F_OFD_GETLK

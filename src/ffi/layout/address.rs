@@ -8,7 +8,7 @@ use crate::ffi::layout::kvmem_layout;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_block {
-    /// First byte: an address in the process that the memory belongs to, or an offset in the file.
+    /// First byte: an address in the process of the memory, or an offset in the file.
     pub address: u64,
     /// Bytes.
     pub size: u64,

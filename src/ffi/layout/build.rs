@@ -20,14 +20,13 @@ use crate::ffi::region::pinned::{kvmem_pinned_options, pinned_config};
 use crate::ffi::region::system::{kvmem_system_options, system_config};
 use crate::layout::{AllocationConfig, Geometry, Layout, LayoutSource};
 
-/// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
-/// multiple of 512 bytes.
+/// Allocate one range for all regions, as allocation_size of kvmem_layout_requirements describes.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
 /// Use regions of the caller. With an agent, each is registered with it. If one is a view of an elastic
-/// region, of objects or of block storage, the region that it is a part of is registered instead.
-/// The caller commits and decommits an elastic region. It must start at an extent, and the size of an extent
-/// must be a multiple of the block stride, so that no block spans two extents.
-/// An object has the bytes of at most one block.
+/// region, of objects or of block storage, the region that it is a part of is registered instead. The caller
+/// commits and decommits an elastic region. It must start at an extent, and the size of an extent must be a
+/// multiple of the block stride, so that no block spans two extents. An object has the bytes of at most one
+/// block.
 pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
 /// Use regions that are registered, all with one agent.
 pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;
@@ -47,14 +46,13 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     pub regions: *const *mut kvmem_region,
-    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
+    /// KVMEM_LAYOUT_REGISTRATIONS: in the order of the regions.
     pub registrations: *const *mut kvmem_registration,
     /// Number of regions or registrations.
     pub count: usize,
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
-    /// device and elastic.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory, with size 0. Set one of system, disk, pinned, device and elastic.
     pub system: *const kvmem_system_options,
-    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory, with size 0.
     pub pinned: *const kvmem_pinned_options,
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
     pub device: *const kvmem_device_options,
@@ -64,20 +62,17 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
     /// the layout, which is checked when the file is opened again; see docs/files.md.
     pub disk: *const kvmem_disk_options,
-    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
-    /// require; NULL for none.
+    /// Agent that registers the regions: peers, objects and block storage need one; NULL for none.
     pub agent: *mut kvmem_agent,
     /// Must be 0.
     pub flags: u64,
 }
 options!(kvmem_layout_options);
 
-/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
-/// nothing.
+/// Builds a layout. All is checked before anything is allocated or registered. A failure changes nothing.
 ///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
-///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
-///           agent
+///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or of another agent
 ///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
 ///         KVMEM_STATUS_INVALID_STATE: a registration was deregistered
 ///         KVMEM_STATUS_CORRUPT: the file exists and has no fingerprint of a layout
@@ -105,8 +100,7 @@ pub unsafe extern "C" fn kvmem_layout_build(
 /// @param num_blocks blocks in use, 0 to num_blocks of the layout
 /// @return KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
 ///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
-///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
-///           deregistering it
+///         KVMEM_STATUS_BUSY: a transfer or share uses memory to be freed, or an agent deregisters it
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_resize(
     layout: *mut kvmem_layout,

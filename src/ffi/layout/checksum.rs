@@ -10,9 +10,8 @@ use crate::transfer::checksum;
 ///
 /// A checksum is of the elements of a block in the order of layers, outer slots, tokens and heads, without
 /// padding. Blocks with the same content have the same checksum, whatever the kind, order, alignment or tier
-/// of their layouts. In a layout with parts it is of all parts, in the order of their names. The call returns
-/// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
-/// caller must have completed before.
+/// of their layouts. In a layout with parts it is of all parts, in the order of their names. Nothing may
+/// write to the blocks during the call: work on streams of the caller must have completed before.
 ///
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
@@ -29,9 +28,9 @@ use crate::transfer::checksum;
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
 /// memory, 16 MiB or one block at a time; so are those of objects and block storage, by NIXL. After a
-/// timeout, the buffer and what it holds of the layout are released when the read ends; so is the layout, if
-/// a kernel still reads it: keep adopted memory until its release callback. Blocks of the host that are read
-/// in place are checked against the limit every 64 MiB.
+/// timeout, the buffer and what it holds of the layout are released when the read ends, and the layout if a
+/// kernel reads it: keep adopted memory until its release callback. Blocks of the host that are read in place
+/// are checked against the limit every 64 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_checksum(
     layout: *const kvmem_layout,

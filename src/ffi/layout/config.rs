@@ -22,11 +22,11 @@ pub struct kvmem_layout_config {
     pub num_blocks: u64,
     /// Layers of the model, at least 1.
     pub num_layers: u64,
-    /// Outer slots per layer: 2 if keys and values are separate, 1 if they are combined (MLA).
+    /// Outer slots per layer: 2 if keys and values are separate, 1 if combined (MLA).
     pub outer_dim: u64,
     /// Tokens per block, at least 1.
     pub page_size: u64,
-    /// Elements per token in one layer and outer slot, such as KV heads × head size; at least 1.
+    /// Elements per token, layer and outer slot: KV heads × head size; at least 1.
     pub inner_dim: u64,
     /// Bytes per element: 1, 2, 4 or 8.
     pub dtype_width: u64,
@@ -45,13 +45,13 @@ pub struct kvmem_layout_config {
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
     /// indices, rounded up to the alignment. A larger one describes padded blocks.
     pub block_stride: u64,
-    /// Bytes from one layer to the next; 0 if tight, and if layers have separate regions.
+    /// Bytes from one layer to the next; 0 if tight, or in separate regions.
     pub layer_stride: u64,
-    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have separate regions.
+    /// Bytes from one outer slot to the next; 0 if tight, or in separate regions.
     pub outer_stride: u64,
-    /// Bytes from one token to the next; 0 if tight, and if tokens have separate regions.
+    /// Bytes from one token to the next; 0 if tight, or in separate regions.
     pub token_stride: u64,
-    /// Bytes from one head to the next; 0 if tight, and if heads have separate regions.
+    /// Bytes from one head to the next; 0 if tight, or in separate regions.
     pub head_stride: u64,
     /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
     pub element_stride: u64,
@@ -71,7 +71,7 @@ pub struct kvmem_layout_requirements {
     /// Regions: the product of the sizes of the axes before '/', such as num_layers for
     /// KVMEM_ORDER_LAYER_SEPARATE; 1 if there are none.
     pub num_regions: u64,
-    /// Bytes of each region: to the end of its last element, rounded up to the alignment.
+    /// Bytes of each region, to the end of its last element, rounded up to alignment.
     pub region_size: u64,
     /// Bytes of all regions.
     pub total_size: u64,

@@ -28,8 +28,7 @@ use crate::ffi::region::kvmem_region;
 ///         KVMEM_STATUS_UNSUPPORTED: the layout or the region belongs to another process, or the region is
 ///           not host memory
 ///         KVMEM_STATUS_OUT_OF_RANGE: the region is too small
-///         KVMEM_STATUS_INVALID_ARGUMENT: the region starts at no multiple of 8 bytes, or has memory of the
-///           layout's blocks
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not aligned to 8 bytes, or overlaps the blocks
 ///         KVMEM_STATUS_PERMISSION_DENIED: the region is read-only
 ///         any status of kvmem_region_register, if the layout has an agent
 #[unsafe(no_mangle)]
@@ -47,11 +46,9 @@ pub unsafe extern "C" fn kvmem_layout_create_epochs(
 /// Adds 1 to the epochs of some blocks. Each read that expects their epochs before ends with
 /// KVMEM_STATUS_STALE, unless it has ended. Never waits.
 ///
-/// After the call, this process may write to the blocks, also by a GPU or another device. Threads may raise
-/// epochs at the same time.
+/// After the call, this process may write to the blocks, also by a GPU or another device.
 ///
-/// @param blocks block ids; one that occurs twice is raised twice, and its first epoch in
-///        `epochs` is over then
+/// @param blocks block ids; one that occurs twice is raised twice: its first epoch in `epochs` is over
 /// @param epochs receives the new epochs, in the order of the ids; may be NULL
 /// @return KVMEM_STATUS_OUT_OF_RANGE: there is no such block; no epoch was raised
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no epochs
@@ -76,8 +73,7 @@ pub unsafe extern "C" fn kvmem_layout_raise_epochs(
 
 /// Returns the current epochs of some blocks. Never waits.
 ///
-/// The owner publishes them. They prove nothing to a reader: another use of a block may have begun, and may
-/// not be complete.
+/// The owner publishes them. They prove nothing to a reader: another use of a block may have begun.
 ///
 /// @param blocks block ids
 /// @param epochs receives the epochs, in the order of the ids

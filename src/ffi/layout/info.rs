@@ -64,7 +64,7 @@ pub struct kvmem_layout_info {
     pub part_names: *const *const c_char,
     /// Name of the agent that it was built with, or of the peer; NULL for none.
     pub agent: *const c_char,
-    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
+    /// NIXL's id of the first region: 0 for the host, a GPU's ordinal, a file's fd.
     pub device_id: u64,
     /// Number of regions.
     pub num_regions: u64,
@@ -74,7 +74,7 @@ pub struct kvmem_layout_info {
     pub block_stride: u64,
     /// Bytes from one layer to the next; 0 if layers have separate regions.
     pub layer_stride: u64,
-    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
+    /// Bytes from one outer slot to the next; 0 if they have separate regions.
     pub outer_stride: u64,
     /// Bytes from one token to the next; 0 if tokens have separate regions.
     pub token_stride: u64,
@@ -90,10 +90,9 @@ pub struct kvmem_layout_info {
     pub token_step: u64,
     /// Bases from one head to the next; 0 if heads share regions.
     pub head_step: u64,
-    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
+    /// Bytes of one block in one layer and outer slot, R, if contiguous; otherwise 0.
     pub piece_size: u64,
-    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
-    /// in between.
+    /// Contiguous bytes of one head of one token: all elements, or dtype_width if others are in between.
     pub row_size: u64,
 }
 

@@ -70,14 +70,12 @@ options!(kvmem_lease_options);
 ///           separate ranges of blocks than a message has space for, about 32,000
 ///         KVMEM_STATUS_TIMED_OUT: the owner of a remote layout has not replied
 ///         KVMEM_STATUS_STALE: the owner of a remote layout has destroyed it, or was replaced
-///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for memory that cannot be written here, or the
-///           kernel forbids locks (F_OFD_SETLK)
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_LEASE_WRITES for read-only memory, or F_OFD_SETLK is denied
 ///         KVMEM_STATUS_IO: the kernel cannot open or lock the control block of the memory
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the mapped memory, or has ended
 ///         KVMEM_STATUS_OUT_OF_MEMORY: this process has as many leases, ranges or blocks as it may have, or
 ///           the owner of a remote layout keeps 262,144 blocks for peers; a lease counts as 256 at least
-///         KVMEM_STATUS_BUSY: other processes have too many locks on the control block of the memory, or
-///           have locked it exclusively
+///         KVMEM_STATUS_BUSY: others have too many locks, or an exclusive one, on the control block
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_create(
     layout: *const kvmem_layout,
@@ -105,9 +103,7 @@ pub unsafe extern "C" fn kvmem_lease_create(
 /// `timeout_ns` of the lease, and otherwise for nothing. If it fails, the lease ends as before, or, of a
 /// remote layout, at the new end if that is earlier; the owner may see a later end.
 ///
-/// @param duration_ns nanoseconds, after which it ends, at most a millisecond later; 0 or
-///        KVMEM_TIMEOUT_FOREVER: it ends when it is destroyed, or of a remote layout after as long as its
-///        owner keeps leases
+/// @param duration_ns nanoseconds from now on, otherwise as in kvmem_lease_options
 /// @return KVMEM_STATUS_STALE: the lease is over or about to be, so the owner may have reused its blocks.
 ///           That is so at once after a duration of at most a millisecond. Or the owner of a remote layout
 ///           has destroyed it, or its metadata was invalidated
@@ -140,9 +136,8 @@ pub unsafe extern "C" fn kvmem_lease_get_remaining(
     })
 }
 
-/// Ends a lease, and destroys the handle. Never waits. The owner of a remote layout sees the lease until it
-/// has received a message, or until the duration has passed if none can be sent, as after its metadata was
-/// invalidated.
+/// Ends a lease, and destroys the handle. Never waits. The owner of a remote layout sees the lease until a
+/// message arrives, or, if none can be sent (its metadata was invalidated), until the duration has passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_lease_destroy(lease: *mut kvmem_lease) {
     destroy(lease);

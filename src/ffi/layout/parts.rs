@@ -13,7 +13,7 @@ use crate::layout::Layout;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_part {
-    /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys" or "scales"; copied.
+    /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys"; copied.
     pub name: *const c_char,
     /// Layout that was built, imported or opened, and was not combined itself.
     pub layout: *const kvmem_layout,
@@ -28,12 +28,10 @@ pub struct kvmem_layout_part {
 ///
 /// The parts must have the same number of blocks, and be on one tier and device, with the same agent. They
 /// may be in the same regions, and may alternate in them, as long as no byte belongs to two parts. The order
-/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
-/// handles may be destroyed.
+/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive.
 ///
 /// A part has its own shape, so kvmem_layout_get_block and kvmem_layout_get_row fail for the new layout with
-/// KVMEM_STATUS_UNSUPPORTED; call them with a part from kvmem_layout_get_part. A transfer moves parts to the
-/// parts of the same names.
+/// KVMEM_STATUS_UNSUPPORTED: use kvmem_layout_get_part. Transfers move parts to those of the same names.
 ///
 /// @param num_parts number of parts, 1 to 1024
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or

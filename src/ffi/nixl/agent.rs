@@ -12,7 +12,7 @@ use crate::ffi::common::{
 };
 use crate::nixl::{Agent, AgentConfig, Command, SyncMode};
 
-/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns.
+/// Without NIXL's progress thread: kvmem drives the idle agent.
 pub const KVMEM_AGENT_NO_PROGRESS_THREAD: u64 = 1;
 /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
 /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program
@@ -24,8 +24,7 @@ pub const KVMEM_AGENT_TELEMETRY: u64 = 4;
 
 /// The same as KVMEM_SYNC_NONE.
 pub const KVMEM_SYNC_DEFAULT: u32 = 0;
-/// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
-/// threads use it.
+/// NIXL does not lock the agent. Safe: only kvmem, one thread at a time, and NIXL's threads use it.
 pub const KVMEM_SYNC_NONE: u32 = 1;
 /// NIXL locks the agent with a mutex.
 pub const KVMEM_SYNC_STRICT: u32 = 2;
@@ -52,10 +51,9 @@ pub struct kvmem_agent_options {
     /// Nanoseconds between rounds of the progress thread, rounded up to microseconds; 0 for 1 ms.
     pub progress_delay_ns: u64,
     /// Nanoseconds between rounds of the listen thread, rounded up to microseconds; 0 for 100 ms. Must be 0
-    /// without KVMEM_AGENT_LISTEN_THREAD.
+    /// without that thread.
     pub listen_delay_ns: u64,
-    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
-    /// are not trusted must not reach this port; see that flag.
+    /// TCP port of the listen thread, for trusted programs only; 0 for 8888, and without that thread.
     pub listen_port: u32,
     /// KVMEM_SYNC_* value.
     pub sync_mode: u32,
@@ -65,9 +63,7 @@ options!(kvmem_agent_options);
 /// Creates an agent. Loads NIXL if it is not loaded.
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
-/// @param options options of the agent; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
-///           and NIXL's objects are destroyed
+/// @return KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create(
     name: *const c_char,
@@ -86,10 +82,7 @@ pub unsafe extern "C" fn kvmem_agent_create(
     })
 }
 
-/// Returns the name of an agent.
-///
-/// @param agent an agent; may be NULL
-/// @return a string that is valid as long as this handle; NULL if the agent is NULL
+/// Returns the name of an agent, which is valid as long as this handle; NULL if the agent is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c_char {
     peek(agent).map_or(std::ptr::null(), |named| named.name.as_ptr())

@@ -15,7 +15,8 @@ use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Owner};
 use crate::region::Region;
 
 /// Memory, a file, an object or a block as NIXL addresses it. The memory need not belong to kvmem. Calls copy
-/// the descriptors that they take, with metadata and names.
+/// the descriptors that they take, with metadata and names. An array has at least one, all of one memory
+/// type.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_nixl_descriptor {
@@ -23,19 +24,17 @@ pub struct kvmem_nixl_descriptor {
     pub address: u64,
     /// Size in bytes.
     pub size: u64,
-    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or
-    /// block device.
+    /// 0 for host memory, the ordinal of a GPU, the fd of a file, the number of an object or block device.
     pub device_id: u64,
-    /// KVMEM_MEMORY_* value. All descriptors of an array have the same.
+    /// KVMEM_MEMORY_* value.
     pub memory_type: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
-    /// file; NULL with size 0 for none.
+    /// For registrations and queries: an object's key, a file's path and so on; NULL with size 0 for none.
     pub metadata: *const c_void,
     /// Number of bytes of metadata.
     pub metadata_size: usize,
-    /// For memory views of peers: name of the agent that owns the memory; otherwise NULL.
+    /// For memory views of peers: name of the agent that owns it; otherwise NULL.
     pub agent: *const c_char,
     /// Region of the memory; NULL for none. Objects that are created from the descriptor keep the region
     /// alive. Requests and prepared lists also keep its registration with the agent.
@@ -49,8 +48,7 @@ pub struct kvmem_nixl_descriptor {
 ///        it. NULL with capacity 0 to get only their number
 /// @param capacity elements of descriptors
 /// @param count receives the number of descriptors of the region
-/// @return KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which elastic memory changes; the
-///           message has the number
+/// @return KVMEM_STATUS_OUT_OF_RANGE: capacity is less than the number, which the message has
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_descriptors(
     region: *const kvmem_region,

@@ -10,9 +10,8 @@ use crate::ffi::common::{
     Handle, call_new, check_reserved, destroy, items, kvmem_error, kvmem_status, opaque, options, read, text,
 };
 
-/// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
-/// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
-/// until its lease ends.
+/// A directory, in which agents publish metadata and layouts, and peers find them by name: a folder of one
+/// machine, or in etcd. An entry exists while its process lives, in etcd until its lease ends.
 ///
 /// No call waits longer than 100 ms after its timeout; with a timeout of 0 it asks once, and waits up to
 /// 100 ms for the response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER,
@@ -36,16 +35,14 @@ pub struct kvmem_directory_options {
     /// sizeof(kvmem_directory_options)
     pub struct_size: usize,
     /// Path of a folder of this machine, which all processes use. A relative path begins in the present
-    /// working directory, also after that has changed. If it does not exist, the first publication creates
-    /// it with mode 0700, but not its parents. Its permissions determine which processes can publish.
-    /// NULL for etcd.
+    /// working directory, also after that has changed. If it does not exist, the first publication creates it
+    /// with mode 0700, but not its parents. NULL for etcd.
     pub folder: *const c_char,
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
     pub endpoints: *const *const c_char,
     /// Number of endpoints, at most 64; 0 for a folder.
     pub endpoint_count: usize,
-    /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
-    /// folder.
+    /// Prefix of all keys: directories with different ones are independent. NULL for "kvmem", or a folder.
     pub prefix: *const c_char,
     /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
     /// 0, because the kernel reports the end of a process.
@@ -54,13 +51,11 @@ pub struct kvmem_directory_options {
     pub reserved: u32,
     /// Name of the user in etcd; NULL for none.
     pub user: *const c_char,
-    /// Password of the user, which is never part of a message or of the log. Required with user.
+    /// Password, required with user. It is never in a message or the log.
     pub password: *const c_char,
-    /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
-    /// Required for https, otherwise NULL.
+    /// Path of a file with certificates of the servers' authorities, in PEM: for https, otherwise NULL.
     pub ca_file: *const c_char,
-    /// Path of a file with the certificate of this client, in PEM; NULL for none. It needs https and
-    /// key_file.
+    /// Path of a file with this client's certificate, in PEM; NULL for none. It needs https and key_file.
     pub certificate_file: *const c_char,
     /// Path of a file with the key of that certificate, in PEM; NULL for none.
     pub key_file: *const c_char,
@@ -72,8 +67,7 @@ options!(kvmem_directory_options);
 /// @return KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
 ///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
 ///           password or the prefix
-///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
-///           reason
+///         KVMEM_STATUS_IO: the folder cannot be opened, or etcd not reached; the message has the reason
 ///         KVMEM_STATUS_TIMED_OUT: the file system has not responded for 5 seconds, or etcd for 20
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
 ///

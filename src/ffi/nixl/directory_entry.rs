@@ -115,7 +115,7 @@ pub struct kvmem_published_layout {
 pub struct kvmem_directory_entry_info {
     /// Name of the agent.
     pub agent: *const c_char,
-    /// A random number of the agent that published the entry, not 0. A restarted agent has another one.
+    /// Random number of the agent, not 0. A restarted agent has another one.
     pub incarnation: u64,
     /// Counts the publications of the agent, from 1.
     pub version: u64,
@@ -179,8 +179,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
     })
 }
 
-/// Opens a layout of an entry: maps its memory if this process can, and otherwise, or with KVMEM_OPEN_REMOTE,
-/// accesses it through NIXL.
+/// Opens a layout of an entry: maps its memory if possible, or accesses it through NIXL.
 ///
 /// The memory is mapped if the layout was published with a broker, on this machine and since its last start,
 /// the socket of the broker is reachable, and the broker runs as the user of this process, and serves it.

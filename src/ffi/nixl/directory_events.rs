@@ -16,7 +16,7 @@ pub const KVMEM_DIRECTORY_PUBLISHED: u32 = 1;
 pub const KVMEM_DIRECTORY_RESTARTED: u32 = 2;
 /// An agent has published again.
 pub const KVMEM_DIRECTORY_UPDATED: u32 = 3;
-/// An agent has no entry any more: it was withdrawn, or its process has ended.
+/// An agent was withdrawn, or its process has ended: it has no entry.
 pub const KVMEM_DIRECTORY_WITHDRAWN: u32 = 4;
 /// The entry of an agent is invalid.
 pub const KVMEM_DIRECTORY_INVALID: u32 = 5;
@@ -32,7 +32,6 @@ pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
 /// ended, because the process was stopped or no server was reached, or another program has removed it.
 /// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
 pub const KVMEM_DIRECTORY_RESTORED: u32 = 9;
-
 /// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the memory
 /// of a watch is bounded. It is reported once, and again only after the watch of all agents has ended. End
 /// that watch (kvmem_directory_unwatch with NULL), then watch single agents.
@@ -48,10 +47,9 @@ pub struct kvmem_directory_event {
     /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
     /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
     pub status: kvmem_status,
-    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
-    /// KVMEM_DIRECTORY_FULL.
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, _RESUMED and _FULL.
     pub agent: *const c_char,
-    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
+    /// Of the entry; of the last one for KVMEM_DIRECTORY_WITHDRAWN; otherwise 0.
     pub incarnation: u64,
     /// Version of the entry; as incarnation.
     pub version: u64,

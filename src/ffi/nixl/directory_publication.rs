@@ -34,8 +34,7 @@ pub struct kvmem_named_layout {
     /// Broker of this process that offers the memory to processes of this machine while the layout is
     /// published; kvmem_directory_entry_open_layout maps it there. NULL for none: peers use NIXL only.
     pub broker: *const kvmem_broker,
-    /// Access and transport of the share that the broker offers; NULL for reading only. Must be NULL without
-    /// a broker.
+    /// Access and transport of the broker's share; NULL for reading only, and without a broker.
     pub share: *const kvmem_share_options,
 }
 

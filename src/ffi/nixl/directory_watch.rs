@@ -10,8 +10,7 @@ use crate::ffi::nixl::directory_events::{self, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;
 use crate::transfer::{EntryKind, QueueEntry};
 
-/// Begins to watch an agent, or all agents. The first events report the current state, later events the
-/// changes.
+/// Begins to watch an agent, or all. The first events report the current state, later events the changes.
 ///
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
 /// @return KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
@@ -30,13 +29,11 @@ pub unsafe extern "C" fn kvmem_directory_watch(
     call(error, |scope| borrow(scope, directory)?.watch(nullable(agent)?, timeout(timeout_ns)))
 }
 
-/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
-/// discarded.
+/// Ends the watch of an agent, or of all. Events of agents that are no longer watched are discarded.
 ///
 /// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
 /// @return KVMEM_STATUS_NOT_FOUND: it is not watched
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
-///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_TIMED_OUT, KVMEM_STATUS_IO: no response; the watch has ended nevertheless
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_unwatch(
     directory: *const kvmem_directory,
@@ -75,9 +72,8 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
 
 /// Has a queue report that a directory has events, so that no thread needs to wait for them.
 ///
-/// When events arrive and none waited before, the queue gets a KVMEM_COMPLETION_EVENTS. Take the events with
-/// kvmem_directory_take_events then, with timeout 0. The next completion follows when events arrive after
-/// that.
+/// When events arrive and none waited before, the queue gets a KVMEM_COMPLETION_EVENTS. Take them then
+/// (kvmem_directory_take_events, timeout 0). The next one follows when events arrive after that.
 ///
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions

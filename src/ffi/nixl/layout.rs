@@ -13,9 +13,7 @@ use crate::layout::Layout;
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.
 ///
-/// @param layout a layout in memory of this process that was built with an agent
-/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
-///           peers
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or none with a backend that reaches peers
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, in several elastic
 ///           regions, or in a file, in objects or in block storage
 #[unsafe(no_mangle)]
@@ -58,8 +56,7 @@ pub unsafe extern "C" fn kvmem_layout_import(
     })
 }
 
-/// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
-/// by any connection.
+/// Creates a remote layout over raw memory of a peer, which need not use kvmem.
 ///
 /// @param agent the agent that will access the layout
 /// @param owner name of the peer that owns the memory; its metadata must be loaded

@@ -8,10 +8,8 @@ use crate::base::error;
 use crate::ffi::common::{blob, call, call_new, kvmem_blob, kvmem_error, kvmem_status, text};
 use crate::nixl::library;
 
-/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if NIXL
-/// is not loaded.
-///
-/// The library stays loaded until the process ends. After a failure, another path can be tried.
+/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if it is
+/// not loaded. The library stays loaded until the process ends. After a failure, another path can be tried.
 ///
 /// @param path path of the file, or of its directory; NULL for the path in the environment variable
 ///        KVMEM_NIXL_LIBRARY, or, if that is not set, for the library in the loader's search path

@@ -31,11 +31,9 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     })
 }
 
-/// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
-/// addition.
+/// Loads the metadata of a peer. If it has registered more memory, its new metadata can be loaded, too.
 ///
-/// NIXL and UCX do not check all of the bytes. Damaged ones can end the process, so load metadata only from
-/// peers and channels that you trust.
+/// NIXL and UCX do not check all bytes, and damaged ones can end the process: trust the peer and channel.
 ///
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
 /// @param name receives the name of the peer as text; may be NULL
@@ -192,12 +190,10 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     })
 }
 
-/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
-/// metadata.
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it.
 ///
 /// @param agent an agent with a backend that reaches peers
-/// @param descriptors registered memory, of one memory type; NULL with count 0 sends the connection
-///        information only
+/// @param descriptors registered memory; NULL with count 0 sends the connection information only
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
 ///         KVMEM_STATUS_NOT_FOUND: memory is not registered
 #[unsafe(no_mangle)]
@@ -222,11 +218,9 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
 ///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
-/// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
-/// on only, also by other peers.
+/// loaded the metadata again. Later exports can be imported with later metadata only, also by other peers.
 ///
-/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
-/// which fail.
+/// Notes: NIXL removes the metadata at the peer at once: transfers of the peer with this agent then fail.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
     agent: *mut kvmem_agent,

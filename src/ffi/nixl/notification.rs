@@ -32,7 +32,7 @@ pub struct kvmem_notification {
 /// Messages that were taken from an agent. The caller destroys them.
 #[repr(C)]
 pub struct kvmem_notifications {
-    /// Messages, in the order in which they have arrived; NULL if there are none.
+    /// Messages in the order of their arrival; NULL if there are none.
     pub items: *const kvmem_notification,
     /// Their number.
     pub count: usize,
@@ -43,8 +43,7 @@ item_list!(kvmem_notifications, Messages, "notifications");
 ///
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
-///           requests of kvmem itself do
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; or the bytes begin with KVMEMSRV
 ///         KVMEM_STATUS_OUT_OF_RANGE: the message has more than 64 MiB less 4 KiB, which no peer keeps
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
@@ -68,8 +67,7 @@ pub unsafe extern "C" fn kvmem_agent_notify(
     })
 }
 
-/// Returns all messages that an agent has received, and waits for one if there is none. Each message is
-/// returned once.
+/// Returns all messages that an agent has received, each once, and waits for one if there is none.
 ///
 /// Messages of one sender arrive in the order in which it has sent them, if a transfer with a message has
 /// ended before the sender's next message. Otherwise the message of a transfer arrives after its bytes, and
@@ -80,12 +78,10 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 ///
 /// At most 65536 messages of one sender with 64 MiB, its name included, wait to be taken, and twice that of
 /// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned
-/// those that wait. The next call fails and reports how many were lost, and the call after it returns
-/// those that arrived later.
+/// those that wait. The next call fails and reports their number; the call after it returns later messages.
 ///
 /// @param notifications receives the messages, at least one
-/// @return KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
-///           wait ends 100 ms after the timeout
+/// @return KVMEM_STATUS_TIMED_OUT: no message has arrived; a call of NIXL can delay the end by 100 ms
 ///         KVMEM_STATUS_OUT_OF_MEMORY: messages were lost at this point, because too many waited; call again
 ///           for later ones, and have the peers repeat what the caller needs
 ///
@@ -106,10 +102,9 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
 
 /// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
 ///
-/// When messages arrive and none waited before, the queue gets a KVMEM_COMPLETION_NOTIFICATIONS. Take the
-/// messages with kvmem_agent_take_notifications then, with timeout 0. The next completion follows when
-/// messages arrive after that. If messages were lost, another completion follows when those before the loss
-/// have been taken.
+/// When messages arrive and none waited before, the queue gets a KVMEM_COMPLETION_NOTIFICATIONS. Take them
+/// then (kvmem_agent_take_notifications, timeout 0). The next completion follows when messages arrive after
+/// that. If messages were lost, another completion follows when those before the loss have been taken.
 ///
 /// @param queue the queue, which replaces the one before; NULL ends the reports
 /// @param user_data user_data of the completions

@@ -16,8 +16,7 @@ use crate::transfer::Reports;
 pub const KVMEM_NIXL_NOTIFY: u64 = 1;
 /// NIXL does not merge neighbouring descriptors.
 pub const KVMEM_NIXL_SKIP_MERGE: u64 = 2;
-/// The queue gets a KVMEM_COMPLETION_MEMORY_RELEASED for each run of a request that ends before its memory is
-/// released. Requires a queue.
+/// As KVMEM_TRANSFER_REPORT_RELEASE, for runs of a request.
 pub const KVMEM_NIXL_REPORT_RELEASE: u64 = 4;
 
 const FLAGS: u64 = KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE | KVMEM_NIXL_REPORT_RELEASE;
@@ -31,8 +30,7 @@ pub struct kvmem_nixl_options {
     pub struct_size: usize,
     /// KVMEM_NIXL_* flags.
     pub flags: u64,
-    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
-    /// of the agent.
+    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all.
     pub backends: *const *const c_char,
     /// Number of backends.
     pub backend_count: usize,
@@ -49,7 +47,7 @@ pub struct kvmem_nixl_options {
     /// NIXL may use its memory until the request can be posted again. Runs with a limit are posted by the
     /// thread of the agent, which has to wake up first.
     pub run_timeout_ns: u64,
-    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
+    /// Bytes that the peer gets at the end; NULL with size 0 for none.
     pub notification: *const c_void,
     /// Number of those bytes.
     pub notification_size: usize,

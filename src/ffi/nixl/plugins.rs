@@ -29,7 +29,7 @@ pub struct Entry {
 pub struct kvmem_plugin {
     /// Name of the plugin.
     pub name: *const c_char,
-    /// Why the plugin does not load, such as the name of a missing library; NULL if it loads.
+    /// Why the plugin does not load, such as a missing library; NULL if it loads.
     pub failure: *const c_char,
     /// Parameters: defaults of a plugin, the actual ones of a backend.
     pub parameters: *const kvmem_parameter,
@@ -53,8 +53,6 @@ item_list!(kvmem_plugins, Plugins, "plugins");
 
 /// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
 /// that does not load is in the list with the reason.
-///
-/// @param plugins receives the list, sorted by name
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_plugins(
     agent: *mut kvmem_agent,
@@ -67,8 +65,6 @@ pub unsafe extern "C" fn kvmem_agent_get_plugins(
 }
 
 /// Lists the backends of an agent.
-///
-/// @param backends receives the list, sorted by name
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_backends(
     agent: *mut kvmem_agent,
@@ -86,8 +82,7 @@ pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
     destroy(plugins);
 }
 
-/// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
-/// longer.
+/// Connects an agent to a peer now. Otherwise the first transfer or notification does, and takes longer.
 ///
 /// @param options backends, custom_parameter; NULL for all backends
 /// @return KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later

@@ -10,8 +10,7 @@ use crate::ffi::nixl::descriptors::{kvmem_nixl_descriptor, list};
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::raw::Prepared;
 
-/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive, and
-/// the regions of its descriptors.
+/// A list of descriptors that NIXL has resolved, for one side of requests. It keeps agent and regions alive.
 pub struct kvmem_prepared {
     handle: Handle<Arc<Prepared>>,
 }
@@ -22,8 +21,6 @@ opaque!(kvmem_prepared, Arc<Prepared>, "prepared");
 /// @param agent the agent that will post the requests
 /// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
 ///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
-/// @param descriptors the descriptors, of one memory type
-/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_prepared_create(

@@ -18,7 +18,7 @@ pub type Results = Array<kvmem_query_result, Option<Parameters>>;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_query_result {
-    /// Properties of the file, object or memory. The backend defines their names.
+    /// Properties of the file, object or memory, named by the backend.
     pub parameters: *const kvmem_parameter,
     /// Number of properties.
     pub parameter_count: usize,
@@ -40,9 +40,8 @@ item_list!(kvmem_query, Results, "query");
 
 /// Queries a backend for the existence and the properties of files, objects or memory.
 ///
-/// @param descriptors descriptors of one memory type; "POSIX" needs the path of each file in metadata, "OBJ"
-///        the key of each object
-/// @param count number of descriptors, at least 1
+/// @param descriptors for "POSIX" with the path of each file in metadata, for "OBJ" with the key of the
+///         object
 /// @param options backends: one; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or

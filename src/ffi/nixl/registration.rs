@@ -14,8 +14,7 @@ use crate::region::Registration;
 ///
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
-///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
-///           or consists of several mappings
+///         KVMEM_STATUS_UNSUPPORTED: a view of elastic memory, objects or block storage; or several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
@@ -88,8 +87,7 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     })
 }
 
-/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters it too, but
-/// reports no failure.
+/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy reports nothing.
 ///
 /// @param registration a registration; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_BUSY: layouts or transfers use the registration
@@ -103,8 +101,7 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
     call(error, |scope| borrow(scope, registration)?.deregister())
 }
 
-/// Destroys a registration handle. The region is deregistered when no layout or transfer uses the
-/// registration.
+/// Destroys a registration handle. The region is deregistered when no layout or transfer uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_destroy(registration: *mut kvmem_registration) {
     destroy(registration);

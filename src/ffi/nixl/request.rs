@@ -18,8 +18,7 @@ use crate::nixl::service_mail::ensure_sendable;
 use crate::raw::Request;
 
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent,
-/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until the request
-/// is complete.
+/// prepared lists and the regions of its descriptors alive. Other memory must stay valid until its end.
 pub struct kvmem_request {
     handle: Handle<Request>,
 }
@@ -32,11 +31,9 @@ pub const KVMEM_REQUEST_WRITE: u32 = 2;
 
 /// Creates a request on two arrays of descriptors, which correspond by index.
 ///
-/// @param local memory of the agent, of one memory type
-/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
-///        itself for files and objects
-/// @param remote memory of the owner, of one memory type, in descriptors of the same sizes
-/// @param count number of descriptors of each side, at least 1
+/// @param local memory of the agent
+/// @param owner name of the remote side's agent: a peer that is loaded, or this agent for files and objects
+/// @param remote memory of the owner, in descriptors of the same sizes
 /// @param options all fields; NULL for the defaults
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: count is 0, or sizes differ
 #[unsafe(no_mangle)]
@@ -71,8 +68,7 @@ pub unsafe extern "C" fn kvmem_request_create(
 /// @param remote_indices indices in that list, which correspond to those of the local side by position
 /// @param count number of indices of each side, at least 1
 /// @param options all fields; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
-///           or sizes differ
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the lists are of different agents or wrong sides, or sizes differ
 ///         KVMEM_STATUS_NOT_FOUND: no backend has both sides
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_make(
@@ -102,24 +98,16 @@ pub unsafe extern "C" fn kvmem_request_make(
 
 /// Starts a run of a request. After the run has ended, the request can be posted again.
 ///
-/// The bytes of the notification are those of the options that the request was created with, unless this call
-/// has others.
-///
-/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
+/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request's options
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
-///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
-///           a run of another request or transfer that has ended may still write to the memory of this
-///           process that this request writes
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or a
+///           run of another request or transfer that has ended may still write to the same memory
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///
-/// The completion of the run can be in the queue before this call has returned. Destroy the request only
-/// after both.
-///
 /// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
-/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
-/// one by the thread of the agent.
+/// 128 descriptors, is posted by the calling thread, if no other thread uses the agent; others by its thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_post(
     request: *mut kvmem_request,
@@ -208,8 +196,7 @@ pub struct kvmem_request_cost {
 /// @return KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
 ///
-/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
-/// also for 1 MiB (NIXL 1.5).
+/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on this machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_estimate(
     request: *const kvmem_request,
@@ -245,8 +232,7 @@ pub struct kvmem_request_telemetry {
 
 /// Returns NIXL's measurements of the last run of a request.
 ///
-/// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the request was not posted, or KVMEM_AGENT_TELEMETRY is not set
 ///         KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NOT_FOUND

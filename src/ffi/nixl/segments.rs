@@ -16,8 +16,6 @@ opaque!(kvmem_segments, Segments, "segments");
 
 /// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
 ///
-/// @param descriptors the descriptors, of one memory type
-/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for all backends that accept the memory type
 /// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
 ///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is listed twice
@@ -41,13 +39,14 @@ pub unsafe extern "C" fn kvmem_segments_register(
 }
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
-/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
-/// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
+/// does not report. Requests and prepared lists of the agent that use the memory become stale: the next run
+/// of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
 ///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
-///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
+///         KVMEM_STATUS_TIMED_OUT, KVMEM_STATUS_NIXL: NIXL has not returned within call_timeout_ns of the
+///           agent, or has failed; the memory may still be in use and must not be freed
 ///         KVMEM_STATUS_NIXL: NIXL failed
 ///         After the last two the memory may still be in use and must not be freed.
 #[unsafe(no_mangle)]

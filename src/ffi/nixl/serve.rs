@@ -10,8 +10,7 @@ use crate::ffi::layout::kvmem_layout;
 
 /// Peers may write to the layout, too.
 pub const KVMEM_SERVE_WRITE: u64 = 1;
-/// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
-/// host memory need it.
+/// Stage in page-locked host memory, also for GPU memory. Peers with layouts in host memory need it.
 pub const KVMEM_SERVE_FROM_HOST: u64 = 2;
 
 /// Options of kvmem_layout_serve.
@@ -22,36 +21,31 @@ pub struct kvmem_serve_options {
     pub struct_size: usize,
     /// KVMEM_SERVE_* flags.
     pub flags: u64,
-    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
+    /// Bytes of staging memory, at least 32 KiB; 0 for 16 MiB, 64 MiB on a GPU.
     pub staging_size: u64,
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
     /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     /// A session for which the owner's GPU finishes no copy for so long ends, too.
     pub stall_timeout_ns: u64,
     /// Nanoseconds after which a lease of a peer ends at the latest (kvmem_lease_create), unless the peer
-    /// renews it, rounded down to milliseconds, but at least one; 0 for 60 s. KVMEM_TIMEOUT_FOREVER: 49 days,
-    /// which is the most.
+    /// renews it, rounded down to milliseconds, but at least one; 0 for 60 s. KVMEM_TIMEOUT_FOREVER: 49 days.
     pub max_lease_ns: u64,
 }
 options!(kvmem_serve_options);
 
 /// Serves transfers of a layout to peers, as long as the layout exists.
 ///
-/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
-/// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
-/// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
-/// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
-/// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
-/// call.
+/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and NIXL
+/// takes microseconds for each. For peers of a layout that is served, this process gathers rows in staging
+/// memory, which they read in large ranges, or scatters what they have written there. Their transfers use
+/// this if it is faster. For a layout in GPU memory the staging memory is plain memory of the same GPU, and a
+/// kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this call.
 ///
-/// The owner also keeps leases of the layout for peers (kvmem_lease_create), and returns them by
-/// kvmem_layout_get_accesses.
+/// It also keeps leases of the layout for peers (kvmem_lease_create, kvmem_layout_get_accesses).
 ///
 /// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
 ///        built with an agent. If its tokens have separate regions, transfers do not use the service
-/// @param options options; NULL for the defaults
-/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
-///           peers
+/// @return KVMEM_STATUS_INVALID_STATE: the layout has no agent, or none with a backend that reaches peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, or in a file, in
 ///           objects or in block storage

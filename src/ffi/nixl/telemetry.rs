@@ -7,8 +7,7 @@ use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status, out};
 use crate::nixl::Command;
 
-/// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
-/// transfers included.
+/// NIXL's measurements of an agent since it was created: sums over all runs, those of transfers included.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_agent_telemetry {
@@ -26,23 +25,21 @@ pub struct kvmem_agent_telemetry {
     pub descriptors: u64,
     /// Sum of the durations of the calls that posted the runs, in nanoseconds.
     pub post_ns: u64,
-    /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
+    /// Sum of the durations of succeeded runs, in nanoseconds. Runs may overlap.
     pub duration_ns: u64,
     /// The longest of these durations, in nanoseconds.
     pub longest_ns: u64,
     /// Notifications that were sent without a request.
     pub notifications_sent: u64,
-    /// Notifications that have arrived, also those that were lost because too many waited.
+    /// Notifications that have arrived, including those that were lost.
     pub notifications_received: u64,
 }
 
 /// Returns NIXL's measurements of an agent since it was created.
 ///
-/// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
-/// @return KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+/// @return KVMEM_STATUS_INVALID_STATE: the agent was created without KVMEM_AGENT_TELEMETRY
 ///
-/// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
-/// measures in microseconds.
+/// Notes: kvmem_transfer_get_info has the number of requests of a transfer. NIXL measures in microseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_telemetry(
     agent: *mut kvmem_agent,

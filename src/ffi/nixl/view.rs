@@ -19,8 +19,6 @@ opaque!(kvmem_memory_view, View, "view");
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
-/// @param descriptors the descriptors, of one memory type
-/// @param count number of descriptors, at least 1
 /// @param options backends, custom_parameter; NULL for NIXL's choice
 /// @param handle receives the handle of the view for NIXL's device API, which is valid as long as the view
 /// @return KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views

@@ -8,21 +8,20 @@ use crate::ffi::common::{UserData, call_new, check_flags, kvmem_error, kvmem_sta
 use crate::ffi::region::kvmem_region;
 use crate::region::{Access, AdoptedDevice, AdoptedMemory, Region, ReleaseCallback};
 
-/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
+/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once, unless the call
+/// that adopts it fails.
 ///
 /// kvmem calls it on a dedicated thread, one release callback at a time. It may call any function of kvmem
-/// and may block: only other release callbacks wait for it. It is called after the last handle, layout,
-/// registration, share and transfer that uses the memory was destroyed or has ended, often after the
-/// destroying function returned.
+/// and may block. It is called after the last handle, layout, registration, share and transfer that uses the
+/// memory was destroyed or has ended, often after that function has returned.
 ///
-/// Notes: callbacks that are still pending when the process ends may not be called. A forked child calls none
-/// of its parent's release callbacks.
+/// Notes: callbacks pending at process exit may not be called. A forked child calls none of its parent's.
 pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
 /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
 /// transfers, and cannot be registered with an agent.
 pub const KVMEM_ADOPT_READ_ONLY: u64 = 1;
-/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
+/// kvmem_region_adopt_memfd: do not seal the file with F_SEAL_SHRINK.
 pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 
 /// Memory of the caller to adopt.
@@ -45,19 +44,16 @@ pub struct kvmem_adopt_options {
 }
 options!(kvmem_adopt_options);
 
-/// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
+/// Adopts host memory of the caller. kvmem never frees it.
 ///
 /// If all of the memory is page-locked when a transfer gets its first blocks (cuMemHostRegister,
-/// cuMemHostAlloc), GPUs use the page locks. There may be several, and a block may span two of them. If only
-/// a part is page-locked, the memory is treated as not page-locked. Page locks must not change while a
-/// transfer of the memory exists.
+/// cuMemHostAlloc), GPUs use the page locks. There may be several, and a block may span two. If only a part
+/// is page-locked, none is used. Page locks must not change while a transfer of the memory exists.
 ///
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
-///           PROT_WRITE
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: a part is not mapped, or lacks PROT_READ or PROT_WRITE
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///
-/// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
-/// per mapping of the process.
+/// Notes: the check reads /proc/self/maps, which takes about a microsecond per mapping of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_host(
     options: *const kvmem_adopt_options,
@@ -79,17 +75,14 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
     })
 }
 
-/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
-/// called.
+/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it.
 ///
 /// The driver confirms that all of it is memory of that GPU, and that the GPU may read and write it, or only
 /// read it with KVMEM_ADOPT_READ_ONLY. It may span several allocations and VMM mappings. Adopt it again after
 /// the access of a mapping has been reduced.
 ///
 /// @param options the memory; its address is a device pointer
-/// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
-///           another GPU
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: it is host, managed or freed memory, or of another GPU
 ///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
 ///

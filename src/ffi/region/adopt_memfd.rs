@@ -25,7 +25,7 @@ pub struct kvmem_adopt_memfd_options {
     pub fd: i32,
     /// Must be 0.
     pub reserved: u32,
-    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
+    /// Offset in the file in bytes, a multiple of its page size.
     pub offset: u64,
     /// Bytes, at least 1. The part must be within the file.
     pub size: u64,
@@ -41,17 +41,15 @@ pub struct kvmem_adopt_memfd_options {
 }
 options!(kvmem_adopt_memfd_options);
 
-/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
-/// fails, release is not called.
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
 ///
 /// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
 /// kvmem_share_create_layout share it: importers map the same pages.
 ///
 /// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
 /// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
-/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
-/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
-/// region or an importer uses it.
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all its
+/// writers (KVMEM_OPEN_TRUST_OWNER). Do not truncate such a file while the region or an importer uses it.
 ///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the

@@ -16,16 +16,15 @@ use crate::region::{BlockStorageConfig, Region};
 pub struct kvmem_block_options {
     /// sizeof(kvmem_block_options)
     pub struct_size: usize,
-    /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
+    /// Number of the device in the backend's configuration. The plugin GUSLI needs 0.
     pub device_id: u64,
     /// Bytes from the start of the device.
     pub offset: u64,
     /// Bytes, at least 1.
     pub size: u64,
-    /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
-    /// size of a block of the device.
+    /// Alignment of I/O (offsets, sizes, host addresses): a power of two, usually a device block; 0 for 1.
     pub alignment: u64,
-    /// Bytes that the backend needs to register the part; NULL with size 0 for none. They are copied.
+    /// Bytes that the backend needs to register it; NULL for none; copied.
     pub metadata: *const c_void,
     /// Number of bytes of metadata.
     pub metadata_size: usize,

@@ -11,14 +11,14 @@ use crate::ffi::common::{
 use crate::ffi::region::kvmem_region;
 use crate::region::{DirectIo, DiskConfig, OpenMode, Region};
 
-/// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
+/// Use the page cache, which I/O bypasses by default if possible (O_DIRECT).
 pub const KVMEM_DISK_BUFFERED: u64 = 1;
 /// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and
 /// the info of the region lacks KVMEM_REGION_DIRECT_IO.
 pub const KVMEM_DISK_DIRECT_REQUIRED: u64 = 2;
-/// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
+/// Open the file at `path`, which must exist and not be empty.
 pub const KVMEM_DISK_OPEN_EXISTING: u64 = 4;
-/// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
+/// Open the file at `path`, or create it if it is absent or empty.
 pub const KVMEM_DISK_OPEN_OR_CREATE: u64 = 8;
 /// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
 /// It can be open while a writer has the file open.
@@ -33,8 +33,8 @@ pub struct kvmem_disk_options {
     /// sizeof(kvmem_disk_options)
     pub struct_size: usize,
     /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
-    /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
-    /// the process.
+    /// created it fails. NULL for a temporary file, which has no name, and is deleted with the region or the
+    /// process.
     pub path: *const c_char,
     /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file.
     pub size: u64,
@@ -49,8 +49,7 @@ options!(kvmem_disk_options);
 /// supports that. A call that fails leaves the file as it was before: absent or empty.
 ///
 /// While the region exists, a named file is locked against other writers: opening it again fails with
-/// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
-/// takes none.
+/// KVMEM_STATUS_BUSY, in all processes. KVMEM_DISK_READ_ONLY and KVMEM_DISK_NO_LOCK lock nothing.
 ///
 /// @return KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
 ///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
@@ -76,8 +75,7 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
 
 /// Returns the absolute path of the file of a disk region.
 ///
-/// @return KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
-///           share, or was renamed or unlinked
+/// @return KVMEM_STATUS_NOT_FOUND: it is not on disk; or is temporary, from a share, renamed or unlinked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_path(
     region: *const kvmem_region,

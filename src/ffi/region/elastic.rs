@@ -8,8 +8,7 @@ use crate::ffi::common::{
 use crate::ffi::region::kvmem_region;
 use crate::region::{ElasticConfig, Region};
 
-/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
-/// enabled later.
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), too. This cannot be enabled later.
 pub const KVMEM_ELASTIC_FABRIC: u64 = 1;
 
 /// Options of kvmem_region_create_elastic.
@@ -24,19 +23,16 @@ pub struct kvmem_elastic_options {
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
-    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
-    /// duration of growth.
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent delays growth.
     pub extent_size: u64,
-    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
+    /// KVMEM_ELASTIC_* flags; 0: extents are shared by file descriptor if the GPU can.
     pub flags: u64,
 }
 options!(kvmem_elastic_options);
 
-/// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
-/// allocates it.
+/// Reserves GPU addresses for memory that grows and shrinks. kvmem_region_commit allocates the memory.
 ///
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
-///           exceeds any address space
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the extent is no multiple of the granularity, or the size too large
 ///         KVMEM_STATUS_OUT_OF_RANGE: there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
 ///           control block, in which other processes see changes (64 bytes, and 4 per extent)
@@ -55,8 +51,7 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
 }
 
 /// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
-/// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
-/// changes nothing.
+/// Addresses do not change. Agents that it is registered with can use them. A failure changes nothing.
 ///
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region
@@ -65,8 +60,7 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
 ///           if the process has the primary context of the GPU
-///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
-///           again
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported: its owner can commit and share it again
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_commit(
     region: *mut kvmem_region,
@@ -83,8 +77,7 @@ pub unsafe extern "C" fn kvmem_region_commit(
 /// @param region an elastic region, not a view
 /// @param offset bytes from the start of the region, a multiple of the extent size
 /// @param size bytes, a multiple of the extent size
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
-///           extents
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range not of whole extents
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
 ///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory

@@ -4,16 +4,14 @@
 use crate::ffi::common::{borrow, call, call_out, destroy, kvmem_error, kvmem_status};
 use crate::ffi::region::kvmem_region;
 
-/// References to the memory of a region at one moment. References to a view count for the view only; here the
-/// view counts once.
+/// References to the memory of a region at one moment. Those to a view of it count for the view only.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
     /// transfer in flight may add some. 1: only this handle.
     pub references: u64,
-    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a
-    /// view.
+    /// Views of it, including views of views and those that a layout created for its parts. 0 for a view.
     pub views: u64,
     /// Agents that it is registered with.
     pub registrations: u64,

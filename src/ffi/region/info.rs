@@ -16,24 +16,22 @@ pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
 
 /// Disk: I/O bypasses the page cache.
 pub const KVMEM_REGION_DIRECT_IO: u64 = 1;
-/// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
-/// from a share.
+/// Disk: space was reserved when this region was created. Not set for an existing or shared file.
 pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
 /// Disk: the file has no name, and is deleted with the region.
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;
 /// System and pinned: pages are smaller than requested.
 pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
-/// System and pinned: the memory is a memory file, which can be shared with other processes.
+/// System and pinned: the memory is a memory file, which can be shared.
 pub const KVMEM_REGION_SHAREABLE: u64 = 16;
-/// The region can only be read: it was shared, adopted or opened for reading.
+/// It can only be read: it was shared, adopted or opened for reading.
 pub const KVMEM_REGION_READ_ONLY: u64 = 32;
 
 /// Properties of a region.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_info {
-    /// First byte: a host address, a device address, or an offset in the file or block device. Objects are
-    /// one behind the other, from 0.
+    /// First byte: a host or device address, or an offset in the file, the block device or all objects.
     pub address: u64,
     /// Bytes.
     pub size: u64,
@@ -53,12 +51,11 @@ pub struct kvmem_region_info {
     pub memory_page_size: u64,
     /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     pub alignment: u64,
-    /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
+    /// Disk: the open file, valid as long as the region; do not close it. Others: -1.
     pub fd: i32,
-    /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
+    /// Number of agents it is registered with (kvmem_region_get_agent).
     pub registration_count: u32,
-    /// Elastic: extents that the addresses can hold. Others: 0. This and the next two fields of a view are
-    /// those of its region.
+    /// Elastic: extents that it can hold. Others: 0. A view has this and the next two fields of its region.
     pub num_extents: u64,
     /// Elastic: extents that have memory. Others: 0.
     pub num_committed: u64,
@@ -88,13 +85,11 @@ pub struct kvmem_region_residency {
     pub swapped_bytes: u64,
 }
 
-/// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of
-/// the whole underlying region.
+/// Returns how many bytes of a region are resident in memory. A view has the figures of its region.
 ///
 /// @param region a system or pinned region
 /// @return KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
-///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
-///           cannot be read
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the kernel gives no figures
 ///
 /// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
 /// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with

@@ -18,8 +18,7 @@ use crate::ffi::common::{Handle, opaque};
 use crate::region::{HandledRegion, Tier};
 
 /// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
-/// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
-/// destroyed in any order.
+/// registrations, layouts, shares and transfers keep the memory of their regions allocated.
 pub struct kvmem_region {
     handle: Handle<HandledRegion>,
 }

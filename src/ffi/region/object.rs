@@ -43,9 +43,8 @@ options!(kvmem_object_options);
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
-///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
-///           are more than 2^63 - 1 bytes
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or
+///           character that keys cannot have; object_size or count is 0 or too large (2^63 - 1 bytes in all)
 ///
 /// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
 /// descriptors of objects with such ids. Registering a region registers all of its objects, also for a layout

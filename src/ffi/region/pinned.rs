@@ -12,14 +12,13 @@ use crate::region::{PinnedConfig, Region};
 pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
-/// Allocate from a memory file, so that the region can be shared with other processes.
+/// Allocate a memory file, so that other processes can share the region.
 pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
 /// With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
 pub const KVMEM_PINNED_WRITE_SEALED: u64 = 8;
 
 /// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
 /// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
-/// Must not unwind.
 pub type kvmem_progress_callback =
     Option<unsafe extern "C" fn(done: u64, total: u64, user_data: *mut c_void) -> i32>;
 
@@ -31,8 +30,8 @@ pub struct kvmem_pinned_options {
     pub struct_size: usize,
     /// Bytes, at least 1.
     pub size: u64,
-    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
-    /// GPU while it has free pages.
+    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, its NUMA node is used while it has free
+    /// pages.
     pub device: i32,
     /// Threads that touch the pages; 0 for one per core, at most 8.
     pub threads: u32,

@@ -15,7 +15,7 @@ pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
 pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
-/// Allocate from a memory file, so that the region can be shared with other processes.
+/// Allocate a memory file, so that other processes can share the region.
 pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
 /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
 /// the first access to a byte allocates 2 MiB.
@@ -35,13 +35,12 @@ pub struct kvmem_system_options {
     /// KVMEM_SYSTEM_* flags.
     pub flags: u64,
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
-    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
-    /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
-    /// reserve pages of a node.
+    /// 0 for other pages. /sys/kernel/mm/hugepages lists them. With KVMEM_SYSTEM_NUMA_BIND all pages are
+    /// touched before the call returns, because the kernel cannot reserve pages of a node.
     pub huge_page_size: u64,
     /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     pub numa_node: u32,
-    /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
+    /// Threads that touch all pages before the call returns; 0: on first access.
     pub prefault_threads: u32,
 }
 options!(kvmem_system_options);
@@ -49,9 +48,8 @@ options!(kvmem_system_options);
 /// Allocates host memory. It is page-aligned and zeroed.
 ///
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
-///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
-///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
-///           KVMEM_SYSTEM_SHAREABLE
+///         KVMEM_STATUS_OUT_OF_MEMORY: too little memory of the machine, node or control group (not checked
+///           if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE forbids a shareable region
 ///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_system(

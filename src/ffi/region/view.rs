@@ -5,8 +5,7 @@ use crate::ffi::common::{borrow, call_new, kvmem_error, kvmem_status};
 use crate::ffi::region::kvmem_region;
 use crate::region::Region;
 
-/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
-/// a view of the region.
+/// Creates a region that is a part of another one. It keeps that memory. A view of a view is a view of it.
 ///
 /// @param offset bytes from the start of the parent
 /// @param size bytes, at least 1

@@ -10,12 +10,10 @@ use crate::ffi::common::{Out, call, items, kvmem_error, kvmem_status, text};
 use crate::ffi::share::kvmem_share;
 use crate::share::Share;
 
-/// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
-/// trust the bytes.
+/// Creates a share from untrusted bytes and file descriptors that came over a channel of the caller.
 ///
 /// @param data the bytes, as in kvmem_share_info; copied
-/// @param fds the file descriptors, in the same order; duplicated, so the caller closes its own; NULL with
-///        num_fds 0
+/// @param fds the file descriptors, in that order, which the call duplicates; NULL with num_fds 0
 /// @return KVMEM_STATUS_CORRUPT: the bytes name another number of file descriptors
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
 #[unsafe(no_mangle)]

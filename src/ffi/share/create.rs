@@ -48,8 +48,7 @@ pub struct kvmem_share_options {
     pub struct_size: usize,
     /// KVMEM_SHARE_* flags; 0 grants read and write access.
     pub flags: u64,
-    /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
-    /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
+    /// How memory is carried: KVMEM_SHARE_AUTO (default), _FD, _IPC, _REMOTE or _FABRIC.
     pub transport: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -62,13 +61,10 @@ options!(kvmem_share_options);
 /// for device memory the whole allocation or mapping that contains it.
 ///
 /// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
-///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
-///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
-///        been created exportable
-/// @param options access and transport; NULL for the defaults
+///         adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
+///         committed extents are shared; or a file. Device memory that an engine mapped must be exportable
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
-///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, not by this transport, or not sealed; the
-///           message says why
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried like this, or sealed; the message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
 ///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
 ///           is to be sealed and was shared before: an adopted file to be written, other memory at all
@@ -94,13 +90,10 @@ pub unsafe extern "C" fn kvmem_share_create_region(
 /// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
 /// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
-/// @param layout a layout of this process
-/// @param options access and transport; NULL for the defaults
 /// @return any status of kvmem_share_create_region, and
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
 ///           starts at an offset in its memory that is not a multiple of the layout's alignment
-///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
-///           the data for NIXL
+///         KVMEM_STATUS_INVALID_STATE: KVMEM_SHARE_REMOTE, and the share would not carry the data for NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(
     layout: *const kvmem_layout,

@@ -24,9 +24,8 @@ pub const KVMEM_SHARED_LAYOUT: u32 = 2;
 pub struct kvmem_share_info {
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     pub object: u32,
-    /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
-    /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
-    /// transports.
+    /// The transport: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE if it
+    /// carries no memory; KVMEM_SHARE_AUTO if the regions of a layout have different ones.
     pub transport: u32,
     /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
     pub tier: u32,
@@ -44,8 +43,7 @@ pub struct kvmem_share_info {
     pub data: *const c_void,
     /// Number of its bytes.
     pub size: u64,
-    /// Its file descriptors, which the share owns; send them in this order. Valid as long as the share; NULL
-    /// if it has none.
+    /// Its file descriptors, which the share owns; send them in this order. NULL if there are none.
     pub fds: *const i32,
     /// Number of its file descriptors.
     pub num_fds: u64,

@@ -13,9 +13,7 @@ use crate::ffi::common::{Handle, opaque};
 use crate::share::Share;
 
 /// A region or a layout in transit to another process: bytes, and the file descriptors that belong to them.
-///
-/// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
-/// the memory allocated, and elastic extents that it carries cannot be decommitted.
+/// The owner's share keeps the memory allocated, and elastic extents that it carries cannot be decommitted.
 pub struct kvmem_share {
     handle: Handle<Arc<Share>>,
 }

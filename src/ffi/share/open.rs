@@ -19,7 +19,7 @@ pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
 /// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening
 /// fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 pub const KVMEM_OPEN_PIN: u64 = 2;
-/// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
+/// Layouts: map the memory or fail, rather than use NIXL.
 pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
 /// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
 pub const KVMEM_OPEN_REMOTE: u64 = 8;
@@ -33,8 +33,8 @@ pub const KVMEM_OPEN_REGISTER: u64 = 16;
 /// No effect on host memory, files, and memory of this process.
 pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
-/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights; if it is read-only, its
-/// flags have KVMEM_REGION_READ_ONLY.
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights (see
+/// KVMEM_REGION_READ_ONLY).
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
 /// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
@@ -54,7 +54,7 @@ pub struct kvmem_open_options {
     pub struct_size: usize,
     /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     pub flags: u64,
-    /// The agent that registers the layout, or accesses it through NIXL; NULL for none, and for a region.
+    /// Agent that registers the layout, or accesses it through NIXL; NULL for none.
     pub agent: *mut kvmem_agent,
     /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     pub device: i32,
@@ -74,9 +74,7 @@ options!(kvmem_open_options);
 /// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
 /// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
 ///
-/// @param options how to open it; NULL for the defaults
-/// @return KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
-///           block would block
+/// @return KVMEM_STATUS_CORRUPT: the memory is not as described, or opening its control block would block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
@@ -85,8 +83,7 @@ options!(kvmem_open_options);
 ///           restarted; it has pages that other processes can remove (KVMEM_OPEN_TRUST_OWNER); the GPU cannot
 ///           page-lock read-only memory, or cannot access the memory; fabric handles do not work here; or the
 ///           driver does not open an IPC handle of another PID namespace
-///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
-///           after it was shared
+///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was reallocated since
 ///         KVMEM_STATUS_OUT_OF_MEMORY: with KVMEM_OPEN_PIN also for pages that the owner has not touched
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, flags exclude each other, or `agent` or
 ///           flags of layouts are set
@@ -114,11 +111,9 @@ pub unsafe extern "C" fn kvmem_share_open_region(
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one method, so no region is mapped unless all can be.
 ///
-/// @param options how to open it; NULL for the defaults
 /// @return any status of kvmem_share_open_region; for access through NIXL, any status of
 ///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
-///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an
-///           agent
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE has no agent
 ///         KVMEM_STATUS_UNSUPPORTED: the share carries no memory, and NIXL is not to be used; or
 ///           KVMEM_OPEN_REMOTE is set, and the share carries no NIXL metadata or KVMEM_OPEN_READ_ONLY is set
 #[unsafe(no_mangle)]

@@ -24,8 +24,7 @@ use crate::share::{Share, socket};
 /// @return KVMEM_STATUS_OK: the socket has accepted all of it
 ///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
-///           buffer is too small
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is no such socket, or its send buffer is too small
 ///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_send(
@@ -40,14 +39,11 @@ pub unsafe extern "C" fn kvmem_share_send(
     })
 }
 
-/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
-///
-/// After a failure, close the socket, unless the message says that the call may be tried again.
-///
+/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes. After a failure, close the
+/// socket, unless the message says that the call may be tried again.
 /// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
 /// @return KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
-///           security policy
+///         KVMEM_STATUS_PERMISSION_DENIED: the kernel withheld file descriptors, as by a security policy
 ///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
 ///         KVMEM_STATUS_CORRUPT: the bytes on the socket are not a message of kvmem
 ///         KVMEM_STATUS_IO

@@ -60,9 +60,8 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
 }
 
 /// Returns why a transfer takes its method for the blocks that were prepared or submitted last, as text for
-/// people: the loops over the moved elements, the bytes that are read in excess, the estimate, a line per
-/// method that was compared, and after a run what each of its phases has taken. docs/transfers.md explains
-/// them. Moves nothing.
+/// people: the loops over elements, the bytes read in excess, the estimate, a line per method that was
+/// compared, and after a run the duration of each phase. docs/transfers.md explains them. Moves nothing.
 ///
 /// Notes: the first call for a copy between host layouts, of this or of kvmem_transfer_get_methods, measures
 /// the copy rate of the machine, which takes 25 to 70 ms on an idle one.
@@ -77,7 +76,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
 
 /// The transfer takes the method. The reason is a remark, or empty.
 pub const KVMEM_CHOICE_USED: u32 = 1;
-/// The method is possible, and its estimate is no better. The reason is empty.
+/// The method is possible, its estimate is no better. The reason is empty.
 pub const KVMEM_CHOICE_SLOWER: u32 = 2;
 /// The method is not used for the given reason, and is possible as far as is known. If another method was
 /// requested, agents of NIXL are not asked what they have.
@@ -101,8 +100,7 @@ pub struct kvmem_compared_method {
     ///   peer.
     pub bytes_per_second: u64,
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
-    /// bytes. Otherwise 0.
+    /// by the page cache, 0.2 GB/s for objects, and for peers as docs/nixl.md says. Otherwise 0.
     pub assumed: u32,
     /// 0.
     pub reserved: u32,
@@ -111,17 +109,14 @@ pub struct kvmem_compared_method {
     pub reason: [c_char; 488],
 }
 
-/// Returns the methods that were compared for a transfer: what kvmem_transfer_explain reports as text, for
-/// programs. Moves nothing.
+/// Returns the methods that were compared for a transfer, for programs. Moves nothing.
 ///
 ///     kvmem_compared_method methods[11];
 ///     status = kvmem_transfer_get_methods(transfer, methods, 11, &count, &error);
 ///
 /// The first is the method that the transfer takes. With other blocks the methods are compared again.
 ///
-/// @param methods receives the methods, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of methods; as many as there are KVMEM_METHOD_* values are always enough
-/// @param count receives the number of methods that were compared, which may be more than `capacity`
+/// @param capacity the number of KVMEM_METHOD_* values is always enough
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_methods(
     transfer: *const kvmem_transfer,

@@ -16,14 +16,11 @@ use crate::ffi::transfer::kvmem_transfer;
 /// A mismatch is the index of a pair, or, with block tables, of a moved token, counted from first_token on.
 /// They are in ascending order, and all others have arrived. After KVMEM_STATUS_STALE they are the pairs, or
 /// the indices of `source_table`, whose blocks have other epochs than expected, and others may not have
-/// arrived. After a run that was
-/// not compared, or has ended with KVMEM_STATUS_OK, there are none. After a served run that found a damaged
-/// chunk, pairs that had not moved by then are mismatches, too. There are none if the peer does not let the
-/// blocks be read once more; then the message of the run says so.
+/// arrived. After a run that was not compared, or has ended with KVMEM_STATUS_OK, there are none. After a
+/// served run that found a damaged chunk, pairs that had not moved by then are mismatches, too. There are
+/// none if the peer does not let the blocks be read once more; then the message of the run says so.
 ///
-/// @param indices receives the indices, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of indices; the number of pairs or tokens is always enough
-/// @param count receives the number of mismatches, which may be more than `capacity`
+/// @param capacity the number of pairs or tokens is always enough
 /// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         any status of kvmem_transfer_poll except KVMEM_STATUS_CORRUPT: how the run failed. After
 ///           KVMEM_STATUS_STALE that is returned only if the peer is stale, rather than blocks
@@ -52,9 +49,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_mismatches(
 /// back, as `checksums` of kvmem_submit_options. After a run that has ended with KVMEM_STATUS_CORRUPT because
 /// of its comparison, they are those of the destination.
 ///
-/// @param checksums receives the checksums, at most `capacity`; may be NULL if that is 0
-/// @param capacity elements of checksums; the number of pairs is enough
-/// @param count receives the number of checksums, which may be more than `capacity`
+/// @param capacity the number of pairs is enough
 /// @return KVMEM_STATUS_BUSY: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the last run has computed no
 ///           checksums: it was submitted without KVMEM_SUBMIT_CHECKSUM, or a damaged chunk has ended it

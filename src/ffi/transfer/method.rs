@@ -18,7 +18,7 @@ pub const KVMEM_METHOD_CUDA_KERNEL: u32 = 5;
 /// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy engine
 /// moves contiguous ranges.
 pub const KVMEM_METHOD_CUDA_STAGED: u32 = 6;
-/// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver copies.
+/// Files: io_uring. GPU memory is copied through page-locked host memory.
 pub const KVMEM_METHOD_URING: u32 = 7;
 /// Files: as KVMEM_METHOD_URING, with threads that call preadv and pwritev.
 pub const KVMEM_METHOD_PREAD: u32 = 8;

@@ -30,8 +30,7 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// at its `run_timeout_ns`. Requires a queue.
 pub const KVMEM_TRANSFER_REPORT_RELEASE: u64 = 8;
 
-/// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
-/// use few CTAs.
+/// Kernels of the caller may run meanwhile. Methods that slow them down are not used, or use few CTAs.
 pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// The GPU is idle during the transfer. Copies may use all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
@@ -53,8 +52,7 @@ pub struct kvmem_transfer_options {
     pub source_layer: u64,
     /// First layer in the destination.
     pub destination_layer: u64,
-    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number
-    /// of layers.
+    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number.
     pub num_layers: u64,
     /// First outer slot in the source: 0 for keys, 1 for values.
     pub source_outer: u64,
@@ -78,17 +76,15 @@ pub struct kvmem_transfer_options {
     pub parts: *const *const c_char,
     /// Number of names; 0 for all parts.
     pub num_parts: usize,
-    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
-    /// throughput.
+    /// KVMEM_METHOD_* value: use this method, or fail. 0: the one with the highest estimated throughput.
     pub method: u32,
     /// KVMEM_COMPUTE_* value.
     pub compute: u32,
-    /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
+    /// Maximum number of CTAs of a copy kernel; 0 for the highest throughput.
     pub max_ctas: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// Bytes of all staging memory that the method uses; 0 for the default. Transfers that
-    /// use the same staging memory share it.
+    /// Bytes of the method's staging memory, which its transfers share; 0 for the default.
     /// On a GPU, for all its transfers in one direction: 128 MiB, or 64 MiB with KVMEM_COMPUTE_IDLE. It is as
     /// large as the largest request, and is allocated on first use. While long kernels run, it must hold the
     /// bytes that the link moves during one of them.

@@ -4,11 +4,9 @@
 use crate::ffi::common::{borrow, call, kvmem_error, kvmem_status, timeout};
 use crate::ffi::transfer::kvmem_transfer;
 
-/// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
-/// flight.
+/// Waits until the first layers of the last run have moved: their blocks can be used before the others.
 ///
-/// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
-///         has ended
+/// @param transfer without KVMEM_TRANSFER_BY_LAYER, all layers have moved when the run has ended
 /// @param num_layers number of layers, counted from the first that is moved; 0 for all
 /// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers

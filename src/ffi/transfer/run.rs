@@ -13,9 +13,7 @@ use crate::ffi::transfer::options::{kvmem_transfer_options, request};
 use crate::ffi::transfer::submit::{kvmem_submit_options, step};
 use crate::transfer::Transfer;
 
-/// Creates a transfer between two layouts. Moves nothing.
-///
-/// The blocks are given to kvmem_transfer_submit, for each run.
+/// Creates a transfer between two layouts. Moves nothing: kvmem_transfer_submit gets the blocks of a run.
 ///
 /// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
@@ -52,8 +50,6 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
 /// reuses the parts of the plan that depend on the layouts.
 ///
-/// @param options as for kvmem_transfer_create; may be NULL
-/// @param first the blocks of the run
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
 ///         no run has started, and the queue receives no completion
 /// @return any status of kvmem_transfer_create and kvmem_transfer_submit
@@ -96,18 +92,15 @@ unsafe fn created(
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
-///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `run_timeout_ns`, or a transfer with a peer
-///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
-///           KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `run_timeout_ns`, or made no progress with
+///           a peer for `stall_timeout_ns`. Submit fails with KVMEM_STATUS_BUSY while memory is in use
 ///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
 ///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
-///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
-///           be started
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or no thread for I/O or verification starts
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
 ///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
 ///         KVMEM_STATUS_NOT_FOUND: an object that is read, or its bucket, does not exist
-///         any other status: how the run failed. After a failure any part of the destination blocks may have
-///           been written
+///         any other status: how the run failed. Any part of the destination may have been written
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_poll(
     transfer: *const kvmem_transfer,
@@ -140,10 +133,9 @@ pub unsafe extern "C" fn kvmem_transfer_wait(
 
 /// Cancels the parts of the last run that have not started. Never waits.
 ///
-/// The run ends with KVMEM_STATUS_CANCELLED, or with its normal status if all parts had started. Poll, wait
-/// and the queue report the end. Started parts complete and use their memory until then: copies on a stream,
-/// a chunk of a host copy, I/O requests in the kernel, requests in NIXL. Any part of the destination blocks
-/// may have been written.
+/// The run ends with KVMEM_STATUS_CANCELLED, or as usual if all parts had started. Poll, wait and the queue
+/// report the end. Started parts complete and use their memory until then: copies on a stream, a chunk of a
+/// host copy, requests in the kernel or NIXL. Any part of the destination blocks may have been written.
 ///
 /// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome

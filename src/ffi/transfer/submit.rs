@@ -24,9 +24,8 @@ pub struct kvmem_block_pair {
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
 /// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
-/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
-/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
-/// i·token_step of the table.
+/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token t mod
+/// page_size of block blocks[t / page_size]. The i-th token that is moved is first_token + i·token_step.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_block_table {
@@ -36,8 +35,7 @@ pub struct kvmem_block_table {
     pub num_blocks: usize,
     /// First token that is moved; 0 for the first of the table.
     pub first_token: u64,
-    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
-    /// parallelism).
+    /// 0 or 1 for consecutive tokens; n for every n-th token, of interleaved caches (context parallelism).
     pub token_step: u64,
 }
 
@@ -59,18 +57,16 @@ pub const KVMEM_SUBMIT_VERIFY: u64 = 1;
 /// If the run compares whole blocks, these are the checksums of the destination that it has compared, and
 /// nothing is read for them. Otherwise one side is read in place after all blocks have moved, by threads or
 /// by a kernel on its GPU: the destination, if it is host or GPU memory of this process, or else the source.
-/// No file and no peer is read for them. Not supported in a graph, and together with a range of heads or
-/// block tables.
+/// No file or peer is read for them. Not supported in a graph, and with a range of heads or block tables.
 pub const KVMEM_SUBMIT_CHECKSUM: u64 = 2;
 
-/// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
-/// end. Everything is copied.
+/// One run of a transfer: its blocks, as pairs or block tables, and what happens at its end. All is copied.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     pub struct_size: usize,
-    /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
+    /// Blocks in any order, each destination once; NULL with block tables.
     pub pairs: *const kvmem_block_pair,
     /// Number of pairs, at least 1; 0 if block tables are given.
     pub num_pairs: usize,
@@ -78,15 +74,15 @@ pub struct kvmem_submit_options {
     pub source_table: *const kvmem_block_table,
     /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     pub destination_table: *const kvmem_block_table,
-    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
+    /// Number of tokens that block tables move, at least 1; 0 if pairs are given.
     pub num_tokens: u64,
     /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
     /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
     /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. KVMEM_TRANSFER_REPORT_RELEASE reports
-    /// when that is over. The time includes work on a stream that
-    /// the run waits for, and verification. Not supported in a graph.
+    /// when that is over. The time includes work on a stream that the run waits for, and verification. Not
+    /// supported in a graph.
     pub run_timeout_ns: u64,
     /// Returned in the completion.
     pub user_data: u64,
@@ -123,11 +119,8 @@ options!(kvmem_submit_options);
 ///
 /// kvmem_transfer_submit without options starts that run. The call plans the blocks and selects the method,
 /// so that the submission is fast, and kvmem_transfer_get_info, kvmem_transfer_explain and
-/// kvmem_transfer_get_methods report what the run will do.
+/// kvmem_transfer_get_methods report what the run will do. A failed call keeps the previous blocks.
 ///
-/// If the call fails, the transfer keeps its previous blocks.
-///
-/// @param options the blocks of the next run
 /// @return KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
 ///           has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
@@ -143,10 +136,9 @@ options!(kvmem_submit_options);
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
 /// Notes: the first run on a GPU creates per-device state (streams, events, staging), so its preparation is
-/// slower. The state lives as long as any layout on that GPU.
-/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
-/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
-/// peer that is mapped here.
+/// slower. The state lives as long as any layout on that GPU. Memory that is both read and written is
+/// recognized also if a share of it is open more than once, but not if the caller mapped it a second time and
+/// adopted that mapping, or if one side is memory of a peer that is mapped here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_prepare(
     transfer: *mut kvmem_transfer,
@@ -178,8 +170,7 @@ pub unsafe extern "C" fn kvmem_transfer_prepare(
 ///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; an elastic block
 ///           has no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
-///           transfer again
+///         KVMEM_STATUS_NIXL: NIXL may still use staging memory of a failed transfer; create it again
 ///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.

@@ -26,7 +26,7 @@ class Status(_Open):
     IN_PROGRESS = 1
     """The run is in flight."""
     INVALID_ARGUMENT = -1
-    """An argument is invalid, independent of the state of the library."""
+    """An argument is invalid, whatever the library's state."""
     OUT_OF_MEMORY = -2
     """Memory, disk space or another resource is exhausted."""
     OUT_OF_RANGE = -3
@@ -48,9 +48,9 @@ class Status(_Open):
     PERMISSION_DENIED = -11
     """The system or a peer denied access."""
     UNAVAILABLE_CUDA = -12
-    """There is no usable CUDA driver: it is missing, too old, or has no device. The message says which."""
+    """There is no usable CUDA driver; the message says why."""
     UNAVAILABLE_NIXL = -13
-    """There is no usable NIXL library: it is missing, too old or broken. The message says which."""
+    """There is no usable NIXL library; the message says why."""
     CUDA = -14
     """The CUDA driver reported an error."""
     NIXL = -15
@@ -64,7 +64,7 @@ class Status(_Open):
     CORRUPT = -19
     """Received or stored bytes are damaged or malicious."""
     VERSION_MISMATCH = -20
-    """Received or stored bytes have a version that this library cannot read."""
+    """Received or stored bytes have an unsupported version."""
     PANIC = -21
     """A bug in kvmem. Later calls with the same objects fail with Status.INVALID_STATE."""
 
@@ -79,10 +79,10 @@ class LogLevel(_Open):
     WARN = 2
     """Something works, but not as well as requested."""
     INFO = 3
-    """Milestones, such as a loaded library, and slow methods that are caused by the setup."""
+    """Milestones, such as a loaded library, and methods that the setup makes slow."""
     DEBUG = 4
     """Creation and destruction of regions, layouts and transfers; start and end of runs; opened files, registrations,
-    shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7"."""
+    shares; failed calls. Objects have numbers, as in "transfer #7"."""
     TRACE = 5
     """All calls, timeouts, and the steps of operations."""
 
@@ -132,7 +132,7 @@ class SystemFlags(enum.IntFlag):
     NUMA_BIND = 4
     """Bind the memory to `numa_node`."""
     SHAREABLE = 8
-    """Allocate from a memory file, so that the region can be shared with other processes."""
+    """Allocate a memory file, so that other processes can share the region."""
     NO_HUGE_PAGES = 16
     """Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages the
     first access to a byte allocates 2 MiB."""
@@ -149,7 +149,7 @@ class PinnedFlags(enum.IntFlag):
     NUMA_BIND = 2
     """Bind the memory to `numa_node`."""
     SHAREABLE = 4
-    """Allocate from a memory file, so that the region can be shared with other processes."""
+    """Allocate a memory file, so that other processes can share the region."""
     WRITE_SEALED = 8
     """With PinnedFlags.SHAREABLE: as SystemFlags.WRITE_SEALED."""
 
@@ -158,22 +158,21 @@ class ElasticFlags(enum.IntFlag):
     """Flags of ElasticOptions."""
 
     FABRIC = 1
-    """Extents can be shared by fabric handle (Transport.FABRIC) as well as by file descriptor. This cannot be enabled
-    later."""
+    """Extents can be shared by fabric handle (Transport.FABRIC), too. This cannot be enabled later."""
 
 
 class DiskFlags(enum.IntFlag):
     """Flags of DiskOptions."""
 
     BUFFERED = 1
-    """Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that."""
+    """Use the page cache, which I/O bypasses by default if possible (O_DIRECT)."""
     DIRECT_REQUIRED = 2
     """Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and the
     info of the region lacks RegionFlags.DIRECT_IO."""
     OPEN_EXISTING = 4
-    """Open the file at `path`, which must exist and not be empty. Without this flag the file is created."""
+    """Open the file at `path`, which must exist and not be empty."""
     OPEN_OR_CREATE = 8
-    """Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one."""
+    """Open the file at `path`, or create it if it is absent or empty."""
     READ_ONLY = 16
     """With DiskFlags.OPEN_EXISTING: open the file for reading. The region can only be the source of transfers. It can
     be open while a writer has the file open."""
@@ -188,7 +187,7 @@ class AdoptFlags(enum.IntFlag):
     """Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
     transfers, and cannot be registered with an agent."""
     KEEP_SEALS = 2
-    """Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only."""
+    """kvmem_region_adopt_memfd: do not seal the file with F_SEAL_SHRINK."""
 
 
 class Origin(_Open):
@@ -210,16 +209,15 @@ class RegionFlags(enum.IntFlag):
     DIRECT_IO = 1
     """Disk: I/O bypasses the page cache."""
     PREALLOCATED = 2
-    """Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened from a
-    share."""
+    """Disk: space was reserved when this region was created. Not set for an existing or shared file."""
     TEMPORARY = 4
     """Disk: the file has no name, and is deleted with the region."""
     HUGE_PAGE_FALLBACK = 8
     """System and pinned: pages are smaller than requested."""
     SHAREABLE = 16
-    """System and pinned: the memory is a memory file, which can be shared with other processes."""
+    """System and pinned: the memory is a memory file, which can be shared."""
     READ_ONLY = 32
-    """The region can only be read: it was shared, adopted or opened for reading."""
+    """It can only be read: it was shared, adopted or opened for reading."""
 
 
 class MemoryType(_Open):
@@ -250,7 +248,7 @@ class Accessor(_Open):
     PEER = 4
     """A peer, in a session that this process serves (kvmem_layout_serve)."""
     LEASE = 5
-    """The holder of a lease (kvmem_lease_create), in this process or another one."""
+    """The holder of a lease (kvmem_lease_create), in any process."""
 
 
 class LeaseFlags(enum.IntFlag):
@@ -291,8 +289,8 @@ class SubmitFlags(enum.IntFlag):
     kvmem_transfer_get_checksums returns them after the run. Until the end nothing may write to the blocks.  If the run
     compares whole blocks, these are the checksums of the destination that it has compared, and nothing is read for
     them. Otherwise one side is read in place after all blocks have moved, by threads or by a kernel on its GPU: the
-    destination, if it is host or GPU memory of this process, or else the source. No file and no peer is read for them.
-    Not supported in a graph, and together with a range of heads or block tables."""
+    destination, if it is host or GPU memory of this process, or else the source. No file or peer is read for them. Not
+    supported in a graph, and with a range of heads or block tables."""
 
 
 class TransferFlags(enum.IntFlag):
@@ -330,7 +328,7 @@ class CompletionKind(_Open):
     destroyed meanwhile. Then the transfer can be submitted again; the completions of the next run are behind this
     one."""
     NOTIFICATIONS = 4
-    """Messages have arrived at an agent: see kvmem_agent_report_notifications."""
+    """An agent has messages: see kvmem_agent_report_notifications."""
     EVENTS = 5
     """A directory has events: see kvmem_directory_report_events."""
 
@@ -339,8 +337,7 @@ class Compute(_Open):
     """Whether kernels of the caller run during a transfer."""
 
     MAY_RUN = 0
-    """Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or use
-    few CTAs."""
+    """Kernels of the caller may run meanwhile. Methods that slow them down are not used, or use few CTAs."""
     IDLE = 1
     """The GPU is idle during the transfer. Copies may use all of it."""
 
@@ -362,7 +359,7 @@ class Method(_Open):
     """Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy engine moves
     contiguous ranges."""
     URING = 7
-    """Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver copies."""
+    """Files: io_uring. GPU memory is copied through page-locked host memory."""
     PREAD = 8
     """Files: as Method.URING, with threads that call preadv and pwritev."""
     NIXL = 9
@@ -382,7 +379,7 @@ class Choice(_Open):
     USED = 1
     """The transfer takes the method. The reason is a remark, or empty."""
     SLOWER = 2
-    """The method is possible, and its estimate is no better. The reason is empty."""
+    """The method is possible, its estimate is no better. The reason is empty."""
     NOT_USED = 3
     """The method is not used for the given reason, and is possible as far as is known. If another method was
     requested, agents of NIXL are not asked what they have."""
@@ -396,8 +393,7 @@ class ServeFlags(enum.IntFlag):
     WRITE = 1
     """Peers may write to the layout, too."""
     FROM_HOST = 2
-    """The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in host
-    memory need it."""
+    """Stage in page-locked host memory, also for GPU memory. Peers with layouts in host memory need it."""
 
 
 class Transport(_Open):
@@ -443,7 +439,7 @@ class OpenFlags(enum.IntFlag):
     only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening fails with
     Status.UNSUPPORTED. No effect on files and GPU memory."""
     MAPPED_ONLY = 4
-    """Layouts: map the memory, and fail if that is not possible. Do not use NIXL."""
+    """Layouts: map the memory or fail, rather than use NIXL."""
     REMOTE = 8
     """Layouts: use NIXL, even if the memory can be mapped. Needs `agent`."""
     REGISTER = 16
@@ -457,8 +453,7 @@ class OpenFlags(enum.IntFlag):
     this process."""
     READ_WRITE = 64
     """Open for reading and writing, and fail with Status.PERMISSION_DENIED unless write access is granted. Without
-    this flag and OpenFlags.READ_ONLY, the region has all granted rights; if it is read-only, its flags have
-    RegionFlags.READ_ONLY."""
+    this flag and OpenFlags.READ_ONLY, the region has all granted rights (see RegionFlags.READ_ONLY)."""
     TRUST_OWNER = 128
     """Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of SystemOptions), and
     adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The owner, and every importer with write
@@ -483,7 +478,7 @@ class PublishFlags(enum.IntFlag):
     """Flags of PublishOptions."""
 
     READ_ONLY = 1
-    """The token grants read access only, even if the share grants write access."""
+    """The token grants read access only, whatever the share grants."""
 
 
 class FetchFlags(enum.IntFlag):
@@ -492,9 +487,9 @@ class FetchFlags(enum.IntFlag):
     READ_ONLY = 1
     """Fetch read access only, even if write access is granted."""
     BROKER_USER = 2
-    """The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller."""
+    """The broker must run as `broker_user`, instead of the caller's user."""
     READ_WRITE = 4
-    """Fetch read and write access, and fail with Status.PERMISSION_DENIED if less is granted."""
+    """Fetch read and write access, and fail if less is granted."""
 
 
 class Durability(_Open):
@@ -553,7 +548,7 @@ class AgentFlags(enum.IntFlag):
     """Flags of AgentOptions."""
 
     NO_PROGRESS_THREAD = 1
-    """Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_ns."""
+    """Without NIXL's progress thread: kvmem drives the idle agent."""
     LISTEN_THREAD = 2
     """Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network interfaces,
     and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program that reaches the port
@@ -571,8 +566,7 @@ class NixlFlags(enum.IntFlag):
     SKIP_MERGE = 2
     """NIXL does not merge neighbouring descriptors."""
     REPORT_RELEASE = 4
-    """The queue gets a CompletionKind.MEMORY_RELEASED for each run of a request that ends before its memory is
-    released. Requires a queue."""
+    """As TransferFlags.REPORT_RELEASE, for runs of a request."""
 
 
 class DirectoryChange(_Open):
@@ -585,7 +579,7 @@ class DirectoryChange(_Open):
     UPDATED = 3
     """An agent has published again."""
     WITHDRAWN = 4
-    """An agent has no entry any more: it was withdrawn, or its process has ended."""
+    """An agent was withdrawn, or its process has ended: it has no entry."""
     INVALID = 5
     """The entry of an agent is invalid."""
     SUPERSEDED = 6
@@ -621,8 +615,7 @@ class SyncMode(_Open):
     DEFAULT = 0
     """The same as SyncMode.NONE."""
     NONE = 1
-    """NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own threads use
-    it."""
+    """NIXL does not lock the agent. Safe: only kvmem, one thread at a time, and NIXL's threads use it."""
     STRICT = 2
     """NIXL locks the agent with a mutex."""
     RW = 3
@@ -633,12 +626,11 @@ class CudaCapabilities(enum.IntFlag):
     """Capabilities of a GPU and its driver."""
 
     VMM = 1
-    """Supports virtual memory management: addresses and memory are allocated separately, then mapped."""
+    """Virtual memory management: addresses are allocated apart from memory."""
     POSIX_FD = 2
-    """VMM memory can be exported as a file descriptor: verified by a test export."""
+    """VMM memory can be exported as a file descriptor, verified by an export."""
     FABRIC = 4
-    """VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute is not
-    reliable."""
+    """VMM memory can be exported as a fabric handle, verified by an export."""
     RDMA_WITH_VMM = 8
     """VMM memory can be registered for RDMA."""
     DMA_BUF = 16
@@ -666,7 +658,7 @@ class IpcFlags(enum.IntFlag):
     """Flags of IpcOptions."""
 
     FOR_DEVICE = 1
-    """Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe."""
+    """Open the memory for kernels of `for_device`, over NVLink or PCIe."""
 
 
 class VmmLocation(_Open):

@@ -16,10 +16,8 @@ pub struct kvmem_fabric_handle {
     pub bytes: [u8; 64],
 }
 
-/// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
-/// open in any process.
+/// Exports memory as a close-on-exec file descriptor, which keeps the memory while it is open in any process.
 ///
-/// @param memory memory that was created with KVMEM_VMM_POSIX_FD
 /// @param fd receives the file descriptor; the caller closes it
 /// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
@@ -35,7 +33,6 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
 /// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
 /// handle does not keep the memory allocated.
 ///
-/// @param memory memory that was created with KVMEM_VMM_FABRIC
 /// @return KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
 #[unsafe(no_mangle)]
@@ -52,14 +49,12 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
 /// For the device of imported memory: accept any location.
 pub const KVMEM_VMM_ANY_DEVICE: i32 = -1;
 
-/// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
-/// exported again.
+/// Imports memory from a file descriptor of another process. It can be mapped, but not exported again.
 ///
 /// @param fd the file descriptor; the caller may close it after the call
 /// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
 ///        so a wrong size fails only in kvmem_vmm_mapping_create
-/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
-///        host memory
+/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any, or host memory
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
 ///           is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
@@ -78,11 +73,8 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     })
 }
 
-/// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
-/// exported again.
+/// Imports memory from a fabric handle of another process, otherwise as kvmem_vmm_memory_import_fd does.
 ///
-/// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
-/// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
 ///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
 ///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a

@@ -10,8 +10,7 @@ use crate::ffi::common::{
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 use crate::ffi::cuda::vmm::range::{kvmem_vmm_range, kvmem_vmm_span};
 
-/// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
-/// destroyed in any order.
+/// VMM memory that is mapped into a range. The mapping holds its range and its memory.
 pub struct kvmem_vmm_mapping {
     handle: Handle<Arc<DeviceMapping>>,
 }

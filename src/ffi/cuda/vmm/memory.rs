@@ -34,7 +34,7 @@ pub const KVMEM_VMM_RDMA: u64 = 4;
 pub struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     pub struct_size: usize,
-    /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
+    /// Bytes, a multiple of the minimum granularity; kvmem_vmm_get_granularity ignores it.
     pub size: u64,
     /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     pub location: u32,
@@ -74,8 +74,7 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
 
 /// Creates VMM memory.
 ///
-/// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
-///           value is unknown
+/// @return KVMEM_STATUS_INVALID_ARGUMENT: size is 0 or no multiple of the granularity, or a value is unknown
 ///         KVMEM_STATUS_OUT_OF_RANGE: id is negative
 ///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
 ///           free bytes if the process has the primary context of the GPU

@@ -24,8 +24,7 @@ pub struct kvmem_vmm_span {
 
 /// Reserves a range of device addresses. Allocates no memory.
 ///
-/// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
-///        completely
+/// @param size bytes, a multiple of the page size; only multiples of the granularity can be mapped fully
 /// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
 /// @param span receives the addresses; may be NULL
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
