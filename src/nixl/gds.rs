@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::{Condvar, Error, Keyed, Mutex, Pool, Result, error};
+use once_cell::sync::OnceCell;
+
+use crate::base::{Error, Keyed, Pool, Result, Turns, error};
 
 /// The two ends of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GdsEndpoints {
     pub ordinal: i32,
     /// The major and minor number of the file system's device.
@@ -18,22 +20,10 @@ pub struct GdsEndpoints {
 
 /// The results of trial transfers, by GPU and file system.
 #[derive(Default)]
-pub struct GdsTrials(Keyed<GdsEndpoints, Trial>);
-
-#[derive(Default)]
-struct Trial {
-    state: Mutex<TrialState>,
-    ended: Condvar,
-}
-
-#[derive(Clone, Default)]
-enum TrialState {
-    /// None has begun, or its thread has panicked.
-    #[default]
-    Unknown,
-    /// A thread makes it. Until this time, callers wait for it.
-    Running(Instant),
-    Ended(Result<()>),
+pub struct GdsTrials {
+    outcomes: Keyed<GdsEndpoints, OnceCell<Result<()>>>,
+    /// A trial has the turn of its ends.
+    turns: Arc<Turns<GdsEndpoints>>,
 }
 
 /// How long a trial may take: a backend that takes longer is not used. Callers wait no longer either.
@@ -43,68 +33,39 @@ impl GdsTrials {
     /// The outcome of a trial, which runs once, on a thread of its own: it waits for a backend that may never move a byte, and a
     /// caller may have less time. `prepare` makes it, if none has begun; it ends at the time that it is given.
     ///
-    /// Waits for the outcome until `until`, and until the trial should have ended. The outcome of one that is late counts for later callers.
+    /// Waits for the outcome until `until`. The outcome of a trial that is late counts for later callers. After a panic the next
+    /// caller begins another.
     pub fn outcome<T: FnOnce(Instant) -> Result<()> + Send + 'static>(
         &self,
         ends: GdsEndpoints,
         until: Option<Instant>,
         prepare: impl FnOnce() -> Result<T>,
     ) -> Result<()> {
-        let trial = self.0.get(ends);
-        let mut state = trial.state.lock();
-        if let TrialState::Unknown = *state {
-            let end = Instant::now() + PATIENCE;
-            *state = TrialState::Running(end);
-            drop(state);
-            // Anything but an outcome leaves it unknown.
-            let running = Running(trial.clone());
-            let started = prepare().and_then(|work| {
-                Pool::services().run_once_alone(move || {
-                    let outcome = work(end);
-                    running.0.put(TrialState::Ended(outcome));
-                })
-            });
-            started.map_err(|error| error.context("a trial transfer could not begin"))?;
-            state = trial.state.lock();
+        let trial = self.outcomes.get(ends);
+        let end = Instant::now() + PATIENCE;
+        let until = until.map_or(end, |until| until.min(end));
+        if trial.get().is_none() {
+            let turn = self.turns.take(&ends, Some(until)).ok_or_else(late)?;
+            if trial.get().is_none() {
+                let made = trial.clone();
+                let started = prepare().and_then(|work| {
+                    Pool::services().run_once_alone(move || {
+                        let _turn = turn;
+                        let _ = made.set(work(end));
+                    })
+                });
+                started.map_err(|error| error.context("a trial transfer could not begin"))?;
+                drop(self.turns.take(&ends, Some(until)).ok_or_else(late)?);
+            }
         }
-        loop {
-            let end = match &*state {
-                TrialState::Ended(outcome) => return outcome.clone(),
-                TrialState::Unknown => {
-                    return Err(error!(Panic, "a trial transfer has failed; the log has the reason"));
-                }
-                TrialState::Running(end) => until.map_or(*end, |until| until.min(*end)),
-            };
-            let Ok(woken) = trial.ended.wait_until(state, Some(end)) else {
-                return Err(late());
-            };
-            state = woken;
-        }
+        let failed = || Err(error!(Panic, "a trial transfer has failed; the log has the reason"));
+        trial.get().cloned().unwrap_or_else(failed)
     }
 }
 
 /// It is not known whether the backend works.
 fn late() -> Error {
     error!(TimedOut, "a trial transfer has not ended yet; submit again later, or request another method")
-}
-
-impl Trial {
-    fn put(&self, state: TrialState) {
-        *self.state.lock() = state;
-        self.ended.notify_all();
-    }
-}
-
-/// A trial in progress. Without an outcome the next caller begins another.
-struct Running(Arc<Trial>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let has_ended = matches!(*self.0.state.lock(), TrialState::Ended(_));
-        if !has_ended {
-            self.0.put(TrialState::Unknown);
-        }
-    }
 }
 
 #[cfg(test)]
