@@ -404,6 +404,15 @@ def test_arguments_of_another_type_are_named(cache, copy):
         kvmem.Directory(endpoints="http://localhost:2379")
     with pytest.raises(kvmem.InvalidArgument, match="method is 'NIXL': give one of kvmem.Method.MEMCPY, "):
         kvmem.Transfer(layout, copy, method="NIXL")
+    for name, wrong in (("layers", range(2)), ("outers", (0, 0, 1)), ("heads", 4)):
+        with pytest.raises(TypeError, match=rf"{name} is an? \w+; expected kvmem.Range\(source, destination, length\)"):
+            kvmem.Transfer(layout, copy, **{name: wrong})
+    with kvmem.Transfer(layout, copy) as transfer:
+        for tables, name in (([[0], [1]], "source_table"), ([kvmem.Table([0]), [1]], "destination_table")):
+            with pytest.raises(TypeError, match=rf"{name} is a list; expected kvmem.Table\(blocks\)"):
+                transfer.submit(source_table=tables[0], destination_table=tables[1], num_tokens=1)
+    with pytest.raises(TypeError, match="source is None; expected a socket, or a file descriptor"):
+        kvmem.Share.receive(None)
 
 
 def test_texts_of_another_type_are_named(cache, tmp_path):
@@ -440,6 +449,18 @@ def test_a_block_id_is_no_fraction(cache, copy):
 def test_an_order_that_names_other_axes_is_named():
     with pytest.raises(kvmem.InvalidArgument, match=r"axis O \(outer slots: keys and values\) of the order 'BHNOC' has 8 indices"):
         kvmem.Layout.from_tensors([np.zeros((4, 2, 16, 8, 64), np.float16)], "L/BHNOC")
+
+
+def test_tensors_that_do_not_fit_their_order_or_type_are_named():
+    half, single = (np.zeros((4, 2, 16, 8, 64), dtype) for dtype in (np.float16, np.float32))
+    for tensors, order, dtype, message in (
+        ([half.reshape(4, 2, 16, 512)], "L/BONHC", "", r"a tensor has 4 axes .*, and the order names 5: 'BONHC'; .* without H, C is all elements of a token"),
+        ([half, half], "LBONHC", "", "and the order names 6: 'LBONHC'; the axes of a list of tensors are before '/'"),
+        ([half, single], "L/BONHC", "", "tensor 1 has itemsize 4, and tensor 0 has 2"),
+        ([half], "L/BONHC", "float32", "dtype is 'float32', of 4 bytes, and the elements of the tensors have 2"),
+    ):
+        with pytest.raises(kvmem.InvalidArgument, match=message):
+            kvmem.Layout.from_tensors(tensors, order, dtype=dtype)
 
 
 def test_agents_brokers_and_raw_requests_name_arguments_of_another_type(tmp_path):

@@ -434,7 +434,7 @@ class Layout(Handle):
 def _check_alike(memories: Sequence[Memory]) -> None:
     first = memories[0]
     for index, memory in enumerate(memories):
-        for field in ("shape", "strides", "itemsize", "device"):
+        for field in ("itemsize", "shape", "strides", "device"):  # strides follow from the first two
             if getattr(memory, field) != getattr(first, field):
                 raise _errors.InvalidArgument(
                     f"tensor {index} has {field} {getattr(memory, field)}, and tensor 0 has {getattr(first, field)}: all must be alike"
@@ -445,7 +445,10 @@ def _shape_of(memory: Memory, separate: str, inner: str, axes: str, count: int, 
     if sorted(axes) != sorted(inner):
         raise _errors.InvalidArgument(f"axes are {axes!r}, and the order has {inner!r}: the same letters are needed")
     if len(memory.shape) != len(axes):
-        raise _errors.InvalidArgument(f"a tensor has {len(memory.shape)} axes {memory.shape}, and the order names {len(axes)}: {axes!r}")
+        raise _errors.InvalidArgument(
+            f"a tensor has {len(memory.shape)} axes {memory.shape}, and the order names {len(axes)}: {axes!r}; the axes of a list of tensors "
+            "are before '/', and without H, C is all elements of a token"
+        )
     lengths, strides = dict(zip(axes, memory.shape)), dict(zip(axes, memory.strides))
     if "B" not in lengths or "C" not in lengths:
         raise _errors.InvalidArgument(f"the axes {axes!r} need B (blocks) and C (elements)")
@@ -462,6 +465,8 @@ def _shape_of(memory: Memory, separate: str, inner: str, axes: str, count: int, 
             f"shape {memory.shape} with the axes {axes!r}: correct the order"
         )
     width = memory.itemsize
+    if dtype and width_of(dtype) != width:
+        raise _errors.InvalidArgument(f"dtype is {dtype!r}, of {width_of(dtype)} bytes, and the elements of the tensors have {width}")
     shape: dict[str, Any] = {_AXES[axis]: lengths.get(axis, 1) for axis in "BLON"}
     heads = lengths.get("H", 0)
     # A stride of an axis with one index says nothing, and that of a tight axis follows from the others.

@@ -67,9 +67,8 @@ class Shape(NamedTuple):
 
 def config_of(shape: Shape) -> Options:
     """The configuration of an argument, which must be a shape."""
-    if isinstance(shape, Shape):
-        return shape._config()
-    raise TypeError(f"shape is {_errors.type_of(shape)}; expected kvmem.Shape")
+    _errors.ensure_kind(shape, Shape, "shape", "kvmem.Shape")
+    return shape._config()
 
 
 class Requirements(NamedTuple):

@@ -60,12 +60,12 @@ class Share(Handle):
 
     def send(self, to: socket.socket | int, timeout: float | None = 10.0) -> None:
         """Sends the share over a connected Unix socket. May be sent to any number of processes."""
-        _errors.call(lib.kvmem_share_send, self._handle, _fd(to), nanoseconds(timeout))
+        _errors.call(lib.kvmem_share_send, self._handle, _fd(to, "to"), nanoseconds(timeout))
 
     @classmethod
     def receive(cls, source: socket.socket | int, timeout: float | None = 10.0) -> Share:
         """Receives a share from a connected Unix socket."""
-        return cls._owning(create(lib.kvmem_share_receive, "share", _fd(source), nanoseconds(timeout)))
+        return cls._owning(create(lib.kvmem_share_receive, "share", _fd(source, "source"), nanoseconds(timeout)))
 
     @classmethod
     def fetch(
@@ -193,8 +193,12 @@ class Broker(Handle):
         return f"{info.publications} publications, {info.clients} clients"
 
 
-def _fd(source: socket.socket | int) -> int:
-    return source if isinstance(source, int) else source.fileno()
+def _fd(end: socket.socket | int, name: str) -> int:
+    if isinstance(end, int):
+        return end
+    if not hasattr(end, "fileno"):
+        raise TypeError(f"{name} is {_errors.type_of(end)}; expected a socket, or a file descriptor")
+    return end.fileno()
 
 
 def open_options(agent: Handle | None, device: int, flags: k.OpenFlags) -> Options:

@@ -32,6 +32,7 @@ def set_ranges(options: Options, layers: Range | None, outers: Range | None, hea
     """What is moved of each block."""
     for name, part in (("layer", layers), ("outer", outers), ("head", heads)):
         if part is not None:
+            _errors.ensure_kind(part, Range, f"{name}s", "kvmem.Range(source, destination, length)")
             setattr(options.c, f"source_{name}", part.source)
             setattr(options.c, f"destination_{name}", part.destination)
             setattr(options.c, f"num_{name}s", part.length)
@@ -230,9 +231,9 @@ class Transfer(Handle):
         elif checksums is not None:
             raise _errors.InvalidArgument("checksums are of pairs, and there are none")
         if source_table is not None:
-            c.source_table = _block_table(source_table, options)
+            c.source_table = _block_table(source_table, "source_table", options)
         if destination_table is not None:
-            c.destination_table = _block_table(destination_table, options)
+            c.destination_table = _block_table(destination_table, "destination_table", options)
         if num_tokens:
             c.num_tokens = num_tokens
         if flags is not _NO_FLAGS:  # the default; a look at flags takes as long as the rest
@@ -390,7 +391,8 @@ class Transfer(Handle):
         return {0: "ended", 1: "in flight", int(k.Status.INVALID_STATE): "not submitted"}.get(status) or "failed"
 
 
-def _block_table(table: Table, options: Options) -> Any:
+def _block_table(table: Table, name: str, options: Options) -> Any:
+    _errors.ensure_kind(table, Table, name, "kvmem.Table(blocks)")
     ids = block_ids(table.blocks)
     made = ffi.new("kvmem_block_table *", (ids, len(ids), table.first_token, table.token_step))
     options.kept += [ids, made]
