@@ -8,8 +8,8 @@ bindings.py cffi OUT               writes the declarations for cffi as a module 
 bindings.py calls KIND OUT FILE... writes the simple calls that no FILE makes, as C or C++, for a build: KIND is contract,
                                   fuzz, conformance-c or conformance-cpp
 
-GROUPS names the type of each group of constants; a new group needs a line there, a new constant needs nothing. A call is simple if it has an object, then numbers, then at most one output that is a number or
-a struct of numbers. Other calls are written by hand, and a build fails if a function has neither."""
+GROUPS names the type of each group of constants; a new group needs a line there, a new constant needs nothing. A call is simple if it has an object, then at most one array of ids,
+then numbers, then at most one output that is a number, a struct of numbers or an array of numbers. Other calls are written by hand, and a build fails if a function has neither."""
 
 import pathlib
 import re
@@ -259,10 +259,12 @@ def words_go(all_groups):
 
 
 class Call:
-    """A function whose arguments are an object, numbers, and at most one output."""
+    """A function whose arguments are an object, at most one array of ids, numbers, and at most one output. `listed` is the word
+    of the tables for an output that is an array: of as many numbers as ids, or else with its capacity and count."""
 
-    def __init__(self, name, noun, numbers, output, fields, may_be_null):
-        self.name, self.noun, self.numbers, self.output, self.fields, self.may_be_null = name, noun, numbers, output, fields, may_be_null
+    def __init__(self, name, noun, ids, numbers, output, fields, listed, may_be_null):
+        self.name, self.noun, self.ids, self.numbers, self.output, self.fields = name, noun, ids, numbers, output, fields
+        self.listed, self.may_be_null = listed, may_be_null
         self.key = name.removeprefix("kvmem_")
         self.method = self.key.removeprefix(f"{noun}_").removeprefix("get_")
 
@@ -275,12 +277,16 @@ def simple_calls(text):
         words = [re.match(r"(const )?(\w+) (\**)(\w+)$", " ".join(part.split())) for part in parameters.split(",")]
         if not all(words) or words[-1][2] != "kvmem_error" or words[0][3] != "*":
             continue
-        rest, output, noun = words[1:-1], None, words[0][2].removeprefix("kvmem_")
+        rest, output, noun, ids, listed = words[1:-1], None, words[0][2].removeprefix("kvmem_"), None, None
+        if len(rest) > 2 and rest[0][0].startswith("const uint32_t *") and rest[1][4] == f"num_{rest[0][4]}":
+            ids, listed, rest = rest[0][4], name.rpartition("_")[2], rest[2:]
+        elif len(rest) == 3 and [word[4] for word in rest[1:]] == ["capacity", "count"] and rest[0][2] in numbers:
+            listed, rest = name.rpartition("_")[2], rest[:1]
         if rest and rest[-1][3] == "*" and not rest[-1][1] and rest[-1][2] in numbers | structs.keys():
             output = rest.pop()
         if name.startswith(f"kvmem_{noun}_") and all(not word[3] and word[2] in numbers for word in rest):
             fields = [field for _, field in structs[output[2]]] if output and output[2] in structs else None
-            yield Call(name, noun, [(word[2], word[4]) for word in rest], output and output[2], fields,
+            yield Call(name, noun, ids, [(word[2], word[4]) for word in rest], output and output[2], fields, listed if output else None,
                        output and re.search(rf"@param {output[4]} [^@]*may be NULL", comment) is not None)
 
 
@@ -294,7 +300,19 @@ def contract(calls):
             continue
         yield call
         zeros, this = ", 0" * len(call.numbers), f"w.{objects[call.noun]}"
-        if call.output:
+        if call.ids:
+            declared = f"        const uint32_t id = 0;\n        {call.output} output;\n"
+            nulls += f"    {{\n{declared}        INVALID_KEEPS(output, {call.name}, NULL, &id, 1{zeros}, &output);\n"
+            nulls += f"        INVALID_KEEPS(output, {call.name}, {this}, NULL, 1{zeros}, &output);\n"
+            nulls += "    }\n" if call.may_be_null else f"        INVALID({call.name}, {this}, &id, 1{zeros}, NULL);\n    }}\n"
+            forked += f"    {{\n{declared}        FORKED_KEEPS(output, {call.name}, {this}, &id, 1{zeros}, &output);\n    }}\n"
+        elif call.listed:
+            declared = f"        {call.output} output[2];\n        size_t count;\n"
+            nulls += f"    {{\n{declared}        INVALID_KEEPS(output, {call.name}, NULL, output, 2, &count);\n"
+            nulls += f"        INVALID_KEEPS(count, {call.name}, {this}, NULL, 2, &count);\n"
+            nulls += f"        INVALID({call.name}, {this}, output, 2, NULL);\n    }}\n"
+            forked += f"    {{\n{declared}        FORKED_KEEPS(output, {call.name}, {this}, output, 2, &count);\n    }}\n"
+        elif call.output:
             declared = f"        {call.output} output;\n"
             nulls += f"    {{\n{declared}        INVALID_KEEPS(output, {call.name}, NULL{zeros}, &output);\n"
             nulls += "    }\n" if call.may_be_null else f"        INVALID({call.name}, {this}{zeros}, NULL);\n    }}\n"
@@ -316,9 +334,18 @@ def fuzz(calls):
                                   f"({type})random_index(fuzz, 4)") for type, name in call.numbers)
         text += f"static void {call.key}(fuzz *fuzz) {{\n"
         if call.output:
-            text += f"    {call.output} output;\n"
+            text += f"    {call.output} output{'[6]' if call.listed else ''};\n"
+        if call.ids:
+            text += "    uint32_t ids[COUNT_OF(output)];\n"
+            text += "    for (size_t i = 0; i < COUNT_OF(ids); i++) ids[i] = (uint32_t)random_index(fuzz, 6);\n"
+            numbers = f", or_null(fuzz, ids), random_below(fuzz, COUNT_OF(ids) + 1){numbers}, or_null(fuzz, output)"
+        elif call.listed:
+            text += "    size_t count;\n"
+            numbers += ", or_null(fuzz, output), random_below(fuzz, COUNT_OF(output) + 1), or_null(fuzz, &count)"
+        elif call.output:
+            numbers += ", or_null(fuzz, &output)"
         text += f"    void *handle = table_pick(fuzz, {kind});\n"
-        text += f"    TRY(fuzz, {call.name}, handle{numbers}{', or_null(fuzz, &output)' if call.output else ''});\n}}\n\n"
+        text += f"    TRY(fuzz, {call.name}, handle{numbers});\n}}\n\n"
         rows += f"    OPERATION_WITH(2, {call.key}, BIT({kind}), 0),\n"
     return f"{text}const operation simple_operations[] = {{\n{rows}    {{0}},\n}};\n"
 
@@ -327,10 +354,17 @@ def conformance_c(calls):
     text, rows = '#include "calls.h"\n\n', ""
     for call in calls:
         yield call
-        arguments = f"object(step_name(step), {call.noun.upper()})"
+        arguments = f"object(step_name(step), {call.noun.upper()})" + (", ids, count" if call.ids else "")
         arguments += "".join(f", ({type})number_of(step, \"{name}\")" for type, name in call.numbers)
         text += f"static kvmem_status {call.key}(struct step *step, kvmem_error **error)\n{{\n"
-        if call.output:
+        if call.listed:
+            text += f"    {call.output} output[MAX_LIST];\n"
+            text += f"    uint32_t ids[MAX_LIST];\n    const size_t count = ids_of(step, \"{call.ids}\", ids);\n" if call.ids else "    size_t count = 0;\n"
+            arguments += ", output" if call.ids else ", output, MAX_LIST, &count"
+            text += f"    const kvmem_status status = {call.name}({arguments}, error);\n    if (status < 0) return status;\n"
+            text += f"    add_text(step, \"{call.listed}\", \"\");\n"
+            text += "    for (size_t i = 0; i < count; i++) append_number(step, output[i]);\n    return status;\n}\n\n"
+        elif call.output:
             text += f"    {call.output} output;\n    const kvmem_status status = {call.name}({arguments}, &output, error);\n"
             shown = "".join(f"    NUMBER(output, {field});\n" for field in call.fields)
             text += f"    if (status < 0) return status;\n{shown}    return status;\n}}\n\n"
@@ -344,10 +378,13 @@ def conformance_cpp(calls):
     rows = ""
     for call in calls:
         yield call
-        numbers = ", ".join(f"static_cast<std::{type}>(step.number(\"{name}\"))" for type, name in call.numbers)
+        numbers = [f"static_cast<std::{type}>(step.number(\"{name}\"))" for type, name in call.numbers]
+        numbers = ", ".join([f"ids(step, \"{call.ids}\")", *numbers] if call.ids else numbers)
         called = f"world.get<kvmem::{camel(call.noun, False)}>(step.name()).{call.method}({numbers})"
         rows += f'        {{"{call.key}", []([[maybe_unused]] const Step &step, World &world) -> Results {{\n'
-        if call.output:
+        if call.listed:
+            rows += f'             return {{{{"{call.listed}", joined({called})}}}};\n         }}}},\n'
+        elif call.output:
             shown = ", ".join(f"NUMBER(output, {field})" for field in call.fields)
             rows += f"             const auto output = {called};\n             return {{{shown}}};\n         }}}},\n"
         else:
@@ -363,7 +400,7 @@ def write_calls(kind, output, files):
     tables = " ".join(path.read_text() for path in (ROOT / "c_tests/conformance/tables").glob("*.table"))
     missing = [call for call in simple_calls(text) if kind == "contract" or not {call.name, call.key} & named]
     if kind.startswith("conformance"):  # of the calls of the tables, those whose results the other languages can name, too
-        missing = [call for call in missing if re.search(rf"^{call.key}\b", tables, re.MULTILINE) and (call.fields or not call.output)]
+        missing = [call for call in missing if re.search(rf"^{call.key}\b", tables, re.MULTILINE) and (call.fields or call.listed or not call.output)]
     made, generator = set(), {"contract": contract, "fuzz": fuzz, "conformance-c": conformance_c, "conformance-cpp": conformance_cpp}[kind](missing)
     try:
         while True:
@@ -373,7 +410,7 @@ def write_calls(kind, output, files):
     declared = set(re.findall(r"\b(kvmem_[a-z0-9_]+) *\(", COMMENT.sub("", text)))
     if kind in ("contract", "fuzz") and (forgotten := declared - named - made):
         sys.exit(f"no file of {pathlib.Path(files[0]).parent} calls {', '.join(sorted(forgotten))}, and their arguments are more than "
-                 "an object and numbers: add a call")
+                 "an object, an array of ids and numbers: add a call")
 
 
 def python(all_groups):

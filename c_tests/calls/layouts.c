@@ -150,28 +150,8 @@ static void import_layout(fuzz *fuzz) {
     CREATE(fuzz, LAYOUTS, kvmem_layout_import, table_pick(fuzz, AGENTS), data, size);
 }
 
-static void checksum(fuzz *fuzz) {
-    uint32_t blocks[6];
-    uint32_t checksums[COUNT_OF(blocks)];
-    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
-    TRY(fuzz, kvmem_layout_checksum, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
-        random_below(fuzz, COUNT_OF(blocks) + 1), random_below(fuzz, 2) * 1000000000,
-        or_null(fuzz, checksums));
-}
-
 static void create_epochs(fuzz *fuzz) {
     TRY(fuzz, kvmem_layout_create_epochs, table_pick(fuzz, LAYOUTS), random_one_in(fuzz, 3) ? table_pick(fuzz, REGIONS) : NULL);
-}
-
-static void use_epochs(fuzz *fuzz) {
-    uint32_t blocks[6];
-    uint64_t epochs[COUNT_OF(blocks)];
-    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
-    const kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
-    TRY(fuzz, kvmem_layout_raise_epochs, layout, or_null(fuzz, blocks), random_below(fuzz, COUNT_OF(blocks) + 1),
-        or_null(fuzz, epochs));
-    TRY(fuzz, kvmem_layout_get_epochs, layout, or_null(fuzz, blocks), random_below(fuzz, COUNT_OF(blocks) + 1),
-        or_null(fuzz, epochs));
 }
 
 static void get_accesses(fuzz *fuzz) {
@@ -213,9 +193,7 @@ const operation layout_operations[] = {
     OPERATION_WITH(3, export_layout, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, serve_layout, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, import_layout, BIT(AGENTS) | BIT(BLOBS), 0),
-    OPERATION_WITH(6, checksum, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, create_epochs, BIT(LAYOUTS), 0),
-    OPERATION_WITH(4, use_epochs, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, get_accesses, BIT(LAYOUTS), 0),
     OPERATION_WITH(6, create_lease, BIT(LAYOUTS), BIT(LEASES)),
     OPERATION_WITH(4, destroy_lease, BIT(LEASES), 0),

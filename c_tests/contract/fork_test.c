@@ -50,12 +50,7 @@ static void use_layouts(void) {
     FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
     FORKED_NULLS(region, kvmem_layout_get_region, w.local.layout, 0, &region);
     const uint32_t first = 0;
-    uint32_t checksum = 0;
-    FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, 1, &checksum);
-    uint64_t epoch = 0;
     FORKED(kvmem_layout_create_epochs, w.local.layout, NULL);
-    FORKED_KEEPS(epoch, kvmem_layout_raise_epochs, w.local.layout, &first, 1, &epoch);
-    FORKED_KEEPS(epoch, kvmem_layout_get_epochs, w.local.layout, &first, 1, &epoch);
     size_t accesses = 0;
     FORKED_KEEPS(accesses, kvmem_layout_get_accesses, w.local.layout, &first, 1, NULL, 0, &accesses);
     kvmem_lease *lease = NULL;
@@ -92,10 +87,6 @@ static void use_transfers(void) {
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, &text);
     kvmem_compared_method methods[2];
     FORKED_KEEPS(methods, kvmem_transfer_get_methods, w.copy, methods, 2, &count);
-    uint64_t mismatches[2];
-    uint32_t computed[2];
-    FORKED_KEEPS(mismatches, kvmem_transfer_get_mismatches, w.copy, mismatches, 2, &count);
-    FORKED_KEEPS(computed, kvmem_transfer_get_checksums, w.copy, computed, 2, &count);
 }
 
 static void destroy_everything(void) { world_close(&w); }

@@ -208,30 +208,6 @@ static kvmem_status layout_create_epochs(struct step *step, kvmem_error **error)
     return kvmem_layout_create_epochs(layout_of(step), table, error);
 }
 
-static kvmem_status put_epochs(struct step *step, const uint64_t *epochs, size_t count, kvmem_status status)
-{
-    if (status < 0) return status;
-    add_text(step, "epochs", "");
-    for (size_t i = 0; i < count; i++) append_number(step, epochs[i]);
-    return status;
-}
-
-static kvmem_status layout_raise_epochs(struct step *step, kvmem_error **error)
-{
-    uint32_t blocks[MAX_LIST];
-    uint64_t epochs[MAX_LIST];
-    const size_t count = ids_of(step, "blocks", blocks);
-    return put_epochs(step, epochs, count, kvmem_layout_raise_epochs(layout_of(step), blocks, count, epochs, error));
-}
-
-static kvmem_status layout_get_epochs(struct step *step, kvmem_error **error)
-{
-    uint32_t blocks[MAX_LIST];
-    uint64_t epochs[MAX_LIST];
-    const size_t count = ids_of(step, "blocks", blocks);
-    return put_epochs(step, epochs, count, kvmem_layout_get_epochs(layout_of(step), blocks, count, epochs, error));
-}
-
 static kvmem_status layout_get_accesses(struct step *step, kvmem_error **error)
 {
     uint32_t blocks[MAX_LIST];
@@ -282,8 +258,6 @@ const struct call layout_calls[] = {
     {"layout_get_region", .create = layout_region, .type = REGION},
     {"layout_checksum", .run = layout_checksum},
     {"layout_create_epochs", .run = layout_create_epochs},
-    {"layout_raise_epochs", .run = layout_raise_epochs},
-    {"layout_get_epochs", .run = layout_get_epochs},
     {"layout_get_accesses", .run = layout_get_accesses},
     {"layout_serve", .run = layout_serve},
     {"lease_create", .create = lease_create, .type = LEASE},

@@ -219,28 +219,6 @@ static kvmem_status transfer_get_methods(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status transfer_get_mismatches(struct step *step, kvmem_error **error)
-{
-    uint64_t mismatches[MAX_LIST];
-    size_t count = 0;
-    const kvmem_status status = kvmem_transfer_get_mismatches(transfer_of(step), mismatches, MAX_LIST, &count, error);
-    if (status < 0) return status;
-    add_text(step, "mismatches", "");
-    for (size_t i = 0; i < count; i++) append_number(step, mismatches[i]);
-    return status;
-}
-
-static kvmem_status transfer_get_checksums(struct step *step, kvmem_error **error)
-{
-    uint32_t checksums[MAX_LIST];
-    size_t count = 0;
-    const kvmem_status status = kvmem_transfer_get_checksums(transfer_of(step), checksums, MAX_LIST, &count, error);
-    if (status < 0) return status;
-    add_text(step, "checksums", "");
-    for (size_t i = 0; i < count; i++) append_number(step, checksums[i]);
-    return status;
-}
-
 const struct call transfer_calls[] = {
     {"queue_create", .create = queue_create, .type = QUEUE},
     {"queue_poll", .run = queue_poll},
@@ -254,7 +232,5 @@ const struct call transfer_calls[] = {
     {"transfer_wait_layers", .run = transfer_wait_layers},
     {"transfer_get_info", .run = transfer_get_info},
     {"transfer_get_methods", .run = transfer_get_methods},
-    {"transfer_get_mismatches", .run = transfer_get_mismatches},
-    {"transfer_get_checksums", .run = transfer_get_checksums},
     {.name = NULL},
 };

@@ -176,12 +176,6 @@ Calls layout_calls() {
         {"layout_get_region", get_region},
         {"layout_checksum", checksum},
         {"layout_create_epochs", create_epochs},
-        {"layout_raise_epochs", [](const Step &step, World &world) -> Results {
-             return {{"epochs", joined(world.get<kvmem::Layout>(step.name()).raise_epochs(ids(step, "blocks")))}};
-         }},
-        {"layout_get_epochs", [](const Step &step, World &world) -> Results {
-             return {{"epochs", joined(world.get<kvmem::Layout>(step.name()).epochs(ids(step, "blocks")))}};
-         }},
         {"layout_get_accesses", [](const Step &step, World &world) -> Results {
              const auto accesses = world.get<kvmem::Layout>(step.name()).accesses(ids(step, "blocks"));
              return {{"count", std::to_string(accesses.size())}};

@@ -156,12 +156,6 @@ Calls transfer_calls() {
         {"transfer_wait", transfer_wait},
         {"transfer_wait_layers", wait_layers},
         {"transfer_get_info", transfer_info},
-        {"transfer_get_mismatches", [](const Step &step, World &world) -> Results {
-             return {{"mismatches", joined(world.get<kvmem::Transfer>(step.name()).mismatches())}};
-         }},
-        {"transfer_get_checksums", [](const Step &step, World &world) -> Results {
-             return {{"checksums", joined(world.get<kvmem::Transfer>(step.name()).checksums())}};
-         }},
         {"transfer_get_methods", [](const Step &step, World &world) -> Results {
              const auto used = world.get<kvmem::Transfer>(step.name()).methods().front();
              return {{"method", word_of(raw(used.method), methods)}, {"choice", word_of(raw(used.choice), choices)}};

@@ -14,8 +14,8 @@ import (
 var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
-	"layout_create_epochs": createEpochs, "layout_raise_epochs": raiseEpochs, "layout_get_epochs": currentEpochs,
-	"layout_get_accesses": layoutAccesses, "lease_get_remaining": leaseRemaining,
+	"layout_create_epochs": createEpochs,
+	"layout_get_accesses":  layoutAccesses, "lease_get_remaining": leaseRemaining,
 	"layout_serve": serveLayout,
 }
 
@@ -145,7 +145,8 @@ func layoutChecksum(s *step) error {
 	ctx, cancel := within(s.in)
 	defer cancel()
 	checksums, err := layout(s).Checksums(ctx, s.in.numbers("blocks"))
-	return putChecksums(s, checksums, err)
+	s.put("checksums", joined(checksums))
+	return err
 }
 
 func createEpochs(s *step) error {
@@ -154,16 +155,6 @@ func createEpochs(s *step) error {
 		table = object[*kvmem.Region](s.state, name)
 	}
 	return layout(s).CreateEpochs(table)
-}
-
-func raiseEpochs(s *step) error {
-	epochs, err := layout(s).RaiseEpochs(s.in.numbers("blocks"))
-	return putEpochs(s, epochs, err)
-}
-
-func currentEpochs(s *step) error {
-	epochs, err := layout(s).Epochs(s.in.numbers("blocks"))
-	return putEpochs(s, epochs, err)
 }
 
 func layoutAccesses(s *step) error {
@@ -193,23 +184,5 @@ func leaseRemaining(s *step) error {
 	} else {
 		s.put("remaining_ns", uint64(remaining))
 	}
-	return err
-}
-
-func putEpochs(s *step, epochs []uint64, err error) error {
-	var list []string
-	for _, epoch := range epochs {
-		list = append(list, strconv.FormatUint(epoch, 10))
-	}
-	s.put("epochs", strings.Join(list, ","))
-	return err
-}
-
-func putChecksums(s *step, checksums []uint32, err error) error {
-	var list []string
-	for _, checksum := range checksums {
-		list = append(list, strconv.FormatUint(uint64(checksum), 10))
-	}
-	s.put("checksums", strings.Join(list, ","))
 	return err
 }

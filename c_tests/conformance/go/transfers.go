@@ -14,7 +14,6 @@ var transferCalls = map[string]call{
 	"transfer_poll": poll,
 	"transfer_wait": wait, "transfer_wait_layers": waitLayers,
 	"transfer_get_info": transferInfo, "transfer_get_methods": usedMethod,
-	"transfer_get_mismatches": mismatches, "transfer_get_checksums": computedChecksums,
 }
 
 var transferCreators = map[string]call{
@@ -138,21 +137,6 @@ func usedMethod(s *step) error {
 	s.put("method", wordOf(methods, m[0].Method))
 	s.put("choice", wordOf(choices, m[0].Choice))
 	return nil
-}
-
-func mismatches(s *step) error {
-	found, err := transfer(s).Mismatches()
-	var list []string
-	for _, index := range found {
-		list = append(list, fmt.Sprint(index))
-	}
-	s.put("mismatches", strings.Join(list, ","))
-	return err
-}
-
-func computedChecksums(s *step) error {
-	found, err := transfer(s).Checksums()
-	return putChecksums(s, found, err)
 }
 
 func queuePoll(s *step) error {

@@ -118,14 +118,6 @@ def create_epochs(step, state):
     state.find(step.name, kvmem.Layout).create_epochs(table)
 
 
-def raise_epochs(step, state):
-    step.result["epochs"] = joined(state.find(step.name, kvmem.Layout).raise_epochs(step.given.numbers("blocks")))
-
-
-def get_epochs(step, state):
-    step.result["epochs"] = joined(state.find(step.name, kvmem.Layout).epochs(step.given.numbers("blocks")))
-
-
 def get_accesses(step, state):
     step.result["count"] = str(len(state.find(step.name, kvmem.Layout).accesses(step.given.numbers("blocks"))))
 
@@ -227,14 +219,6 @@ def transfer_info(step, state):
 
 def get_methods(step, state):
     step.put(state.find(step.name, kvmem.Transfer).methods()[0], "method", "choice")
-
-
-def get_mismatches(step, state):
-    step.result["mismatches"] = joined(state.find(step.name, kvmem.Transfer).mismatches())
-
-
-def get_checksums(step, state):
-    step.result["checksums"] = joined(state.find(step.name, kvmem.Transfer).checksums())
 
 
 def queue_poll(step, state):
@@ -410,8 +394,6 @@ OTHER = {
     "layout_get_row": row,
     "layout_checksum": layout_checksum,
     "layout_create_epochs": create_epochs,
-    "layout_raise_epochs": raise_epochs,
-    "layout_get_epochs": get_epochs,
     "layout_get_accesses": get_accesses,
     "layout_serve": serve_layout,
     "lease_renew": renew_lease,
@@ -424,8 +406,6 @@ OTHER = {
     "transfer_wait_layers": wait_layers,
     "transfer_get_info": transfer_info,
     "transfer_get_methods": get_methods,
-    "transfer_get_mismatches": get_mismatches,
-    "transfer_get_checksums": get_checksums,
     "queue_poll": queue_poll,
     "queue_wait": queue_wait,
     "share_get_info": share_info,

@@ -63,14 +63,17 @@ def run(step, state):
 
 
 def simple(step, found):
-    """A call whose arguments are an object and numbers: region_get_holders is Region.holders, and keys are arguments in their order."""
+    """A call whose arguments are an object, blocks and numbers: region_get_holders is Region.holders, and keys are arguments in order."""
     noun, name = f"{type(found).__name__.lower()}_", step.call
     name = name.removeprefix(noun)
     if not step.call.startswith(noun) or not hasattr(type(found), name := name.removeprefix("get_")):
         raise Failed(f"there is no call {step.call!r} of a {type(found).__name__}")
     result = getattr(found, name)
     if callable(result):
-        result = result(*(step.given.number(key) for key in step.given.keys()))
+        given = step.given
+        result = result(*(given.numbers(key) if key == "blocks" else given.number(key) for key in given.keys()))
+    if isinstance(result, (list, tuple)) and not hasattr(result, "_fields"):  # raise_epochs returns epochs
+        step.result[name.rpartition("_")[2]] = ",".join(map(str, result))
     for key in getattr(result, "_fields", ()):
         step.result[key] = getattr(result, key)
 

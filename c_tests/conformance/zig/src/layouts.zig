@@ -16,7 +16,6 @@ pub const table = .{
     .{ "layout_get_info", layoutInfo },                 .{ "layout_get_block", layoutBlock },
     .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
     .{ "layout_checksum", layoutChecksum },             .{ "layout_create_epochs", createEpochs },
-    .{ "layout_raise_epochs", raiseEpochs },            .{ "layout_get_epochs", currentEpochs },
     .{ "layout_get_accesses", accesses },               .{ "lease_create", leaseCreate },
     .{ "lease_get_remaining", leaseRemaining },         .{ "layout_serve", layoutServe },
 };
@@ -136,20 +135,6 @@ fn layoutChecksum(s: *Step) Outcome!void {
 fn createEpochs(s: *Step) Outcome!void {
     const region: ?kvmem.Region = if (s.in.get("table")) |name| try s.object(.region, name) else null;
     try (try layout(s)).createEpochs(region, &s.diagnostics);
-}
-
-fn raiseEpochs(s: *Step) Outcome!void {
-    const blocks = try s.numbers("blocks") orelse &.{};
-    const raised = try s.gpa().alloc(u64, blocks.len);
-    try (try layout(s)).raiseEpochs(blocks, raised, &s.diagnostics);
-    try calls.putNumbers(s, "epochs", raised);
-}
-
-fn currentEpochs(s: *Step) Outcome!void {
-    const blocks = try s.numbers("blocks") orelse &.{};
-    const found = try s.gpa().alloc(u64, blocks.len);
-    try (try layout(s)).epochs(blocks, found, &s.diagnostics);
-    try calls.putNumbers(s, "epochs", found);
 }
 
 fn accesses(s: *Step) Outcome!void {

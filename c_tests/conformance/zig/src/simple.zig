@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls whose arguments are an object and numbers: region_get_holders is Region.holders, and its keys are the arguments in
-//! their order.
+//! Calls whose arguments are an object, block ids and numbers: region_get_holders is Region.holders, and its keys are the
+//! arguments in their order. An array that a call fills is the last word of its name.
 const std = @import("std");
 const kvmem = @import("kvmem");
 const Step = @import("step.zig").Step;
-const Outcome = @import("calls.zig").Outcome;
+const calls = @import("calls.zig");
+const Outcome = calls.Outcome;
 
 /// Returns false if there is no such method.
 pub fn run(s: *Step) Outcome!bool {
@@ -32,9 +33,16 @@ fn isSimple(comptime T: type, comptime name: []const u8) bool {
     const Arguments = std.meta.ArgsTuple(Function);
     const types = @typeInfo(Arguments).@"struct".field_types;
     if (types.len < 2 or types[0] != T or types[types.len - 1] != ?*kvmem.Diagnostics) return false;
-    for (types[1 .. types.len - 1]) |Argument| if (@typeInfo(Argument) != .int) return false;
+    for (types[1 .. types.len - 1]) |Argument| {
+        if (@typeInfo(Argument) != .int and Argument != []const u32 and !isFilled(Argument)) return false;
+    }
     const Payload = Result(Function) orelse return false;
-    return Payload == void or @typeInfo(Payload) == .@"struct" and !@hasDecl(Payload, "deinit");
+    return Payload == void or isFilled(Payload) or @typeInfo(Payload) == .@"struct" and !@hasDecl(Payload, "deinit");
+}
+
+/// An array of numbers that the call fills.
+fn isFilled(comptime T: type) bool {
+    return T == []u32 or T == []u64;
 }
 
 /// What a function returns if it does not fail.
@@ -46,12 +54,33 @@ fn Result(comptime Function: type) ?type {
 fn call(s: *Step, value: anytype, comptime name: []const u8) Outcome!void {
     const function = @field(@TypeOf(value), name);
     var arguments: std.meta.ArgsTuple(@TypeOf(function)) = undefined;
-    if (s.in.words.items.len != arguments.len - 2) return s.fail("{s} has {d} numbers", .{ s.call, arguments.len - 2 });
     arguments[0] = value;
-    inline for (1..arguments.len - 1) |i| arguments[i] = @intCast(try s.number(s.in.words.items[i - 1].key));
     arguments[arguments.len - 1] = &s.diagnostics;
+    const word = s.call[if (std.mem.lastIndexOfScalar(u8, s.call, '_')) |at| at + 1 else 0..];
+    const words = s.in.words.items;
+    var given: usize = 0;
+    var size: usize = 64;
+    inline for (1..arguments.len - 1) |i| {
+        const Argument = @TypeOf(arguments[i]);
+        if (comptime isFilled(Argument)) {
+            arguments[i] = try s.gpa().alloc(std.meta.Child(Argument), size);
+        } else {
+            if (given == words.len) return s.fail("{s} has more arguments than {d}", .{ s.call, given });
+            const key = words[given].key;
+            given += 1;
+            if (Argument == []const u32) {
+                arguments[i] = try s.numbers(key) orelse &.{};
+                size = arguments[i].len;
+            } else arguments[i] = @intCast(try s.number(key));
+        }
+    }
+    if (given != words.len) return s.fail("{s} has {d} arguments", .{ s.call, given });
     const result = try @call(.auto, function, arguments);
-    if (@TypeOf(result) != void) try s.putAll(result);
+    if (comptime isFilled(@TypeOf(result))) return calls.putNumbers(s, word, result);
+    if (@TypeOf(result) != void) return s.putAll(result);
+    inline for (1..arguments.len - 1) |i| {
+        if (comptime isFilled(@TypeOf(arguments[i]))) try calls.putNumbers(s, word, arguments[i]);
+    }
 }
 
 /// Spells a name as the tables do: checkOwner is check_owner.

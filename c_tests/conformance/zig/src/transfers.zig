@@ -15,7 +15,6 @@ pub const table = .{
     .{ "transfer_submit", transferSubmit },     .{ "transfer_poll", transferPoll },
     .{ "transfer_wait", transferWait },         .{ "transfer_wait_layers", transferWaitLayers },
     .{ "transfer_get_info", transferInfo },     .{ "transfer_get_methods", usedMethod },
-    .{ "transfer_get_mismatches", mismatches }, .{ "transfer_get_checksums", computedChecksums },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
@@ -152,16 +151,6 @@ fn transferWaitLayers(s: *Step) Outcome!void {
 
 fn transferInfo(s: *Step) Outcome!void {
     try s.putAll(try (try transfer(s)).info(&s.diagnostics));
-}
-
-fn mismatches(s: *Step) Outcome!void {
-    var buffer: [64]u64 = undefined;
-    try calls.putNumbers(s, "mismatches", try (try transfer(s)).mismatches(&buffer, &s.diagnostics));
-}
-
-fn computedChecksums(s: *Step) Outcome!void {
-    var buffer: [64]u32 = undefined;
-    try calls.putNumbers(s, "checksums", try (try transfer(s)).checksums(&buffer, &s.diagnostics));
 }
 
 fn usedMethod(s: *Step) Outcome!void {
