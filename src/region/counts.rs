@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of holders of a region in this process.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
 
-/// Each counts one kind of holder.
+/// Each counts one kind of holder, which has one more reference.
 #[derive(Default)]
 pub(super) struct Counts {
-    pub views: AtomicU64,
-    pub shares: AtomicU64,
-    pub handles: AtomicU64,
+    pub views: Arc<()>,
+    pub shares: Arc<()>,
+    pub handles: Arc<()>,
+}
+
+pub(super) fn holders(count: &Arc<()>) -> u64 {
+    Arc::strong_count(count) as u64 - 1
 }

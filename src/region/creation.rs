@@ -2,11 +2,9 @@
 //! Creating regions: one function for each kind of memory, and views.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use once_cell::sync::OnceCell;
 
-use super::counts::Counts;
 use super::registration::Registrations;
 use super::{
     Backing, BlockStorage, BlockStorageConfig, Control, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
@@ -65,8 +63,8 @@ impl Region {
             parent.size()
         );
         let (root, before) = Self::root_of(parent);
-        root.counts.views.fetch_add(1, Ordering::Relaxed);
-        let view = View { root: root.clone(), offset: before + offset, size };
+        let _counted = root.counts.views.clone();
+        let view = View { root: root.clone(), offset: before + offset, size, _counted };
         Ok(Self::with(root.memory.clone(), Some(view), None, OnceCell::new()))
     }
 
@@ -92,7 +90,7 @@ impl Region {
             view,
             origin,
             control,
-            counts: Counts::default(),
+            counts: Default::default(),
             registrations: Registrations::default(),
             kept_list: OnceCell::new(),
             blocks: OnceCell::new(),

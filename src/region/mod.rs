@@ -60,7 +60,7 @@ use pool::blocks::Blocks;
 pub use pool::ranges::Ranges;
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
-pub use sharing::{HandledRegion, SharedRegion};
+pub use sharing::HeldRegion;
 pub use tier::Tier;
 pub use tiers::{
     AdoptedDevice, AdoptedFileConfig, AdoptedMemory, BlockStorage, BlockStorageConfig, DeviceConfig,
@@ -89,6 +89,7 @@ struct View {
     /// Where in the root it starts.
     offset: u64,
     size: u64,
+    _counted: Arc<()>,
 }
 
 /// A range of memory on one tier. It is freed with its last holder.

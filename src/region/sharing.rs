@@ -2,9 +2,9 @@
 //! A region and other processes: its holders, opening shared regions again, and the owner of an imported region.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use super::counts::holders;
 use super::deferred_free::{free_later, sweep, sweep_aside};
 use super::{Backing, Control, OpenRequirements, Origin, Region};
 use crate::base::{Mutex, MutexGuard, PerProcess, Result, ensure, log};
@@ -105,63 +105,42 @@ impl Region {
         let (root, _) = Self::root_of(self);
         Ok(Holders {
             references: Arc::strong_count(self) as u64,
-            views: self.counts.views.load(Ordering::Relaxed),
+            views: holders(&self.counts.views),
             registrations: self.registration_count() as u64,
-            shares: root.counts.shares.load(Ordering::Relaxed),
+            shares: holders(&root.counts.shares),
             importers: root.control.get().map_or(Ok(0), |control| control.importers())?,
-            handles: self.counts.handles.load(Ordering::Relaxed),
+            handles: holders(&self.counts.handles),
         })
     }
 }
 
-pub struct SharedRegion(Arc<Region>);
+/// A region that counts as a share or as a handle until this is dropped.
+pub struct HeldRegion {
+    region: Arc<Region>,
+    _counted: Arc<()>,
+}
 
-impl SharedRegion {
-    /// Counts as a share of the region until it is dropped.
-    pub fn new(region: &Arc<Region>) -> Result<Self> {
+impl HeldRegion {
+    pub fn shared(region: &Arc<Region>) -> Result<Self> {
         sweep();
         let id = region.control()?.id();
         known().add(id, region);
-        region.counts.shares.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(region.clone()))
+        Ok(Self { region: region.clone(), _counted: region.counts.shares.clone() })
     }
 }
 
-impl std::ops::Deref for SharedRegion {
-    type Target = Arc<Region>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl Drop for SharedRegion {
-    fn drop(&mut self) {
-        self.0.counts.shares.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A region in a handle of the caller: counts as a handle until it is dropped.
-pub struct HandledRegion(Arc<Region>);
-
-impl From<Arc<Region>> for HandledRegion {
+/// In a handle of the caller.
+impl From<Arc<Region>> for HeldRegion {
     fn from(region: Arc<Region>) -> Self {
-        region.counts.handles.fetch_add(1, Ordering::Relaxed);
-        Self(region)
+        Self { _counted: region.counts.handles.clone(), region }
     }
 }
 
-impl std::ops::Deref for HandledRegion {
+impl std::ops::Deref for HeldRegion {
     type Target = Arc<Region>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl Drop for HandledRegion {
-    fn drop(&mut self) {
-        self.0.counts.handles.fetch_sub(1, Ordering::Relaxed);
+        &self.region
     }
 }
 
@@ -210,9 +189,8 @@ fn is(known: &Weak<Region>, region: &Arc<Region>) -> bool {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Some(view) = &self.view {
+        if self.is_view() {
             log!(Trace, "region {} freed", self.log_id);
-            view.root.counts.views.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         log!(Debug, "region {} freed", self.log_id);
@@ -237,7 +215,7 @@ mod tests {
     fn a_region_is_known_only_with_its_control_block_and_its_file() {
         let config = SystemConfig { size: 4096, shareable: true, ..SystemConfig::default() };
         let (region, other) = (Region::system(&config).unwrap(), Region::system(&config).unwrap());
-        let _shared = SharedRegion::new(&region).unwrap();
+        let _shared = HeldRegion::shared(&region).unwrap();
         let id = region.shared_id().unwrap();
         let file = |region: &Region| region.memory.file_id().unwrap();
         let control = |region: &Region| region.control().unwrap().file_id();

@@ -14,7 +14,7 @@ use crate::cuda::{Device, ipc};
 use crate::layout::{Epochs, Layout, LayoutPart, Memory};
 use crate::nixl::{Agent, Command};
 use crate::region::{
-    Access, ElasticMemory, EpochTable, Export, ExtentHold, FutureWrites, Region, SharedRegion, Tier,
+    Access, ElasticMemory, EpochTable, Export, ExtentHold, FutureWrites, HeldRegion, Region, Tier,
 };
 
 impl Share {
@@ -205,7 +205,7 @@ impl ShareBuilder {
             "the {} region belongs to another process; only that process can share it",
             root.tier().name()
         );
-        let shared = SharedRegion::new(root)?;
+        let shared = HeldRegion::shared(root)?;
         let control = root.control()?;
         let control_fd = self.keep(control.readable())?;
         let PackedRegion { carried, extents, mappings } = self.carry(root)?;

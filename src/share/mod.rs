@@ -33,7 +33,7 @@ pub use share_options::{OpenOptions, Reach, ShareOptions, Transport};
 use crate::base::{Error, LogId, Result, error, log};
 use crate::cuda::vmm::PhysicalMemory;
 use crate::layout::Layout;
-use crate::region::{ExtentHold, SharedRegion};
+use crate::region::{ExtentHold, HeldRegion};
 
 /// The objects that a share keeps alive.
 struct Retained {
@@ -45,7 +45,7 @@ struct Retained {
 
 /// The objects that a share keeps alive for one region.
 struct RetainedRoot {
-    region: SharedRegion,
+    region: HeldRegion,
     _extents: Option<ExtentHold>,
     /// The physical memory of mappings of an engine. It remains allocated if the engine unmaps it.
     _mappings: Vec<Arc<PhysicalMemory>>,

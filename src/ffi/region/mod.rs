@@ -15,14 +15,14 @@ pub mod system;
 pub mod view;
 
 use crate::ffi::common::{Handle, opaque};
-use crate::region::{HandledRegion, Tier};
+use crate::region::{HeldRegion, Tier};
 
 /// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
 /// registrations, layouts, shares and transfers keep the memory of their regions allocated.
 pub struct kvmem_region {
-    handle: Handle<HandledRegion>,
+    handle: Handle<HeldRegion>,
 }
-opaque!(kvmem_region, HandledRegion, "region");
+opaque!(kvmem_region, HeldRegion, "region");
 
 /// Host memory.
 pub const KVMEM_TIER_SYSTEM: u32 = 1;
