@@ -54,8 +54,8 @@ TEST(a_published_share_outlives_its_handles) {
 TEST(a_name_is_published_once) {
     OPENED(server, server, NULL);
     kvmem_token token;
-    EXPECT(KVMEM_STATUS_ALREADY_EXISTS,
-           kvmem_broker_publish(server.broker, "kv", server.sample.share, NULL, &token, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "'kv' is published already; make another token by kvmem_broker_grant",
+                   kvmem_broker_publish(server.broker, "kv", server.sample.share, NULL, &token, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_grant(server.broker, "vk", NULL, &token, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT,
            kvmem_broker_publish(server.broker, "", server.sample.share, NULL, &token, ERR));

@@ -69,7 +69,7 @@ static void import_cache(int socket, kvmem_layout *(*build)(void), uint64_t num_
     CHECK_EQ(read(socket, theirs, sizeof(theirs)), (ssize_t)sizeof(theirs));
     GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the share is of a layout", kvmem_share_open_region, share, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the share is of a layout, not of a region; open it by kvmem_share_open_layout", kvmem_share_open_region, share, NULL);
     OWN(kvmem_layout, mapped, kvmem_share_open_layout, share, NULL);
     GET(kvmem_layout_info, of_layout, kvmem_layout_get_info, mapped);
     CHECK_EQ(of_layout.locality, KVMEM_LOCALITY_MAPPED);

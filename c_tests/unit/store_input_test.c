@@ -92,6 +92,10 @@ TEST(a_writer_that_is_refused_leaves_its_readers_what_they_had) {
     store_setup setup;
     store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
     setup.options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY;
+    setup.options.eviction = KVMEM_EVICTION_CALLER;
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "eviction is 1, which only the writer of a store chooses", kvmem_store_open, &setup.options,
+           PATIENCE);
+    setup.options.eviction = 0;
     OWN(kvmem_store, before, kvmem_store_open, &setup.options, PATIENCE);
     setup.options.flags = 0;
     setup.identity[0].value = "qwenn";
@@ -246,7 +250,8 @@ TEST(a_key_that_is_given_twice_is_stored_once_and_a_block_is_filled_once) {
                    kvmem_store_put(store, source.layout, NULL, &what, &transfer, &moved, ERR));
     const uint32_t same[2] = {3, 3};
     what.blocks = same;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "3", kvmem_store_get(store, destination.layout, NULL, &what, &transfer, &moved, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "blocks[0] and blocks[1] are 3, and a get fills a block once",
+                   kvmem_store_get(store, destination.layout, NULL, &what, &transfer, &moved, ERR));
     kv_side_check(&destination);
     CHECK_EQ(stored(store), 1);
 }

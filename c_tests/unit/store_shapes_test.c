@@ -214,7 +214,7 @@ TEST(what_does_not_fit_is_refused_with_the_numbers) {
     CHECK(!store_has(store, 0));
     EXPECT_OK(move_keys(store, true, large.layout, ALL, 0, KEYS, ids, 6, &moved)); /* no slot is lost */
     CHECK_EQ(moved, KEYS);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is a destination twice",
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "blocks[0] and blocks[1] are 3, and a get fills a block once",
                    move_keys(store, false, large.layout, ALL, 0, 4, (uint32_t[]){3, 3}, 2, &moved));
     EXPECT_OK(move_keys(store, true, large.layout, ALL, 20, 4, (uint32_t[]){3, 3}, 2, &moved));
     CHECK_EQ(moved, 4);

@@ -163,7 +163,7 @@ TEST(without_eviction_the_caller_removes_blocks) {
     OWNED(kvmem_store) store = store_open_without_eviction(path);
     put(store, &source, 0, BLOCKS);
     size_t moved = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "kvmem_store_remove",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "(of 7 slots, 7 are used, 0 free and 0 retired); remove blocks by kvmem_store_remove",
                    store_put(store, source.layout, 10, ids, 1, &moved));
     unsigned char keys[2 * STORE_KEY];
     store_keys(keys, 6, 2);
@@ -284,6 +284,8 @@ TEST(bad_arguments_are_named) {
     store_setup_init(&setup, path, REF(kv_aligned_config(&kv_kinds[0])));
     setup.config.order = KVMEM_ORDER_LAYER_SEPARATE;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "begin with B", kvmem_store_open, &setup.options, PATIENCE);
+    store_setup_init(&setup, path, REF(WITH(kv_aligned_config(&kv_kinds[0]), it.block_stride = 1 << 20)));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the stride of axis B (block) of a store", kvmem_store_open, &setup.options, PATIENCE);
     OWNED(kvmem_store) store = open_store(path, KVMEM_DURABILITY_STRICT);
     uint8_t found = 0;
     unsigned char keys[65] = {0};
@@ -291,7 +293,7 @@ TEST(bad_arguments_are_named) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65 bytes", kvmem_store_contains(store, keys, 65, 1, &found, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "keys is NULL, and num_keys is 2", kvmem_store_contains(store, NULL, 16, 2, &found, ERR));
     size_t moved = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "there are too few slots for 8 blocks (0 of the 7 slots", store_put(store, source.layout, 0, (uint32_t[8]){0}, 8, &moved));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "too few slots for 8 blocks (of 7 slots, 0 are used, 7 free and 0 retired); give fewer keys, or create a store", store_put(store, source.layout, 0, (uint32_t[8]){0}, 8, &moved));
     const unsigned char equal[2][STORE_KEY] = {{1}, {1}};
     const kvmem_store_blocks repeated = {.struct_size = sizeof(repeated), .keys = equal, .key_size = STORE_KEY,
         .num_keys = 2, .blocks = ids, .num_blocks = 2};

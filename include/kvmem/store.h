@@ -77,8 +77,8 @@ typedef struct kvmem_store_options {
     uint32_t durability;  ///< KVMEM_DURABILITY_* value; 0 for KVMEM_DURABILITY_STRICT.
     uint32_t eviction;  ///< KVMEM_EVICTION_* value; 0 for KVMEM_EVICTION_STORE.
     /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_READ_ONLY, with that: open it for
-    /// reading, also while a process writes it. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file
-    /// of blocks is accessed.
+    /// reading, also while a process writes it; max_size, durability and eviction are then 0.
+    /// KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file of blocks is accessed.
     uint64_t flags;
     /// With KVMEM_DURABILITY_RELAXED: nanoseconds after which blocks become durable. With
     /// KVMEM_DISK_READ_ONLY: after which kvmem_store_contains knows what was stored. 0 for one second.

@@ -7,7 +7,7 @@ use super::axes::overflow;
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
-use crate::base::{Error, Result, ensure, error, fail};
+use crate::base::{Count, Error, Result, ensure, error, fail};
 
 /// A shape with the address where each region starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,9 @@ impl Placement {
         ensure!(
             token < tokens && head < heads,
             OutOfRange,
-            "token {token}, head {head} is outside a layout with {tokens} tokens per block and {heads} heads per token"
+            "token {token}, head {head} is outside a layout with {} per block and {} per token",
+            Count(tokens, "token"),
+            Count(heads, "head")
         );
         let (region, offset) = self.geometry.locate(&[
             (Axis::Block, block),

@@ -22,14 +22,20 @@ impl Share {
                 log!(Debug, "share {} opened as region {id}: {size} bytes", self.log_id);
             }),
             Object::Layout(_) | Object::Parts(_) => {
-                fail!(InvalidArgument, "the share is of a layout, not of a region")
+                fail!(
+                    InvalidArgument,
+                    "the share is of a layout, not of a region; open it by kvmem_share_open_layout"
+                )
             }
         }
     }
 
     pub fn open_layout(&self, opening: &OpenOptions) -> Result<Arc<Layout>> {
         let Some(layout) = self.manifest.object.layout() else {
-            fail!(InvalidArgument, "the share is of a region, not of a layout");
+            fail!(
+                InvalidArgument,
+                "the share is of a region, not of a layout; open it by kvmem_share_open_region"
+            );
         };
         self.open_as_layout(&layout, opening).inspect(|layout| {
             let (id, locality) = (layout.log_id(), layout.memory().locality());

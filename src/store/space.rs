@@ -27,6 +27,10 @@ impl Index {
         self.pools.limit(namespace, self.usable())
     }
 
+    fn has_quotas(&self) -> bool {
+        self.limit(0) < self.usable()
+    }
+
     fn obtainable(&self, namespace: u32) -> u64 {
         self.pools.obtainable(namespace, self.usable())
     }
@@ -82,7 +86,14 @@ impl Index {
         let (limit, left) = (Count(self.limit(namespace), "slot"), self.limit(0));
         let of = if namespace == 0 { "that are in no quota" } else { "of the quota" };
         let Counts { slots, retired, .. } = self.counts;
-        let free = self.free.len();
+        let free = self.free.len() as u64;
+        if namespace == 0 && !self.has_quotas() {
+            return format!(
+                "of {}, {} are used, {free} free and {retired} retired",
+                Count(slots, "slot"),
+                slots - free - retired
+            );
+        }
         format!(
             "{used} of the {limit} {of} are used; of the {slots} of the store {free} are free, {retired} retired, and {left} in no quota"
         )
@@ -136,6 +147,8 @@ impl<F: Files> Store<F> {
                 0 if index.limit(0) == 0 => {
                     "lower quotas, open a namespace for these blocks, or create a store with more slots in another folder"
                 }
+                0 if !index.has_quotas() =>
+                    "give fewer keys, or create a store with more slots in another folder",
                 0 => "give fewer keys, lower quotas, or create a store with more slots in another folder",
                 _ => "give fewer keys, or set a higher quota",
             }

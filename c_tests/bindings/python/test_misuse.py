@@ -411,6 +411,14 @@ def test_arguments_of_another_type_are_named(cache, copy):
         for tables, name in (([[0], [1]], "source_table"), ([kvmem.Table([0]), [1]], "destination_table")):
             with pytest.raises(TypeError, match=rf"{name} is a list; expected kvmem.Table\(blocks\)"):
                 transfer.submit(source_table=tables[0], destination_table=tables[1], num_tokens=1)
+    with pytest.raises(TypeError, match="flags is a DiskFlags; expected kvmem.SystemFlags"):
+        kvmem.Layout.allocate(shape("BLHNOC"), "system", flags=kvmem.DiskFlags.READ_ONLY)
+    with pytest.raises(kvmem.InvalidArgument, match="flags are given, and the tier device has none"):
+        kvmem.Layout.allocate(shape("BLHNOC"), "device", flags=1)
+    with pytest.raises(TypeError, match="parts is a list; expected names with layouts"):
+        kvmem.Layout.combine([layout])
+    with pytest.raises(TypeError, match="token is a str; expected 32 bytes"):
+        kvmem.Share.fetch("broker", "cache", token="00" * 32)
     with pytest.raises(TypeError, match="source is None; expected a socket, or a file descriptor"):
         kvmem.Share.receive(None)
 
@@ -471,6 +479,7 @@ def test_agents_brokers_and_raw_requests_name_arguments_of_another_type(tmp_path
             (lambda: broker.publish("a", region), "share is a Region; expected kvmem.Share"),
             (lambda: directory.connect("agent", "peer", 0), "agent is a str; expected kvmem.Agent"),
             (lambda: directory.publish("agent"), "agent is a str; expected kvmem.Agent"),
+            (lambda: directory.publish("agent", [region]), "layouts is a list; expected names with layouts"),
             (lambda: directory.check("entry"), "entry is a str; expected kvmem.Entry"),
             (lambda: directory.report_events([]), "queue is a list; expected kvmem.Queue"),
             (lambda: nixl.descriptors(b""), "region is a bytes; expected kvmem.Region"),

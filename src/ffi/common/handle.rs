@@ -201,7 +201,7 @@ pub unsafe fn borrow_each<'a, T: Opaque>(
     name: &str,
 ) -> Result<Vec<&'a T::Value>> {
     // SAFETY: the caller's promise.
-    let items = unsafe { pointer::items(items, count, (name, "its number of items")) }?;
+    let items = unsafe { pointer::items(items, count, (name, "count")) }?;
     let value = |(index, item): (usize, &*mut T)| {
         // SAFETY: the caller's promise.
         let value = unsafe { borrow(scope, item.cast_const()) };

@@ -102,7 +102,7 @@ pub unsafe fn list(
     count: usize,
     name: &str,
 ) -> Result<Descriptors> {
-    let given = items(descriptors, count, (name, "its number of items"))?;
+    let given = items(descriptors, count, (name, "count"))?;
     let Some(first) = given.first() else { return Ok(Descriptors::empty(MemoryType::Dram)) };
     let of_all = memory_type_of(first.memory_type).map_err(|error| error.context(format!("{name}[0]")))?;
     let mut entries = Vec::new();

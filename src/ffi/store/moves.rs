@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use crate::base::{Result, ensure};
+use crate::base::{Result, ensure, fail};
 use crate::ffi::common::{
     Out, Scope, borrow, call, check_flags, items, kvmem_error, kvmem_status, options, out, read,
     read_nullable, text, timeout,
@@ -138,11 +138,13 @@ pub unsafe extern "C" fn kvmem_store_get(
     call(error, |scope| {
         start(transfer, num_moved, || {
             let blocks = read(blocks)?;
-            ensure!(
-                blocks.parent.is_null() && blocks.flags == 0,
-                InvalidArgument,
-                "parent or flags of kvmem_store_blocks are set, which only a put uses; set them to 0"
-            );
+            let of_puts = [("parent", !blocks.parent.is_null()), ("flags", blocks.flags != 0)];
+            if let Some((name, _)) = of_puts.into_iter().find(|(_, is_set)| *is_set) {
+                fail!(
+                    InvalidArgument,
+                    "{name} of kvmem_store_blocks is set, which only a put uses; set it to 0"
+                );
+            }
             let (request, what) = (transfer_request(scope, options)?, stored_blocks(&blocks)?);
             let destination = borrow(scope, destination).map_err(|error| error.context("destination"))?;
             borrow(scope, store)?.get(destination, request, &what)

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use crate::base::{Result, ensure, error, lists};
+use crate::base::{Result, ensure, error, fail, lists};
 use crate::ffi::common::{
     call_new, check_flags, deadline, ensure_given, items, kvmem_error, kvmem_status, not_one_of, options,
     read, text,
@@ -72,8 +72,8 @@ pub struct kvmem_store_options {
     /// KVMEM_EVICTION_* value; 0 for KVMEM_EVICTION_STORE.
     pub eviction: u32,
     /// KVMEM_DISK_OPEN_EXISTING: fail if there is no store. KVMEM_DISK_READ_ONLY, with that: open it for
-    /// reading, also while a process writes it. KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file
-    /// of blocks is accessed.
+    /// reading, also while a process writes it; max_size, durability and eviction are then 0.
+    /// KVMEM_DISK_BUFFERED, KVMEM_DISK_DIRECT_REQUIRED: how its file of blocks is accessed.
     pub flags: u64,
     /// With KVMEM_DURABILITY_RELAXED: nanoseconds after which blocks become durable. With
     /// KVMEM_DISK_READ_ONLY: after which kvmem_store_contains knows what was stored. 0 for one second.
@@ -171,11 +171,17 @@ fn access(options: &kvmem_store_options) -> Result<Access> {
         InvalidArgument,
         "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new store is there to be written"
     );
-    ensure!(
-        options.durability == 0 && options.eviction == 0 && options.max_size == 0,
-        InvalidArgument,
-        "durability, eviction or max_size is set, which only the writer of a store chooses; with KVMEM_DISK_READ_ONLY set them to 0"
-    );
+    let of_writers = [
+        ("durability", u64::from(options.durability)),
+        ("eviction", options.eviction.into()),
+        ("max_size", options.max_size),
+    ];
+    if let Some((name, value)) = of_writers.into_iter().find(|(_, value)| *value != 0) {
+        fail!(
+            InvalidArgument,
+            "{name} is {value}, which only the writer of a store chooses; with KVMEM_DISK_READ_ONLY set durability, eviction and max_size to 0"
+        );
+    }
     Ok(Access::Read)
 }
 

@@ -87,7 +87,11 @@ impl Catalogue {
         let mut entry = Entry { publication, grants: Vec::new() };
         let token = entry.grant(terms)?;
         let mut entries = self.lock();
-        ensure!(!entries.contains_key(name), AlreadyExists, "'{name}' is published already");
+        ensure!(
+            !entries.contains_key(name),
+            AlreadyExists,
+            "'{name}' is published already; make another token by kvmem_broker_grant, or call kvmem_broker_unpublish first"
+        );
         entries.insert(name.to_string(), entry);
         Ok(token)
     }

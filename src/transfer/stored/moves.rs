@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::OpenStore;
 use super::conversion::{Conversion, whole_table};
 use super::run_ends::{Held, RunEnd, Slots, Uses, Work};
-use crate::base::{Count, Result, by_deadline, deadline_of, ensure, lists, time_left};
+use crate::base::{Count, Error, Result, by_deadline, deadline_of, ensure, error, lists, time_left};
 use crate::layout::{Axis, Layout};
 use crate::plan::{BlockPair, TokenTables, Wanted};
 use crate::store::{Access, Key, Keys, Located, NewBlock, Reserved};
@@ -123,6 +123,7 @@ impl OpenStore {
         }
         let used = (count as u64 * self.page_size()).div_ceil(page_size(destination));
         what.ensure_in(destination, used as usize)?;
+        let used = &what.blocks[..used as usize];
         let transfer = if is_direct {
             let pairs = held.blocks().iter().zip(what.blocks);
             let pairs = pairs.map(|(held, block)| BlockPair { source: held.slot(), destination: *block });
@@ -133,7 +134,7 @@ impl OpenStore {
                 let work =
                     Work::checks(checks, |checks| checks.begin_on_arrival([&self.layout, destination]))?;
                 Ok(RunEnd::new(Uses::Get(held), work, deadline, what.user_data))
-            })?
+            })
         } else {
             let slots: Vec<u32> = lists::collect(held.blocks().iter().map(Located::slot))?;
             let conversion = self.conversion(wanted, what, Vec::new())?;
@@ -144,8 +145,9 @@ impl OpenStore {
             transfer.started_before(
                 blocks,
                 RunEnd::new(Uses::Get(held), Work::Moves(conversion), deadline, what.user_data),
-            )?
+            )
         };
+        let transfer = transfer.map_err(|error| twice(used).unwrap_or(error))?;
         self.store.count_get(self.namespace.number(), count, keys.len() - count);
         Ok(Moved { transfer: Some(transfer), count })
     }
@@ -255,4 +257,19 @@ impl StoredBlocks<'_> {
         let timeout = time_left(deadline).map(|left| left.max(Duration::from_nanos(1)));
         Step { pairs, user_data: self.user_data, timeout, ..Step::default() }
     }
+}
+
+/// The error for a block of the caller that a get would fill twice. A plan of the run finds it, and names pairs and tables, which the caller has not.
+#[cold]
+fn twice(blocks: &[u32]) -> Option<Error> {
+    let mut at: Vec<usize> = (0..blocks.len()).collect();
+    at.sort_by_key(|index| blocks[*index]);
+    let same = at.windows(2).find(|two| blocks[two[0]] == blocks[two[1]])?;
+    Some(error!(
+        InvalidArgument,
+        "blocks[{}] and blocks[{}] are {}, and a get fills a block once; give each key a block of its own",
+        same[0],
+        same[1],
+        blocks[same[0]]
+    ))
 }

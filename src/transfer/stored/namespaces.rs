@@ -23,7 +23,7 @@ impl OpenStore {
         ensure!(
             quota == 0 || quota >= self.slot_size(),
             InvalidArgument,
-            "quota is {quota}, less than the {} bytes of a slot",
+            "quota is {quota}, less than the {} bytes of a slot; set it to the bytes of at least one",
             self.slot_size()
         );
         let slots = (quota > 0).then(|| quota / self.slot_size());

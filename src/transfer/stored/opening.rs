@@ -9,7 +9,7 @@ use super::conversion::in_one_piece;
 use super::{OpenStore, checkpoints};
 use crate::base::paths::absolute;
 use crate::base::{
-    Error, Mutex, PerProcess, Result, SharedObjects, Status, Turns, by_deadline, ensure, error,
+    Error, Mutex, PerProcess, Result, SharedObjects, Status, Turns, by_deadline, ensure, error, fail,
 };
 use crate::layout::fingerprint;
 use crate::layout::{
@@ -166,12 +166,16 @@ fn ensure_slots_are_contiguous(geometry: &Geometry) -> Result<()> {
         InvalidArgument,
         "the order of a store is {order}, and it must begin with B, so that a slot is one range of the file; use BLONHC"
     );
-    ensure!(
-        geometry.arrangement() == Arrangement::tight(order),
-        InvalidArgument,
-        "a stride of the store's shape is not the tight one, and a slot is one range of the file without gaps; leave all strides 0, \
-         also if those of the layouts in memory are larger"
-    );
+    let strides = geometry.arrangement().strides;
+    if let Some(axis) = Axis::ALL.into_iter().find(|axis| strides.given(*axis).is_some()) {
+        fail!(
+            InvalidArgument,
+            "the stride of axis {} ({}) of a store is not the tight one, and a slot is one range of the file without gaps; leave all \
+             strides 0, also if those of the layouts in memory are larger",
+            axis.letter(),
+            axis.name()
+        );
+    }
     Ok(())
 }
 

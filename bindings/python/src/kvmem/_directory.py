@@ -136,6 +136,8 @@ class Directory(Handle):
         With a broker, processes of this machine can map the memory by `Entry.open_layout` while it is published: for reading, or with
         `share_flags=ShareFlags(0)` also for writing. `transport` is that of the shares."""
         share = Options("share_options", flags=share_flags, transport=transport)
+        if layouts is not None:
+            _errors.ensure_kind(layouts, Mapping, "layouts", "names with layouts")
         names = [c_string(name, "name") for name in layouts or {}]
         handles = [handle_of(layout, Layout, "a layout") for layout in (layouts or {}).values()]
         broker_handle = None if broker is None else handle_of(broker, Broker, "broker")

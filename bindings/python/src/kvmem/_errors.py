@@ -16,7 +16,7 @@ def type_of(value: object) -> str:
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def ensure_kind(value: object, kind: type, name: str, expected: str) -> None:
+def ensure_kind(value: object, kind: type | tuple[type, ...], name: str, expected: str) -> None:
     """Raises TypeError unless an argument has a type."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {type_of(value)}; expected {expected}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +21,17 @@ from kvmem._tensor import Tensor, unsigned, width_of
 from kvmem._time import FOREVER, nanoseconds, waiting
 
 T = TypeVar("T")
+F = TypeVar("F", bound=enum.IntFlag)
 
 _AXES = {"B": "num_blocks", "L": "num_layers", "O": "outer_dim", "N": "page_size", "H": "num_heads"}
 _STRIDES = {"B": "block", "L": "layer", "O": "outer", "N": "token", "H": "head", "C": "element"}
+
+
+def _flags(kind: type[F], flags: int) -> F:
+    """Flags of a tier. Those of another one have the same bits, and another meaning."""
+    if isinstance(flags, enum.Flag):
+        _errors.ensure_kind(flags, kind, "flags", f"kvmem.{kind.__name__}")
+    return kind(flags)
 
 
 def _duration(duration: float | None) -> int:
@@ -115,15 +124,17 @@ class Layout(Handle):
         is registered."""
         name = tier.name.lower() if isinstance(tier, k.Tier) else tier
         if name == "system":
-            memory = system_options(0, k.SystemFlags(flags), numa_node=numa_node)
+            memory = system_options(0, _flags(k.SystemFlags, flags), numa_node=numa_node)
         elif name == "pinned":
-            memory = pinned_options(0, device, k.PinnedFlags(flags), numa_node)
+            memory = pinned_options(0, device, _flags(k.PinnedFlags, flags), numa_node)
         elif name == "device":
+            if flags:
+                raise _errors.InvalidArgument("flags are given, and the tier device has none")
             memory = device_options(0, device)
         elif name == "elastic":
-            memory = elastic_options(0, device, flags=k.ElasticFlags(flags))
+            memory = elastic_options(0, device, flags=_flags(k.ElasticFlags, flags))
         elif name == "disk":
-            memory = disk_options(0, path, directory, k.DiskFlags(flags))
+            memory = disk_options(0, path, directory, _flags(k.DiskFlags, flags))
         else:
             raise _errors.InvalidArgument(f"tier is {name!r}; a layout is allocated on system, pinned, device, elastic or disk")
         if name != "disk" and (path is not None or directory is not None):
@@ -191,6 +202,7 @@ class Layout(Handle):
     def combine(cls, parts: Mapping[str, Layout]) -> Layout:
         """Combines layouts that share block ids to one, such as data and scales. Exporting, sharing, checksums and transfers then
         work on all parts at once."""
+        _errors.ensure_kind(parts, Mapping, "parts", "names with layouts")
         names = [c_string(name, "name") for name in parts]
         array = ffi.new("kvmem_layout_part[]", [(name, handle_of(part, Layout, "a part")) for name, part in zip(names, parts.values())])
         return cls._owning(create(lib.kvmem_layout_combine, "layout", array, len(names)))

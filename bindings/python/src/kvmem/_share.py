@@ -206,6 +206,7 @@ def open_options(agent: Handle | None, device: int, flags: k.OpenFlags) -> Optio
 
 
 def _token(token: bytes) -> Any:
+    _errors.ensure_kind(token, (bytes, bytearray, memoryview), "token", "32 bytes")
     if len(token) != 32:
         raise _errors.InvalidArgument(f"a token has 32 bytes, and this one {len(token)}")
     made = ffi.new("kvmem_token *")
