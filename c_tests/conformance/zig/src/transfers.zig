@@ -9,12 +9,12 @@ const calls = @import("calls.zig");
 const Outcome = calls.Outcome;
 
 pub const table = .{
-    .{ "queue_create", queueCreate },           .{ "queue_poll", queuePoll },
-    .{ "queue_wait", queueWait },               .{ "transfer_create", transferCreate },
-    .{ "transfer_start", transferStart },       .{ "transfer_prepare", transferPrepare },
-    .{ "transfer_submit", transferSubmit },     .{ "transfer_poll", transferPoll },
-    .{ "transfer_wait", transferWait },         .{ "transfer_wait_layers", transferWaitLayers },
-    .{ "transfer_get_info", transferInfo },     .{ "transfer_get_methods", usedMethod },
+    .{ "queue_create", queueCreate },       .{ "queue_poll", queuePoll },
+    .{ "queue_wait", queueWait },           .{ "transfer_create", transferCreate },
+    .{ "transfer_start", transferStart },   .{ "transfer_prepare", transferPrepare },
+    .{ "transfer_submit", transferSubmit }, .{ "transfer_poll", transferPoll },
+    .{ "transfer_wait", transferWait },     .{ "transfer_wait_layers", transferWaitLayers },
+    .{ "transfer_get_info", transferInfo }, .{ "transfer_get_methods", usedMethod },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
