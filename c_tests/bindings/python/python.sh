@@ -31,7 +31,7 @@ wheel)
     cp -r "$site/kvmem" "$("$tools/python" -c 'import _cffi_backend; print(_cffi_backend.__file__)')" "$build/bare"
     env -i "$tools/python" -I -S "$here/bare.py" "$build/bare" "$source/docs/python.md"
     ;;
-test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,misuse,peers,nixl}.py ;;
+test) tests "$here"/test_{imports,regions,layouts,transfers,statistics,stores,store_files,misuse,peers,nixl}.py ;;
 vllm_logic)
     tests "$here"/test_{blocks,vllm,vllm_units,vllm_host_copies,vllm_handover,vllm_exchange,vllm_faults,vllm_epochs,vllm_by_layer,vllm_states,vllm_directory,vllm_tier_jobs}.py
     UCX_TLS=tcp UCX_NET_DEVICES=lo tests "$here/test_vllm_epochs.py" -k nixl
