@@ -341,18 +341,32 @@ TEST(of_many_objects_the_first_waits_for_the_work) {
 typedef struct creation {
     flight *flight;
     kvmem_status status;
+    uint32_t method; /* that the transfer has taken */
 } creation;
 
 /* The current context of this thread is not that of the case. */
-static void *create_by_the_kernel(void *argument) {
-    creation *creation = argument;
-    flight *flight = creation->flight;
-    const kv_job options = WITH(flight_options(flight), it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+static void *create(creation *creation, kv_job options) {
+    const flight *flight = creation->flight;
     kvmem_transfer *transfer = NULL;
     creation->status = kv_prepare(flight->source.model.layout, flight->destination.model.layout, &options,
                                   &transfer, NULL);
+    kvmem_transfer_info info = {0};
+    if (kvmem_transfer_get_info(transfer, &info, NULL) == KVMEM_STATUS_OK) creation->method = info.method;
     kvmem_transfer_destroy(transfer);
     return NULL;
+}
+
+static void *create_by_the_kernel(void *argument) {
+    creation *creation = argument;
+    return create(creation, WITH(flight_options(creation->flight), it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
+}
+
+enum { MANY_HEADS = 16 };
+
+/* A transfer of a million rows of 32 bytes, whose copies by the driver would take seconds. */
+static void *create_with_many_rows(void *argument) {
+    creation *creation = argument;
+    return create(creation, WITH(flight_options(creation->flight), it.transfer.num_heads = MANY_HEADS));
 }
 
 static void await_the_kernel(flight *flight) {
@@ -370,7 +384,7 @@ TEST(only_who_needs_a_kernel_waits_for_its_compilation) {
     SIM(sim_hold_call("cuLinkComplete"));
     const uint64_t compilations = SIM(sim_calls("cuLinkComplete"));
     threads thread;
-    creation creation = {&waiting, KVMEM_STATUS_IN_PROGRESS};
+    creation creation = {&waiting, KVMEM_STATUS_IN_PROGRESS, 0};
     threads_start(&thread, 1, create_by_the_kernel, &creation, 0);
     while (SIM(sim_held_calls()) == 0) sched_yield(); /* only the deadline of the process limits this */
     for (int i = 0; i < 3; i++) {
@@ -388,6 +402,26 @@ TEST(only_who_needs_a_kernel_waits_for_its_compilation) {
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
+TEST(a_kernel_that_saves_seconds_is_waited_for) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    const kvmem_layout_config from = WITH(side_config(&kv_kinds[0]), it.page_size = 2048, it.num_heads = MANY_HEADS,
+                                          it.inner_dim = MANY_HEADS * 16, it.order = "L/BONHC");
+    const kvmem_layout_config to = WITH(from, it.order = "L/BOHNC");
+    OPENED(flight, many, .from = PLACE_DEVICE, .to = PLACE_DEVICE, .source = &from, .destination = &to);
+    OPENED(flight, few, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuLinkComplete"));
+    threads thread;
+    creation creation = {&many, KVMEM_STATUS_IN_PROGRESS, 0};
+    threads_start(&thread, 1, create_with_many_rows, &creation, 0);
+    while (SIM(sim_held_calls()) == 0) sched_yield(); /* only the deadline of the process limits this */
+    flight_create(&few, it.transfer.method = 0); /* as long as a call waits that has another method */
+    SIM(sim_go_calls());
+    threads_join(&thread);
+    CHECK_EQ(creation.status, KVMEM_STATUS_OK);
+    CHECK_EQ(creation.method, KVMEM_METHOD_CUDA_KERNEL);
+}
+
 /* The driver would load the code after that work, and hold up all calls of the context until then. */
 TEST(work_that_begins_while_a_kernel_is_compiled_delays_no_call) {
     SIM(sim_reset());
@@ -396,7 +430,7 @@ TEST(work_that_begins_while_a_kernel_is_compiled_delays_no_call) {
     SIM(sim_hold_call("cuLinkComplete"));
     const uint64_t loads = SIM(sim_calls("cuModuleLoadData")), compilations = SIM(sim_calls("cuLinkComplete"));
     threads thread;
-    creation creation = {&flight, KVMEM_STATUS_OK};
+    creation creation = {&flight, KVMEM_STATUS_OK, 0};
     threads_start(&thread, 1, create_by_the_kernel, &creation, 0);
     while (SIM(sim_held_calls()) == 0) sched_yield(); /* only the deadline of the process limits this */
     busy busy = {0};

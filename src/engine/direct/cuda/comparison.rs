@@ -25,6 +25,9 @@ use crate::run::TransferMethod;
 const MIN_STAGED: u64 = 256 << 10;
 const TOO_FEW: &str = "less than 262144 bytes are too few for staging";
 
+/// The seconds that kernels must save for a call to wait for their compilation, which takes 0.1 to 0.4 s once on a machine.
+const WORTH_A_COMPILATION: f64 = 1.0;
+
 /// A shorter wait can't be distinguished from other delays of a host.
 const MIN_WAIT: f64 = 100e-6;
 
@@ -35,6 +38,10 @@ const METHODS: [TransferMethod; 5] = [
     TransferMethod::CudaKernel,
     TransferMethod::CudaStaged,
 ];
+
+fn is_of_kernels(method: TransferMethod) -> bool {
+    matches!(method, TransferMethod::CudaKernel | TransferMethod::CudaStaged)
+}
 
 /// The methods of one transfer, compared.
 pub struct Comparison<'a> {
@@ -116,8 +123,7 @@ impl<'a> Comparison<'a> {
         let (case, rates) = (&self.case, &self.costs.rates);
         let submission =
             self.costs.measured_batch.and_then(|measured| Submission::shown(method, case, rates, measured));
-        let has_kernel = matches!(method, TransferMethod::CudaKernel | TransferMethod::CudaStaged);
-        let expected = (has_kernel && case.computes)
+        let expected = (is_of_kernels(method) && case.computes)
             .then(|| cost::alone_and_beside(method, case, rates))
             .filter(|[alone, beside]| beside - alone > alone.max(MIN_WAIT));
         (submission.is_some() || expected.is_some()).then_some(CostObserver {
@@ -218,7 +224,7 @@ impl<'a> Comparison<'a> {
             if self.lacks_rows(best) {
                 continue;
             }
-            let needed = self.all_need_kernels().then(|| Patience::needed(quiet::PATIENCE));
+            let needed = self.needs_kernels().then(|| Patience::needed(quiet::PATIENCE));
             match self.prepare(best, others, needed.as_ref().unwrap_or(&self.patience)) {
                 Ok((task, others)) => {
                     self.explain_faster(best);
@@ -229,10 +235,14 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether no method that is left does without kernels.
-    fn all_need_kernels(&self) -> bool {
-        let mut left = self.candidates.iter().filter(|candidate| candidate.reason.is_none());
-        left.all(|each| matches!(each.method, TransferMethod::CudaKernel | TransferMethod::CudaStaged))
+    /// Whether the call waits for kernels as one that has no other method: all others take longer by [`WORTH_A_COMPILATION`].
+    fn needs_kernels(&self) -> bool {
+        let fastest = |with_kernel| {
+            let left = self.candidates.iter().filter(|each| each.reason.is_none());
+            let alike = left.filter(|each| is_of_kernels(each.method) == with_kernel);
+            alike.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
+        };
+        fastest(false) - fastest(true) > WORTH_A_COMPILATION
     }
 
     fn prepare_forced(&self, method: TransferMethod, others: &[Plan]) -> Result<(CopyTask, Vec<CopyTask>)> {
