@@ -224,6 +224,8 @@ impl Conversion {
         let buffer = Buffer::new(file, slots.len(), limits)?;
         let moving = Arc::new(Outline::new(memory, &buffer.blocks, self.wanted, false)?);
         let writing = Arc::new(Outline::new(&buffer.slots, &self.slots, Wanted::default(), false)?);
+        // The run ends at its deadline all the same. The slots, and the lock of the store, are kept until the last write to them has ended.
+        let to_the_end = WaitLimits { deadline: None, ..limits.clone() };
         let (mut checksums, mut seals, capacity) = (Vec::new(), Vec::new(), buffer.ids.len());
         for (part, first) in slots.chunks(capacity).zip((0..).step_by(capacity)) {
             let reserved =
@@ -240,7 +242,7 @@ impl Conversion {
             };
             let found = buffer.filled(count, gather)?;
             lists::extend(&mut checksums, pairs.iter().map(|pair| found[pair.source as usize]))?;
-            move_once(&buffer.slots, &self.slots, Plan::new(&writing, &pairs, None)?, limits)?;
+            move_once(&buffer.slots, &self.slots, Plan::new(&writing, &pairs, None)?, &to_the_end)?;
         }
         Ok((checksums, seals))
     }
