@@ -43,6 +43,15 @@ pub fn collect<T>(entries: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     Ok(list)
 }
 
+/// A list of entries each of which may fail. The first failure ends it.
+pub fn collect_each<T>(entries: impl IntoIterator<Item = Result<T>>) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    for entry in entries {
+        push(&mut list, entry?)?;
+    }
+    Ok(list)
+}
+
 /// A copy of what the caller passes.
 pub fn copied<T: Copy>(items: &[T]) -> Result<Vec<T>> {
     let mut list = Vec::new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pieces of blocks, in checksum order. Pieces that are adjacent in memory are merged: longer pieces have less overhead.
 
+use crate::base::{Result, lists};
 use crate::layout::{Axis, Layout};
 use crate::plan::Slots;
 
@@ -21,7 +22,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// Those of some layers and outer slots, in the order (layer, outer slot, token, head), whatever the order in memory.
-    pub fn new(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
+    pub fn new(layout: &Layout, Slots { layers, outers }: &Slots) -> Result<Self> {
         let (geometry, placement) = (layout.geometry(), layout.placement());
         let mut size = geometry.element_size();
         // Axes that are contiguous in this order belong to a piece; the others are listed.
@@ -59,7 +60,7 @@ impl Pieces {
                                 (Axis::Head, head),
                                 (Axis::Element, element),
                             ]);
-                            addresses.push(placement.bases()[region] + offset);
+                            lists::push(&mut addresses, placement.bases()[region] + offset)?;
                         }
                     }
                 }
@@ -74,7 +75,7 @@ impl Pieces {
         };
         pieces.join_outers();
         pieces.join_layers();
-        pieces
+        Ok(pieces)
     }
 
     pub fn block_size(&self) -> u64 {
@@ -147,7 +148,7 @@ mod tests {
         let order = Order::parse("L/OCBN").unwrap();
         let kind = Arrangement::tight(order);
         let layout = Layout::in_host(dimensions, kind);
-        let pieces = Pieces::new(&layout, &Slots::all(layout.geometry()));
+        let pieces = Pieces::new(&layout, &Slots::all(layout.geometry())).unwrap();
         assert_eq!((pieces.layers.len(), pieces.outers, pieces.size), (2 * 2 * 16, 64, 2));
         let mut expected = Vec::new();
         for index in 0..2 * 2 * 16 * 64 {

@@ -8,7 +8,7 @@ use super::memory::Allocation;
 use super::vmm::{
     AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, Granularity, PhysicalMemory,
 };
-use crate::base::{Result, Status};
+use crate::base::{Result, Status, error};
 
 /// Memory of a device. Unlike [`Allocation`], it is freed without waiting for other work on the device, if the device
 /// supports virtual memory management.
@@ -41,7 +41,9 @@ impl DeviceBuffer {
     fn map(device: Device, size: u64, users: &[i32]) -> Result<Self> {
         let properties = AllocationProperties::on_device(device.ordinal());
         let granularity = properties.granularity(Granularity::Minimum)?;
-        let memory = PhysicalMemory::create(size.next_multiple_of(granularity), properties)?;
+        let size = size.checked_next_multiple_of(granularity);
+        let size = size.ok_or_else(|| error!(OutOfMemory, "no GPU has 2^64 bytes of memory"))?;
+        let memory = PhysicalMemory::create(size, properties)?;
         let range = AddressRange::reserve(memory.size(), granularity)?;
         let mapping = DeviceMapping::create(&range, 0, &memory)?;
         let accesses: Vec<_> = users.iter().map(|ordinal| (*ordinal, DeviceAccess::ReadWrite)).collect();

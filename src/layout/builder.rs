@@ -9,7 +9,7 @@ use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
 use super::whole_objects::ensure_whole_objects;
 use super::{Layout, extents, fingerprint};
-use crate::base::{Count, Result, ensure, fail};
+use crate::base::{Count, Result, ensure, fail, lists};
 use crate::nixl::Agent;
 use crate::region::{
     self, DeviceConfig, DiskConfig, DiskFile, ElasticConfig, OwnedDevice, PinnedConfig, Region, Registration,
@@ -83,12 +83,12 @@ fn allocate(
     let (base, placement) = memory_of(geometry, allocation)?;
     let region_size = placement.geometry().region_size();
     let regions = placement.bases().iter().map(|start| part(&base, start - base.address(), region_size));
-    let regions = regions.collect::<Result<Vec<_>>>()?;
+    let regions = lists::collect_each(regions)?;
     let holds =
         agent.iter().map(|agent| Registration::create(&base, agent)?.hold()).collect::<Result<Vec<_>>>()?;
     base.file().into_iter().for_each(DiskFile::keep);
     let elastic_base = base.elastic_memory().is_some().then_some(base);
-    Ok(finish(placement, regions, holds, agent, elastic_base))
+    finish(placement, regions, holds, agent, elastic_base)
 }
 
 /// A temporary file can never be opened again, and needs no fingerprint. The file of a store has one of its own.
@@ -150,8 +150,8 @@ pub(super) fn finish_registered(
     agent: Option<Arc<Agent>>,
 ) -> Result<Arc<Layout>> {
     let holds = agent.iter().flat_map(|agent| regions.iter().map(move |region| registered(region, agent)));
-    let holds = holds.collect::<Result<_>>()?;
-    Ok(finish(placement, regions, holds, agent, None))
+    let holds = lists::collect_each(holds)?;
+    finish(placement, regions, holds, agent, None)
 }
 
 /// Registers a region, or holds its registration. For a view of memory that is registered as a whole, that is registered.
@@ -165,7 +165,7 @@ fn adopt(
     registrations: Vec<Arc<Registration>>,
     agent: Option<Arc<Agent>>,
 ) -> Result<Arc<Layout>> {
-    let regions: Vec<_> = registrations.iter().map(|registration| registration.region().clone()).collect();
+    let regions = lists::collect(registrations.iter().map(|registration| registration.region().clone()))?;
     let placement = check(geometry, &regions)?;
     let agent = agent.unwrap_or_else(|| registrations[0].agent().clone());
     let hold = |(index, registration): (usize, &Arc<Registration>)| {
@@ -181,8 +181,8 @@ fn adopt(
             .hold()
             .map_err(|error| error.context(format!("region {index} of {}", registrations.len())))
     };
-    let holds = registrations.iter().enumerate().map(hold).collect::<Result<Vec<_>>>()?;
-    Ok(finish(placement, regions, holds, Some(agent), None))
+    let holds = lists::collect_each(registrations.iter().enumerate().map(hold))?;
+    finish(placement, regions, holds, Some(agent), None)
 }
 
 fn finish(
@@ -191,15 +191,15 @@ fn finish(
     holds: Vec<RegistrationHold>,
     agent: Option<Arc<Agent>>,
     elastic_base: Option<Arc<Region>>,
-) -> Arc<Layout> {
+) -> Result<Arc<Layout>> {
     let tier = regions[0].tier();
     let size = placement.geometry().region_size();
     let descriptor = |region: &Arc<Region>| crate::nixl::Descriptor { size, ..region.descriptor() };
-    let descriptors = regions.iter().map(descriptor).collect();
-    Layout::new(
+    let descriptors = lists::collect(regions.iter().map(descriptor))?;
+    Ok(Layout::new(
         placement,
         Memory::Local(LocalMemory { regions, descriptors, holds, tier, agent, elastic_base }),
-    )
+    ))
 }
 
 fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
@@ -247,7 +247,7 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
             .map_err(|error| error.context(format!("region {index} of {count}")))?;
     }
     ensure_disjoint(regions, geometry.region_size())?;
-    Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
+    Placement::new(geometry, lists::collect(regions.iter().map(|region| region.address()))?)
 }
 
 /// One region, or one per index of the axes that have separate regions.

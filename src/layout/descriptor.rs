@@ -17,7 +17,7 @@ use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use super::served::Served;
 use crate::base::wire::Form;
-use crate::base::{Error, ProcessIdentity, Result, Status, ensure, fail};
+use crate::base::{Error, ProcessIdentity, Result, Status, ensure, fail, lists};
 use crate::nixl::{Agent, Command, Descriptor, Import, MemoryType};
 use crate::region::{Backing, Region, Tier};
 
@@ -174,8 +174,8 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         tier: local.tier,
         arrangement: layout.geometry().arrangement(),
         dimensions: layout.geometry().dimensions().clone(),
-        regions: local.descriptors.clone(),
-        bases: layout.placement().bases().to_vec(),
+        regions: lists::copied(&local.descriptors)?,
+        bases: lists::copied(layout.placement().bases())?,
         elastic: elastic(&local.regions)?,
         served: layout.served().cloned(),
         epochs: layout.epochs().map(Epochs::descriptor),

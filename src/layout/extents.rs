@@ -13,7 +13,7 @@ use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_planes;
 use super::{Layout, RemoteElastic};
-use crate::base::{Error, Result, Status, ensure, error, fail};
+use crate::base::{Error, Result, Status, ensure, error, fail, lists};
 use crate::region::{Backing, ElasticMemory, ExtentHold, Region, RegionExtents};
 
 const TARGET: u64 = 64 << 20;
@@ -55,7 +55,7 @@ fn common_divisor(a: u64, b: u64) -> u64 {
 /// Places each region of a shape at a multiple of the extent size.
 pub fn place(geometry: Geometry, start: u64, extent: u64) -> Result<Placement> {
     let step = region_step(&geometry, extent)?;
-    let bases = (0..geometry.num_regions() as u64).map(|region| start + region * step).collect();
+    let bases = lists::collect((0..geometry.num_regions() as u64).map(|region| start + region * step))?;
     Placement::new(geometry, bases)
 }
 

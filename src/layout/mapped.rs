@@ -10,7 +10,7 @@ use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
-use crate::base::{Error, Result, Status, ensure, fail};
+use crate::base::{Error, Result, Status, ensure, fail, lists};
 use crate::nixl::Agent;
 use crate::region::Region;
 
@@ -30,7 +30,7 @@ impl Layout {
         for region in &regions {
             ensure_whole_blocks(&geometry, region).map_err(corrupt)?;
         }
-        let bases: Vec<_> = regions.iter().map(|region| region.address()).collect();
+        let bases = lists::collect(regions.iter().map(|region| region.address()))?;
         let alignment = geometry.dimensions().alignment;
         if let Some(base) = bases.iter().find(|base| !base.is_multiple_of(alignment)) {
             fail!(

@@ -7,7 +7,7 @@ use super::axes::overflow;
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::geometry::Geometry;
-use crate::base::{Count, Error, Result, ensure, error, fail};
+use crate::base::{Count, Error, Result, ensure, error, fail, lists};
 
 /// A shape with the address where each region starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl Placement {
     /// Places all regions in one span of memory that starts at `start`. They fit in [`Geometry::allocation_size`] bytes.
     pub fn within(geometry: Geometry, start: u64) -> Result<Self> {
         let mut alignment = geometry.first_region_alignment();
-        let mut bases = Vec::with_capacity(geometry.num_regions());
+        let mut bases = Vec::new();
+        lists::reserve(&mut bases, geometry.num_regions())?;
         let mut next = start;
         for _ in 0..geometry.num_regions() {
             let base = next.checked_next_multiple_of(alignment).ok_or_else(overflow)?;
@@ -60,7 +61,7 @@ impl Placement {
 
     /// Fails if two regions have a byte in common, which blocks would share.
     pub fn ensure_separate(&self) -> Result<()> {
-        let (mut sorted, size) = (self.bases.to_vec(), self.geometry.region_size());
+        let (mut sorted, size) = (lists::copied(&self.bases)?, self.geometry.region_size());
         sorted.sort_unstable();
         let Some(pair) = sorted.windows(2).find(|pair| pair[1] - pair[0] < size) else { return Ok(()) };
         let first = self.bases.iter().position(|base| *base == pair[0]).unwrap_or_default();
@@ -156,6 +157,15 @@ mod tests {
         for second in [size * 3, size, 0] {
             at(second).unwrap();
         }
+    }
+
+    #[test]
+    fn addresses_of_more_regions_than_fit_in_memory_are_an_error() {
+        let dimensions = Dimensions { num_layers: 1 << 44, ..Dimensions::small() };
+        let geometry = Geometry::new(dimensions, Arrangement::LAYER_SEPARATE).unwrap();
+        assert_eq!(Placement::within(geometry.clone(), 0).unwrap_err().status(), Status::OutOfMemory);
+        let placed = super::super::extents::place(geometry, 0, 1 << 12);
+        assert_eq!(placed.unwrap_err().status(), Status::OutOfMemory);
     }
 
     #[test]

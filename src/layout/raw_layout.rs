@@ -9,7 +9,7 @@ use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::memory::{Memory, RemoteMemory};
 use super::placement::Placement;
-use crate::base::{ProcessIdentity, Result, ensure, fail};
+use crate::base::{ProcessIdentity, Result, ensure, fail, lists};
 use crate::nixl::{Agent, Command, Descriptor, Descriptors, MemoryType};
 use crate::region::Tier;
 
@@ -31,8 +31,8 @@ impl Layout {
                 other.name()
             ),
         };
-        let descriptors: Vec<Descriptor> = list.descriptors().collect();
-        let bases = descriptors.iter().map(|descriptor| descriptor.address).collect();
+        let descriptors = lists::collect(list.descriptors())?;
+        let bases = lists::collect(descriptors.iter().map(|descriptor| descriptor.address))?;
         let placement = Placement::new(Geometry::new(dimensions, arrangement)?, bases)?;
         placement.ensure_separate()?;
         let size = placement.geometry().region_size();
@@ -43,7 +43,7 @@ impl Layout {
                 "descriptor {index} has {given} bytes, and a region of the layout needs {size}"
             );
         }
-        let (name, claimed) = (owner.to_string(), descriptors.clone());
+        let (name, claimed) = (owner.to_string(), lists::copied(&descriptors)?);
         let peer = agent.call(|reply| Command::Remote(name, claimed, reply))?;
         let process = ProcessIdentity::unknown();
         let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic: None };

@@ -118,7 +118,7 @@ impl Plan {
     /// no layers of its own then.
     pub fn in_order(&self, order: LoopOrder) -> Result<Self> {
         Ok(Self {
-            outline: Arc::new(self.outline.in_order(order, self.layer)),
+            outline: Arc::new(self.outline.in_order(order, self.layer)?),
             blocks: Arc::new(self.blocks.in_order(order, self.layer)?),
             layer: None,
             bytes: self.bytes,

@@ -10,7 +10,7 @@ use super::selection::Selection;
 use super::shape::Shape;
 use super::side::Side;
 use super::wanted::{BlockPair, TokenTables, Wanted};
-use crate::base::{Error, Result, ensure, error};
+use crate::base::{Error, Result, ensure, error, lists};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
 
 /// The maximum number of layers that are moved one by one: each has loops of its own.
@@ -102,9 +102,9 @@ impl Outline {
     }
 
     /// The same, or one of its layers, with loops in another order.
-    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
-        let parts = self.parts.iter().map(|part| part.in_order(order, layer)).collect();
-        Self { parts, block_size: self.block_size, has_common_memory: self.has_common_memory }
+    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Result<Self> {
+        let parts = lists::collect_each(self.parts.iter().map(|part| part.in_order(order, layer)))?;
+        Ok(Self { parts, block_size: self.block_size, has_common_memory: self.has_common_memory })
     }
 
     /// What is moved of each block, of the first part.
@@ -215,7 +215,7 @@ impl PartOutline {
             name: parts[0].name.to_string(),
             block_size: whole.block.size().ok_or_else(too_large)?,
             whole,
-            layers: (0..layers).map(|layer| outline(selection.layer(layer))).collect(),
+            layers: lists::collect((0..layers).map(|layer| outline(selection.layer(layer))))?,
             geometries: sides.map(Geometry::clone),
             starts,
         })
@@ -227,20 +227,20 @@ impl PartOutline {
     }
 
     /// The same, or one of its layers, with loops in another order.
-    fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+    fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Result<Self> {
         let in_order = |before: &LayerOutline| {
             let shape = Shape::in_order(order, &before.shape.sides, &before.block);
             LayerOutline { shape, ..before.clone() }
         };
         let layers = if layer.is_none() { &self.layers[..] } else { &[] };
-        Self {
+        Ok(Self {
             name: self.name.clone(),
             whole: in_order(self.layer(layer)),
-            layers: layers.iter().map(in_order).collect(),
+            layers: lists::collect(layers.iter().map(in_order))?,
             block_size: self.block_size,
             geometries: self.geometries.clone(),
             starts: self.starts.clone(),
-        }
+        })
     }
 
     /// An error with the name of the part, if it has one.

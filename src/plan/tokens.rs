@@ -53,7 +53,7 @@ impl Section {
         let of_layer = |layer: usize| self.block.clone().of_layer(layer as u64);
         let block = layer.map_or_else(|| self.block.clone(), of_layer);
         let num_layers = if layer.is_none() { self.layers.len() } else { 0 };
-        let layers = (0..num_layers).map(|layer| in_order(&of_layer(layer))).collect();
+        let layers = lists::collect((0..num_layers).map(|layer| in_order(&of_layer(layer))))?;
         let (shape, spans) = (in_order(&block), self.spans.in_order(order)?);
         let bytes = spans.blocks() * shape.block_size();
         Ok(Self { part: self.part, bytes, shape, block, layers, spans })
@@ -116,7 +116,7 @@ impl Sections {
     /// The same, or one of their layers, with loops in another order.
     pub fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Result<Self> {
         let all = self.list().iter().map(|section| section.in_order(order, layer));
-        let all: Vec<_> = all.collect::<Result<_>>()?;
+        let all = lists::collect_each(all)?;
         Ok(Self { used: all.len(), all, ..Self::default() })
     }
 

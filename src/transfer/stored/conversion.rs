@@ -67,7 +67,7 @@ impl<'a> Buffer<'a> {
     /// Makes a move that fills the first blocks, and returns their checksums. What reports success and moves nothing leaves poison.
     fn filled(&self, count: usize, fill: impl FnOnce() -> Result<()>) -> Result<Vec<u32>> {
         let ids = lists::copied(&self.ids[..count])?;
-        let blocks = HostBlocks::new(&self.blocks, ids, &Slots::all(self.blocks.geometry()));
+        let blocks = HostBlocks::new(&self.blocks, ids, &Slots::all(self.blocks.geometry()))?;
         blocks.poison()?;
         fill()?;
         blocks.checksums()
@@ -80,7 +80,7 @@ impl<'a> Buffer<'a> {
         blocks: &[impl Borrow<Located>],
         namespace: &Namespace,
     ) -> Result<Vec<bool>> {
-        let bytes = self.bytes();
+        let bytes = self.bytes()?;
         let is_sound = |at: usize| match (namespace.cipher(), blocks[at].borrow().seal()) {
             _ if found[at] != blocks[at].borrow().checksum() => Ok(false),
             (None, _) => Ok(true),
@@ -94,7 +94,7 @@ impl<'a> Buffer<'a> {
         Ok(sound)
     }
 
-    fn bytes(&self) -> HostBlocks {
+    fn bytes(&self) -> Result<HostBlocks> {
         HostBlocks::new(&self.blocks, Vec::new(), &Slots::all(self.blocks.geometry()))
     }
 }
@@ -256,7 +256,7 @@ impl Conversion {
         seals: &mut Vec<Arc<Seal>>,
     ) -> Result<()> {
         let Some(cipher) = self.namespace.cipher() else { return Ok(()) };
-        let bytes = buffer.bytes();
+        let bytes = buffer.bytes()?;
         pairs.iter().try_for_each(|pair| {
             let block = &self.new[first + pair.source as usize];
             let seal = bytes.change(pair.source, |bytes| cipher.seal(block, bytes))??;

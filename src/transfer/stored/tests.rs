@@ -84,7 +84,7 @@ fn contains(store: &OpenStore, number: u8) -> bool {
 fn filled() -> Arc<Layout> {
     let layout = Layout::in_host(dimensions(8), Arrangement::FULLY_CONTIGUOUS);
     for block in 0..8 {
-        HostBlocks::new(&layout, vec![block], &Slots::all(layout.geometry())).poison().unwrap();
+        HostBlocks::new(&layout, vec![block], &Slots::all(layout.geometry())).unwrap().poison().unwrap();
     }
     layout
 }

@@ -87,7 +87,7 @@ fn add_of_slots(
     let is_local = !layout.memory().is_remote();
     match layout.memory_type() {
         MemoryType::Dram if is_local => {
-            let blocks = HostBlocks::new(layout, lists::collect(blocks.iter().copied())?, slots);
+            let blocks = HostBlocks::new(layout, lists::copied(blocks)?, slots)?;
             lists::extend(checksums, blocks.checksums()?)
         }
         MemoryType::Vram if is_local && gpu::add(layout, blocks, slots, limits, checksums)? => Ok(()),

@@ -23,7 +23,7 @@ pub fn of_copies(
     count: u32,
     limits: &WaitLimits,
 ) -> Result<Vec<u32>> {
-    let blocks = HostBlocks::new(buffer, lists::collect(0..count)?, &Slots::all(buffer.geometry()));
+    let blocks = HostBlocks::new(buffer, lists::collect(0..count)?, &Slots::all(buffer.geometry()))?;
     blocks.poison()?;
     move_once(layout, buffer, plan, limits)?;
     blocks.checksums()

@@ -24,7 +24,7 @@ pub fn add(
     checksums: &mut Vec<u32>,
 ) -> Result<bool> {
     let Some(ordinal) = own_device(layout) else { return Ok(false) };
-    let pieces = Pieces::new(layout, slots);
+    let pieces = Pieces::new(layout, slots)?;
     let layers = max_layers(&pieces);
     if layers == 0 {
         return Ok(false);

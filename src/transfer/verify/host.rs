@@ -41,8 +41,8 @@ pub struct HostBlocks {
 }
 
 impl HostBlocks {
-    pub fn new(layout: &Layout, blocks: Vec<u32>, slots: &Slots) -> Self {
-        Self { pieces: Pieces::new(layout, slots), blocks }
+    pub fn new(layout: &Layout, blocks: Vec<u32>, slots: &Slots) -> Result<Self> {
+        Ok(Self { pieces: Pieces::new(layout, slots)?, blocks })
     }
 
     /// Fills the blocks with poison. The caller holds the layout, and nothing else accesses the blocks.

@@ -271,14 +271,14 @@ impl WholeBlocks {
     fn begin(&self, source: &Arc<Layout>) -> Result<Option<Begun>> {
         let [(name, selection)] = &self.parts[..] else { return Ok(None) };
         let blocks = lists::copied(self.list.blocks(0))?;
-        HostBlocks::new(part(source, name)?, blocks, &selection.source()).begin()
+        HostBlocks::new(part(source, name)?, blocks, &selection.source())?.begin()
     }
 
     /// Slots of a store begin at the start of its file, and are blocks of it.
     fn begin_on_arrival(&self, [source, destination]: [&Arc<Layout>; 2]) -> Result<Option<Begun>> {
         let [(name, selection)] = &self.parts[..] else { return Ok(None) };
         let blocks = lists::copied(self.list.blocks(1))?;
-        let blocks = HostBlocks::new(part(destination, name)?, blocks, &selection.destination());
+        let blocks = HostBlocks::new(part(destination, name)?, blocks, &selection.destination())?;
         blocks.begin_on_arrival(self.list.blocks(0), source.geometry().stride(Axis::Block))
     }
 

@@ -13,8 +13,10 @@ fn arrived(store: &Arc<OpenStore>) -> Arc<run_ends::RunEnd> {
     let key: Vec<Key> = Keys::new(&keys(0..1), 32).unwrap().iter().collect();
     let held = run_ends::Held::new(store, store.store.hold_run(&key).unwrap());
     let slot = held.blocks()[0].slot();
-    let found =
-        HostBlocks::new(&destination, vec![0], &Slots::all(destination.geometry())).checksums().unwrap();
+    let found = HostBlocks::new(&destination, vec![0], &Slots::all(destination.geometry()))
+        .unwrap()
+        .checksums()
+        .unwrap();
     let pairs = [BlockPair { source: slot, destination: 0 }];
     let step = Step { pairs: &pairs, checksums: Some(&found), ..Step::default() };
     let transfer = Transfer::create(&store.layout, &destination, TransferRequest::default()).unwrap();
@@ -68,7 +70,7 @@ fn a_small_get_ends_on_the_thread_that_has_moved_its_last_byte() {
     assert_eq!(run(store.get(&destination, TransferRequest::default(), &stored(&keys, &blocks)).unwrap()), 2);
     drop(occupied);
     let all = |layout: &Layout, blocks| {
-        HostBlocks::new(layout, blocks, &Slots::all(layout.geometry())).checksums().unwrap()
+        HostBlocks::new(layout, blocks, &Slots::all(layout.geometry())).unwrap().checksums().unwrap()
     };
     assert_eq!(all(&destination, vec![5, 4]), all(&source, vec![0, 1]));
 }

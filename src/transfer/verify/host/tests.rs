@@ -16,7 +16,7 @@ fn threads_that_start_late_do_not_hold_the_layout() {
     let layout = large();
     let occupied = occupy(Pool::get());
     let all = Slots::all(layout.geometry());
-    HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
+    HostBlocks::new(&layout, (0..64).collect(), &all).unwrap().checksums().unwrap();
     assert_eq!(Arc::strong_count(&layout), 1);
     drop(occupied);
 }
@@ -35,14 +35,14 @@ fn large() -> Arc<Layout> {
 }
 
 fn begin(layout: &Layout) -> Begun {
-    let blocks = HostBlocks::new(layout, (0..64).collect(), &Slots::all(layout.geometry()));
+    let blocks = HostBlocks::new(layout, (0..64).collect(), &Slots::all(layout.geometry())).unwrap();
     blocks.begin_on(1).unwrap()
 }
 
 #[test]
 fn checksums_that_have_begun_are_those_of_the_blocks() {
     let layout = large();
-    let expected = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+    let expected = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry())).unwrap();
     assert_eq!(begin(&layout).checksums().unwrap(), expected.checksums().unwrap());
 }
 
@@ -67,7 +67,8 @@ fn checksums_of_blocks_that_are_written_begin_with_the_first_request() {
 fn a_few_blocks_are_read_by_the_thread_that_has_moved_them() {
     let layout = large();
     let occupied = occupy(Pool::get());
-    let blocks = |blocks: &[u32]| HostBlocks::new(&layout, blocks.to_vec(), &Slots::all(layout.geometry()));
+    let blocks =
+        |blocks: &[u32]| HostBlocks::new(&layout, blocks.to_vec(), &Slots::all(layout.geometry())).unwrap();
     let begun = blocks(&[5]).begin_on_arrival(&[3], 256 << 10).unwrap().unwrap();
     begun.progress().moved(3 * (256 << 10), 128 << 10);
     assert!(!begun.is_over());
@@ -81,7 +82,7 @@ fn a_few_blocks_are_read_by_the_thread_that_has_moved_them() {
 #[test]
 fn three_quarters_of_what_has_not_arrived_are_requested_at_a_time() {
     let layout = large();
-    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry())).unwrap();
     let progress = blocks.begin_on_arrival(&Vec::from_iter(0..64), 256 << 10).unwrap().unwrap().progress();
     let may_begin = |in_flight: u64, left: u64| progress.may_begin(in_flight << 20, left << 20);
     assert!(may_begin(11, 16) && !may_begin(12, 16));
@@ -94,7 +95,7 @@ fn three_quarters_of_what_has_not_arrived_are_requested_at_a_time() {
 fn blocks_are_read_when_they_have_arrived() {
     let layout = large();
     let all = Slots::all(layout.geometry());
-    let blocks = || HostBlocks::new(&layout, (0..64).collect(), &all);
+    let blocks = || HostBlocks::new(&layout, (0..64).collect(), &all).unwrap();
     let expected = blocks().checksums().unwrap();
     let slots: Vec<u32> = (0..64).map(|at| at * 37 % 64 + 3).collect();
     let begun = blocks().begin_on_arrival(&slots, 256 << 10).unwrap().unwrap();
@@ -115,7 +116,7 @@ fn blocks_are_read_when_they_have_arrived() {
 fn no_more_threads_read_what_has_arrived_than_there_are_processors() {
     let layout = large();
     let occupied = occupy(Pool::get());
-    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry())).unwrap();
     let begun = blocks.begin_on_arrival(&Vec::from_iter(0..64), 256 << 10).unwrap().unwrap();
     let arrivals = begun.progress();
     (0..64).for_each(|slot| arrivals.moved(slot * (256 << 10), 256 << 10));
@@ -128,7 +129,7 @@ fn no_more_threads_read_what_has_arrived_than_there_are_processors() {
 #[test]
 fn blocks_of_a_slot_that_is_read_twice_are_read_at_the_end() {
     let layout = large();
-    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry()));
+    let blocks = HostBlocks::new(&layout, (0..64).collect(), &Slots::all(layout.geometry())).unwrap();
     let slots: Vec<u32> = (0..64).map(|at| at / 2).collect();
     assert!(blocks.begin_on_arrival(&slots, 256 << 10).unwrap().is_none());
 }
