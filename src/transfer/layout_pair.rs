@@ -62,13 +62,17 @@ impl KeptPairs {
     /// no longer exists.
     fn add(&self, source: LogId, pair: Arc<LayoutPair>) {
         let mut pairs = self.0.lock();
-        let removed = (pairs.len() == MAX_SOURCES).then(|| pairs.remove(0));
-        match pairs.binary_search_by_key(&source, |(source, _)| *source) {
-            Ok(index) => pairs[index].1 = pair,
-            Err(index) => pairs.insert(index, (source, pair)),
-        }
+        let replaced = match pairs.binary_search_by_key(&source, |(source, _)| *source) {
+            // Another thread has added one meanwhile.
+            Ok(index) => Some(std::mem::replace(&mut pairs[index], (source, pair))),
+            Err(index) => {
+                let oldest = (pairs.len() == MAX_SOURCES).then(|| pairs.remove(0));
+                pairs.insert(index.saturating_sub(usize::from(oldest.is_some())), (source, pair));
+                oldest
+            }
+        };
         drop(pairs);
-        drop(removed);
+        drop(replaced);
     }
 }
 
@@ -188,6 +192,18 @@ mod tests {
         assert!((1..=MAX_SOURCES).all(is_kept));
         assert!(!is_kept(0));
         assert!(!is_kept(1) && (2..=MAX_SOURCES).all(is_kept));
+        assert_eq!(kept.0.lock().len(), MAX_SOURCES);
+    }
+
+    /// Two threads may create the pair of one source at once.
+    #[test]
+    fn a_pair_that_is_added_twice_displaces_no_other_source() {
+        let (sources, destination) = ((0..MAX_SOURCES).map(|_| layout(1)).collect::<Vec<_>>(), layout(1));
+        let of = |source: &Arc<Layout>| pair(source, &destination, TransferRequest::default());
+        let all = sources.iter().map(of).collect::<Vec<_>>();
+        LayoutPair::new_kept(&sources[9], &destination, &TransferRequest::default()).unwrap();
+        let kept = PAIRS.get(&destination).unwrap();
+        assert!(Arc::ptr_eq(&all[0], &kept.find(sources[0].log_id()).unwrap()));
         assert_eq!(kept.0.lock().len(), MAX_SOURCES);
     }
 
