@@ -84,7 +84,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         }
         let found = state.idle.pop();
         drop(state);
-        self.pooled(found.map_or_else(|| make().map(Arc::new), Ok))
+        self.pooled(|| found.map_or_else(|| make().map(Arc::new), Ok))
     }
 
     /// Disposes of idle objects that do not suit.
@@ -98,7 +98,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         let unsuitable: Vec<_> = state.idle.extract_if(.., |item| !suits(item)).collect();
         let found = state.idle.pop();
         drop(state);
-        let made = match found.map_or_else(|| make().map(Arc::new), Ok) {
+        self.pooled(|| match found.map_or_else(|| make().map(Arc::new), Ok) {
             // There may be no memory beside the unsuitable ones. Only then wait until they are freed.
             Err(error) if error.status() == Status::OutOfMemory => {
                 drop(unsuitable);
@@ -108,18 +108,13 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
                 dispose_of(self.ordinal, unsuitable);
                 made
             }
-        };
-        self.pooled(made)
+        })
     }
 
-    fn pooled(self: &Arc<Self>, made: Result<Arc<T>>) -> Result<Pooled<T>> {
-        match made {
-            Ok(item) => Ok(Pooled { item, is_spoiled: false, pool: self.clone() }),
-            Err(error) => {
-                self.lock().taken -= 1;
-                Err(error)
-            }
-        }
+    /// The object in the place that was taken for it. If there is none, or `make` panics, the place is free again.
+    fn pooled(self: &Arc<Self>, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Pooled<T>> {
+        let place = Place(self.clone());
+        Ok(Pooled { item: make()?, is_spoiled: false, place })
     }
 }
 
@@ -129,11 +124,20 @@ impl<T> ResourcePool<T> {
     }
 }
 
+/// The place of an object that is in use, or being created.
+struct Place<T>(Arc<ResourcePool<T>>);
+
+impl<T> Drop for Place<T> {
+    fn drop(&mut self) {
+        self.0.lock().taken -= 1;
+    }
+}
+
 /// An object in use; returned to the pool when dropped.
 pub struct Pooled<T> {
     item: Arc<T>,
     is_spoiled: bool,
-    pool: Arc<ResourcePool<T>>,
+    place: Place<T>,
 }
 
 impl<T> Pooled<T> {
@@ -153,10 +157,9 @@ impl<T> Deref for Pooled<T> {
 
 impl<T> Drop for Pooled<T> {
     fn drop(&mut self) {
-        let mut state = self.pool.lock();
-        state.taken -= 1;
+        // Before its place is free: a thread that gets the place finds the object.
         if !self.is_spoiled {
-            state.idle.push(self.item.clone());
+            self.place.0.lock().idle.push(self.item.clone());
         }
     }
 }
@@ -230,6 +233,8 @@ mod tests {
     fn an_object_that_cannot_be_created_does_not_count_as_in_use() {
         let pool: Arc<ResourcePool<u8>> = ResourcePool::new(0, 1);
         assert!(pool.take(|_| true, || Err(Error::new(Status::Cuda, "no"))).is_err());
+        let panics = || pool.take(|_| true, || panic!("no"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         drop(take(&pool, 1));
         assert_eq!(*pool.take(|item| *item > 1, || Ok(2)).unwrap().unwrap(), 2);
         assert_eq!(*take(&pool, 3).unwrap(), 2);
