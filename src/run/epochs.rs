@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{Mutex, Result, error, lists};
+use crate::base::{Mutex, Result, ensure, error, lists};
 use crate::layout::cache::LayoutCache;
 use crate::layout::{Epochs, Layout};
 use crate::nixl::{Agent, Descriptor, Span};
@@ -105,7 +105,7 @@ impl ExpectedEpochs {
         self.words.iter().for_each(|(word, expected)| self.table.store(*word, !expected));
     }
 
-    /// Compares the words with the expected ones. Fails if one differs.
+    /// Compares the words with the expected ones. Fails with STALE if one differs.
     pub fn check(&self) -> Result<()> {
         after_reading();
         let differs = |(word, expected): &(u64, u64)| self.table.load(*word) != *expected;
@@ -115,6 +115,8 @@ impl ExpectedEpochs {
         }
         let Some(first) = stale.first().copied() else { return Ok(()) };
         let (word, expected) = self.words[first];
+        let found = self.table.load(word);
+        ensure!(found != !expected, Nixl, "NIXL reports that the epochs were read, and has moved nothing");
         let in_list = |index: usize| self.entries.as_ref().map_or(index, |entries| entries[index]) as u64;
         let error = error!(
             Stale,
@@ -124,7 +126,7 @@ impl ExpectedEpochs {
             self.words.len(),
             if self.entries.is_some() { "entry" } else { "pair" },
             in_list(first),
-            self.table.load(word)
+            found
         );
         *self.stale.lock() = lists::collect(stale.into_iter().map(in_list))?;
         Err(error)
@@ -261,6 +263,15 @@ mod tests {
         ticket(&completion, &layout, [0, 1, 0]).unless_stale().unwrap().start().end(Ok(()));
         assert_eq!(completion.poll().unwrap(), Some(()));
         assert!(completion.findings(|findings| findings.mismatches.is_empty()).unwrap().unwrap());
+    }
+
+    #[test]
+    fn words_that_were_forgotten_and_not_read_are_a_failure_of_nixl() {
+        let epochs = ExpectedEpochs::of_pairs(&layout(), &pairs(), &[0; 3]).unwrap();
+        epochs.check().unwrap();
+        epochs.forget();
+        let error = epochs.check().unwrap_err();
+        assert!(error.status() == Status::Nixl && error.message().contains("moved nothing"), "{error}");
     }
 
     /// A peer that is stale names no blocks, and a run that failed for another reason is not explained by epochs.
