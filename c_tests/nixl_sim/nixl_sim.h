@@ -17,6 +17,8 @@ void nixl_sim_fail_deregister(uint64_t nth);
 void nixl_sim_fail_check(uint64_t nth);
 /* The same for posts of requests, for status calls on requests in flight, and for releases of requests. */
 void nixl_sim_fail_post(uint64_t nth);
+/* Of the posts of requests that write. */
+void nixl_sim_fail_write(uint64_t nth);
 void nixl_sim_fail_status(uint64_t nth);
 void nixl_sim_fail_release(uint64_t nth);
 

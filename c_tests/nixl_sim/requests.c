@@ -36,6 +36,7 @@ typedef struct request {
 } request;
 
 static uint64_t failing_post;
+static uint64_t failing_write;
 static uint64_t failing_status;
 static uint64_t failing_release;
 static uint64_t completing_status;
@@ -175,7 +176,7 @@ static status post(request *request) {
     counts.posts++;
     counts.last_poster = gettid();
     counts.reposts += request->state == FAILED;
-    if (request->state == IN_FLIGHT || sim_fails(&failing_post)) {
+    if (request->state == IN_FLIGHT || sim_fails(&failing_post) || (!request->reads && sim_fails(&failing_write))) {
         request->state = FAILED;
         return ERROR_BACKEND;
     }
@@ -233,6 +234,8 @@ CAPI(destroy_xfer_req)(request *ended) {
 }
 
 void nixl_sim_fail_post(uint64_t nth) { LOCKED(failing_post = nth); }
+
+void nixl_sim_fail_write(uint64_t nth) { LOCKED(failing_write = nth); }
 
 void nixl_sim_fail_status(uint64_t nth) { LOCKED(failing_status = nth); }
 

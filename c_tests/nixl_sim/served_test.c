@@ -208,3 +208,16 @@ TEST(the_owner_is_notified_after_the_comparison) {
     RUN(write);
     OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, peers.far, PATIENCE);
 }
+
+/* Its bytes may still arrive, so the owner keeps the slots. The next session begins after a message that ends this one. */
+TEST(a_session_with_a_failed_write_is_not_closed) {
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
+    OWNED(kvmem_transfer) write = create(&peers, false, false, KVMEM_METHOD_NIXL_SERVED, 0);
+    OWNED(kvmem_transfer) next = create_one_of_many(&peers, 2, STALL);
+    NIXL(nixl_sim_fail_write(1));
+    RUN_ENDS(KVMEM_STATUS_NIXL, "", write);
+    RUN(next);
+    const uint32_t written[] = {5, 2, 0, 9};
+    GET(size_t, count, kvmem_layout_get_accesses, peers.there.layout, written, NUM(written), NULL, 0);
+    CHECK_EQ(count, NUM(written));
+}

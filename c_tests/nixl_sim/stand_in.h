@@ -13,6 +13,7 @@
     FUNCTION(nixl_sim_fail_deregister)                                                               \
     FUNCTION(nixl_sim_fail_check)                                                                    \
     FUNCTION(nixl_sim_fail_post)                                                                     \
+    FUNCTION(nixl_sim_fail_write)                                                                    \
     FUNCTION(nixl_sim_fail_status)                                                                   \
     FUNCTION(nixl_sim_fail_release)                                                                  \
     FUNCTION(nixl_sim_hold)                                                                          \

@@ -55,6 +55,8 @@ pub struct ServedFlow {
     /// The session was open after the last chunk was read.
     is_confirmed: bool,
     is_stopped: bool,
+    /// Bytes of a failed write may still arrive in the owner's slots.
+    has_failed_write: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -84,6 +86,7 @@ impl ServedFlow {
             done: 0,
             is_confirmed: false,
             is_stopped: false,
+            has_failed_write: false,
         }
     }
 
@@ -302,8 +305,10 @@ impl ServedFlow {
 
     /// Closes the session. Nothing is in flight.
     fn close_session(&mut self, state: &mut AgentState) {
-        // If it is not sent, the owner ends the session after its timeout.
-        if let Err(error) = self.say(state, Body::Close) {
+        // If it is not sent, the owner ends the session after its timeout, and reuses the slots only after the lease.
+        if !self.has_failed_write
+            && let Err(error) = self.say(state, Body::Close)
+        {
             log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.division.peer.name());
         }
         if let Some(session) = self.session.take() {
@@ -372,6 +377,7 @@ impl RunFlow for ServedFlow {
         }
         let Some(ended) = self.active.end_request(state, request)? else { return Ok(false) };
         let (Active { chunk, checksum }, slot) = (ended.content, ended.slot);
+        self.has_failed_write |= has_failed && !self.plan.division.reads;
         if has_failed || self.is_stopped {
             return Ok(true);
         }
