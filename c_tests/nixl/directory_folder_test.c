@@ -156,6 +156,31 @@ TEST(a_process_that_looks_up_leaves_the_folder_to_the_first_publisher) {
     peer_finish(&publisher);
 }
 
+ROLE(reader_without_permission) {
+    const kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = getenv("FOLDER"));
+    if (geteuid() == 0) CHECK_EQ(setuid(65534), 0);
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "first", kvmem_directory_look_up, directory, "first", PATIENCE);
+    frame_send(socket, 0, NULL, 0);
+    frame_await(socket, 0);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "EACCES", kvmem_directory_look_up, directory, "first", PATIENCE);
+}
+
+TEST(a_reader_of_a_folder_that_was_replaced_by_a_private_one_has_no_permission) {
+    SCRATCH(parent);
+    CHECK_EQ(chmod(parent.path, 0755), 0);
+    const char *folder = TEXT("%s/cluster", parent.path);
+    CHECK_EQ(mkdir(folder, 0700), 0);
+    CHECK_EQ(chmod(folder, 0755), 0);
+    CHECK_EQ(setenv("FOLDER", folder, 1), 0);
+    peer reader = peer_start("reader_without_permission");
+    frame_await(reader.socket, 0);
+    CHECK_EQ(rmdir(folder), 0);
+    CHECK_EQ(mkdir(folder, geteuid() == 0 ? 0700 : 0), 0);
+    frame_send(reader.socket, 0, NULL, 0);
+    peer_finish(&reader);
+}
+
 /* The parent may be read, but not written. It may be written by another process later. */
 ROLE(publisher_without_permission) {
     OWNED(kvmem_agent) agent = agent_open("first");

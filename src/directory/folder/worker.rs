@@ -228,8 +228,9 @@ impl Worker {
                 }
             }
             Err(error) => {
-                // Not the status of a missing file: that of a missing agent is the same.
-                let error = error.with_status(Status::Io);
+                // That of a missing agent is the same.
+                let is_missing = error.status() == Status::NotFound;
+                let error = if is_missing { error.with_status(Status::Io) } else { error };
                 if self.lost.replace(error.clone()).is_none() {
                     (self.sink)(Report::Interrupted(error));
                 }
