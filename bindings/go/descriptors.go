@@ -33,11 +33,16 @@ func (r *Region) Descriptors() ([]Descriptor, error) {
 	var descriptors []Descriptor
 	err := r.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		region, count := (*C.kvmem_region)(p), C.size_t(0)
-		if status := C.kvmem_region_get_descriptors(region, nil, 0, &count, failure); status != C.KVMEM_STATUS_OK || count == 0 {
-			return status
+		status := C.kvmem_region_get_descriptors(region, nil, 0, &count, failure)
+		for status == C.KVMEM_STATUS_OK && count > C.size_t(len(found)) {
+			found = make([]C.kvmem_nixl_descriptor, count)
+			status = C.kvmem_region_get_descriptors(region, &found[0], count, &count, failure)
+			if status == C.KVMEM_STATUS_OUT_OF_RANGE { // elastic memory has got more of them
+				C.kvmem_error_destroy(*failure)
+				*failure = nil
+				status = C.kvmem_region_get_descriptors(region, nil, 0, &count, failure)
+			}
 		}
-		found = make([]C.kvmem_nixl_descriptor, count)
-		status := C.kvmem_region_get_descriptors(region, &found[0], count, &count, failure)
 		if status != C.KVMEM_STATUS_OK {
 			return status
 		}

@@ -166,6 +166,14 @@ func TestRequests(t *testing.T) {
 	fails(t, err, kvmem.ErrInvalidArgument, "NUL")
 	_, err = near.Query(context.Background(), local, kvmem.NIXLOptions{Queue: queue})
 	fails(t, err, kvmem.ErrInvalidArgument, "only requests")
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err = near.Query(done, local, kvmem.NIXLOptions{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err = near.Connect(done, "far", kvmem.NIXLOptions{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
 	_, err = near.NewMemoryView(nil, kvmem.NIXLOptions{})
 	fails(t, err, kvmem.ErrInvalidArgument, "no descriptor")
 	fails(t, near.WithdrawMetadata("127.0.0.1", 1), kvmem.ErrInvalidState, "listen")

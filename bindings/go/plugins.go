@@ -68,16 +68,19 @@ func parametersOf(first *C.kvmem_parameter, count C.size_t) map[string]string {
 	return parameters
 }
 
-// Connect connects the agent to a peer now, so that the first transfer need not, until the deadline of the context. The options
-// have backends or a custom parameter.
+// Connect connects the agent to a peer now, so that the first transfer need not, until the deadline of the context. If the
+// context is cancelled first, the call continues without its caller. The options have backends or a custom parameter.
 func (g *Agent) Connect(ctx context.Context, peer string, options NIXLOptions) error {
-	var a arena
-	defer a.free()
-	o, err := options.call(&a)
-	if err != nil {
-		return err
-	}
-	return g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_connect(p, text(peer), o, timeoutOf(ctx), failure)
-	}, peer)
+	_, err := outlived(ctx, func(timeout C.uint64_t) (struct{}, error) {
+		var a arena
+		defer a.free()
+		o, err := options.call(&a)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_agent_connect(p, text(peer), o, timeout, failure)
+		}, peer)
+	}, func(struct{}) {})
+	return err
 }

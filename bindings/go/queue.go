@@ -10,8 +10,12 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 )
+
+// How long a reader waits after a failure of the library.
+const retry = 20 * time.Millisecond
 
 // Completion is the end of a run of a transfer or request, layers that have moved, memory that is released, or the arrival of
 // messages or events.
@@ -179,8 +183,9 @@ func (r *reader) read() {
 	entries := make([]C.kvmem_completion, 64)
 	for {
 		var count C.size_t
+		var failed error
 		err := connection.Read(func(uintptr) bool {
-			failed := r.queue.call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			failed = r.queue.call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 				return C.kvmem_queue_wait((*C.kvmem_queue)(p), 0, &entries[0], C.size_t(len(entries)), &count, failure)
 			})
 			return failed != nil || count > 0
@@ -190,6 +195,9 @@ func (r *reader) read() {
 				Kind: CompletionKind(entry.kind), Bytes: uint64(entry.bytes), NumLayers: uint64(entry.num_layers),
 				Released: entry.released != 0,
 			}, Status(entry.status))
+		}
+		if failed != nil {
+			time.Sleep(retry) // without memory, for example; the runs use theirs until their ends are known
 		}
 		r.mu.Lock()
 		last := r.closed && r.inFlight == 0

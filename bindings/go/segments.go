@@ -61,23 +61,26 @@ type QueryResult struct {
 }
 
 // Query returns whether files, objects or memory exist at a backend. The options name the backend, unless only one accepts
-// the memory type. The call ends at the deadline of the context.
+// the memory type. If the context is done first, the call continues without its caller.
 func (g *Agent) Query(ctx context.Context, descriptors []Descriptor, options NIXLOptions) ([]QueryResult, error) {
-	var query *C.kvmem_query
-	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
-		o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_agent_query(p, l, n, o, timeoutOf(ctx), &query, failure)
-	})
-	if err != nil {
-		return nil, err
+	call := func(timeout C.uint64_t) ([]QueryResult, error) {
+		var query *C.kvmem_query
+		err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_nixl_descriptor, n C.size_t,
+			o *C.kvmem_nixl_options, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_agent_query(p, l, n, o, timeout, &query, failure)
+		})
+		if err != nil {
+			return nil, err
+		}
+		defer C.kvmem_query_destroy(query)
+		var items []C.kvmem_query_result = unsafe.Slice(query.items, int(query.count))
+		results := make([]QueryResult, len(items))
+		for i, c := range items {
+			results[i] = QueryResult{Exists: c.exists != 0, Properties: parametersOf(c.parameters, c.parameter_count)}
+		}
+		return results, nil
 	}
-	defer C.kvmem_query_destroy(query)
-	var items []C.kvmem_query_result = unsafe.Slice(query.items, int(query.count))
-	results := make([]QueryResult, len(items))
-	for i, c := range items {
-		results[i] = QueryResult{Exists: c.exists != 0, Properties: parametersOf(c.parameters, c.parameter_count)}
-	}
-	return results, nil
+	return outlived(ctx, call, func([]QueryResult) {})
 }
 
 // MemoryView is registered memory that kernels on a GPU can access through NIXL's device API.
