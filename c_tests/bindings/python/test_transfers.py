@@ -71,6 +71,15 @@ def test_runs_are_repeated_and_prepared(cache, copy):
         check(tensors, copy)
 
 
+def test_threads_that_repeat_a_run_have_a_number_each(cache, copy):
+    """The number of one that fails, because a run is in flight, would be that of the run."""
+    with kvmem.Queue() as queue, kvmem.Transfer(cache[1], copy, queue=queue) as transfer:
+        transfer.submit(PAIRS).wait()
+        first, second = transfer._last_blocks(), transfer._last_blocks()
+        first.c.user_data, second.c.user_data = 1, 2
+        assert first.c.user_data == 1 and first.c.pairs == second.c.pairs and first.kept
+
+
 def test_ranges_of_layers_outers_and_heads(cache, copy):
     tensors, layout = cache
     with kvmem.Transfer(layout, copy, layers=kvmem.Range(1, 0, 2), outers=kvmem.Range(0, 1, 1), heads=kvmem.Range(1, 0, 1)) as transfer:
@@ -438,6 +447,19 @@ def test_a_loop_that_has_ended_leaves_no_queue(cache, copy):
 
     first = queues_during_a_loop()
     assert first > 0 and [queues_during_a_loop() for _ in range(3)] == [first] * 3
+
+
+def test_a_queue_that_is_freed_leaves_its_loop():
+    async def main():
+        queue = kvmem.Queue()
+        queue._attach()
+        fd = queue.fileno()
+        with pytest.warns(ResourceWarning, match="not closed"):
+            del queue
+            gc.collect()
+        assert not asyncio.get_running_loop().remove_reader(fd)
+
+    asyncio.run(main())
 
 
 def test_failures_are_raised_by_await(cache, copy):

@@ -212,6 +212,12 @@ class Queue(Handle):
             self._loop = weakref.ref(loop)
         return loop
 
+    def _detach(self) -> None:
+        loop = self._attached()
+        if loop is not None and not loop.is_closed() and not self.closed:
+            loop.remove_reader(self.fileno())
+        self._loop = None
+
     async def _ended(self, token: int, is_in_flight: Callable[[], bool]) -> None:
         """Waits until the run with this number has ended, if it is in flight."""
         future: asyncio.Future[None] = self._attach().create_future()
@@ -269,10 +275,7 @@ class Queue(Handle):
 
     def close(self) -> None:
         """Closes the queue. Transfers that report to it continue; their completions are discarded."""
-        loop = self._attached()
-        if loop is not None and not loop.is_closed() and not self.closed:
-            loop.remove_reader(self.fileno())
-        self._loop = None
+        self._detach()
         failure = _errors.InvalidState("the queue was closed")
         futures = [*itertools.chain.from_iterable(self._pending.values()), *self._waiters]
         for future in futures:
@@ -282,6 +285,11 @@ class Queue(Handle):
         self._waiters.clear()
         self._runs.clear()
         super().close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_loop"):
+            self._detach()  # the loop would read the next file with this number
+        super().__del__()
 
     def _describe(self) -> str:
         return f"fd {self.fileno()}, {len(self._runs)} expected"

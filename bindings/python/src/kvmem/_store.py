@@ -212,7 +212,7 @@ class Store(Handle):
         queue       receives a completion; within an event loop of asyncio, the default is the queue of the loop
         run_timeout seconds that the run may take
         transfer_flags  of the transfer, such as REPORT_RELEASE
-        user_data   any object, for the completion"""
+        user_data   any object, for the completion. Without a queue it is ignored"""
         options = _blocks(keys, blocks, run_timeout, flags=flags)
         if parent is not None:
             if len(parent) != options.c.key_size:

@@ -158,7 +158,7 @@ class Transfer(Handle):
                       Stale if one differs
         notification  sent to the remote agent after the last byte
         run_timeout   seconds that the run may take
-        user_data     any object, for the completion; `Queue.dispatch` calls it if it is callable
+        user_data     any object, for the completion; `Queue.dispatch` calls it if it is callable. Without a queue it is ignored
         stream        a CUDA stream, as an integer: the run is ordered with its other work, and may be captured
 
         Without blocks, those that were prepared or submitted last are moved again."""
@@ -260,10 +260,14 @@ class Transfer(Handle):
         return options
 
     def _last_blocks(self) -> Options:
-        """The options of the last run, to submit its blocks again under another number."""
+        """Options with the blocks of the last run, to submit these again under another number."""
         if not self._submit.c.num_pairs and not self._submit.c.source_table:
             raise _errors.InvalidState("the transfer has no blocks yet: pass pairs or tables")
-        return self._submit
+        # A copy: threads that submit at once have a number each, and one of them fails.
+        again, last = Options("submit_options"), self._submit
+        again.c[0] = last.c[0]
+        again.kept = last.kept
+        return again
 
     def poll(self) -> bool:
         """Whether the last run has ended. Raises how it failed. Never waits."""
