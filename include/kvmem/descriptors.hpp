@@ -163,10 +163,14 @@ inline Return<std::vector<Descriptor>> descriptors_of(const Region &region) {
     const auto into = [&](kvmem_nixl_descriptor *c, std::size_t capacity) {
         return detail::get<std::size_t>(kvmem_region_get_descriptors, region.get(), c, capacity);
     };
+    std::vector<kvmem_nixl_descriptor> c;
     auto count = into(nullptr, 0);
-    if (!count) return detail::give(Found(count.error()));
-    std::vector<kvmem_nixl_descriptor> c(*count);
-    count = into(c.data(), c.size());
+    while (count && *count > c.size()) {
+        c.resize(*count);
+        count = into(c.data(), c.size());
+        // Elastic memory has got more of them.
+        if (!count && count.status() == Status::out_of_range) count = into(nullptr, 0);
+    }
     if (!count) return detail::give(Found(count.error()));
     std::vector<Descriptor> all(*count);
     for (std::size_t i = 0; i < *count; ++i) {
