@@ -102,7 +102,7 @@ impl StoreFolder {
         let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
             Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
                 Busy,
-                "the store {} is open for writing in {}; destroy its handle and those of its namespaces there, and wait for their puts and gets",
+                "the store {} is open for writing in {}; destroy its handle and those of its namespaces there, and wait for their puts and gets; or open the store with KVMEM_DISK_READ_ONLY",
                 path.display(),
                 writer_in(&folder).unwrap_or_else(|| "another process".into())
             ),

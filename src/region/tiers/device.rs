@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of one GPU that was allocated here.
 
+use super::pinned::name_the_alternative;
 use crate::base::Result;
 use crate::cuda::memory::Allocation;
 use crate::cuda::{DevicePair, not_started};
@@ -24,7 +25,7 @@ impl OwnedDevice {
 
     pub fn allocate(config: &DeviceConfig) -> Result<Self> {
         sweep();
-        Allocation::new(config.ordinal, config.size).map(Self)
+        Allocation::new(config.ordinal, config.size).map(Self).map_err(name_the_alternative)
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of the memory of extents: granularity, and the handles it can be exported as.
 
+use super::pinned::name_the_alternative;
 use crate::base::{Result, Status};
 use crate::cuda::Device;
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, try_export};
@@ -24,7 +25,7 @@ pub fn granularity_of(properties: AllocationProperties, ordinal: i32) -> Result<
 
 /// Memory that can be shared and, if the device supports it, registered for RDMA: neither can be added later.
 pub fn properties(ordinal: i32) -> Result<AllocationProperties> {
-    let device = Device::get(ordinal)?;
+    let device = Device::get(ordinal).map_err(name_the_alternative)?;
     Ok(AllocationProperties {
         location: Location::Device(ordinal),
         posix_fd: device.exports_posix_fd(),

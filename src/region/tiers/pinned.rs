@@ -68,7 +68,7 @@ struct LockedMemory {
 }
 
 /// Adds what needs no GPU to the error for a missing driver.
-fn name_the_alternative(error: Error) -> Error {
+pub(super) fn name_the_alternative(error: Error) -> Error {
     match error.status() {
         Status::UnavailableCuda => error.followed_by("without a GPU, allocate memory of the tier system"),
         _ => error,
