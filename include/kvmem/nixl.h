@@ -142,9 +142,9 @@ kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *n
 /// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
-/// A run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests. If the
-/// peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the requests.
-/// Another process of the same name can be loaded meanwhile.
+/// Notes: a run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests.
+/// If the peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the
+/// requests. Another process of the same name can be loaded meanwhile.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent, const char *name, size_t *count,
     kvmem_error **error);
 

@@ -392,10 +392,10 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent, const kvmem_n
     size_t count, const char *address, uint32_t port, kvmem_error **error);
 
 /// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
-/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
 ///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
 /// loaded the metadata again. Later exports can be imported with later metadata only, also by other peers.
+/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
 ///
 /// Notes: NIXL removes the metadata at the peer at once: transfers of the peer with this agent then fail.
 kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent, const char *address, uint32_t port,

@@ -88,9 +88,9 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 /// @return KVMEM_STATUS_NOT_FOUND: the peer is not loaded
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
-/// A run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests. If the
-/// peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the requests.
-/// Another process of the same name can be loaded meanwhile.
+/// Notes: a run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests.
+/// If the peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the
+/// requests. Another process of the same name can be loaded meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,
@@ -215,10 +215,10 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
 
 /// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
 ///
-/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
-///
 /// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
 /// loaded the metadata again. Later exports can be imported with later metadata only, also by other peers.
+///
+/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
 ///
 /// Notes: NIXL removes the metadata at the peer at once: transfers of the peer with this agent then fail.
 #[unsafe(no_mangle)]
