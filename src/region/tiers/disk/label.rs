@@ -29,7 +29,7 @@ pub struct Label {
 
 /// The offset of the label in a file with this size of data.
 pub fn offset(size: u64) -> Result<u64> {
-    let offset = size.checked_next_multiple_of(PAGE).filter(|offset| offset.checked_add(PAGE).is_some());
+    let offset = size.checked_next_multiple_of(PAGE).filter(|offset| *offset <= i64::MAX as u64 - PAGE);
     offset.ok_or_else(|| error!(InvalidArgument, "{size} bytes exceed the maximum size of a file"))
 }
 
@@ -70,4 +70,19 @@ pub fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>> {
     }
     let said = u32::from_le_bytes([page[0], page[1], page[2], page[3]]) as usize;
     Ok(page[LENGTH..].get(..said).unwrap_or_default().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Status;
+
+    #[test]
+    fn a_file_with_its_label_ends_below_two_to_the_63() {
+        const MAX_DATA: u64 = (1 << 63) - 2 * PAGE;
+        assert_eq!(offset(MAX_DATA).unwrap(), MAX_DATA);
+        for size in [MAX_DATA + 1, (1 << 63) - 1, 1 << 63, u64::MAX] {
+            offset(size).err().unwrap().assert_is(Status::InvalidArgument, "maximum size of a file");
+        }
+    }
 }
