@@ -117,6 +117,25 @@ static unsigned post_late(kvmem_request *request) {
     return runs;
 }
 
+/* Such a request does not keep the registration. */
+TEST(memory_is_deregistered_after_the_end_of_a_request_that_does_not_name_its_region) {
+    OPENED(pair, both);
+    static unsigned char own[4096];
+    OWNED(kvmem_region) region = region_adopt(own, sizeof(own));
+    OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
+    both.local = memory_at(own, sizeof(own));
+    OWNED(kvmem_request) request = request_with(&both, NULL);
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    while (NIXL(nixl_sim_get_requests()).in_flight == 0) sched_yield();
+    for (int i = 0; i < 2; i++)
+        EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "1 request in flight", kvmem_registration_deregister(registration, ERR));
+    CHECK_EQ(region_info(region).registration_count, 1);
+    NIXL(nixl_sim_set_pending(0));
+    EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+    EXPECT_OK(kvmem_registration_deregister(registration, ERR));
+    CHECK_EQ(region_info(region).registration_count, 0);
+}
+
 /* Late bytes of a request would overwrite those of a run that has succeeded. */
 TEST(memory_that_an_ended_run_may_still_write_gets_no_other_bytes) {
     OPENED(pair, both);

@@ -247,7 +247,7 @@ kvmem_status kvmem_region_get_agent(const kvmem_region *region, size_t index, kv
 
 /// Deregisters a region, and reports whether that failed. kvmem_registration_destroy reports nothing.
 /// @param registration a registration; the handle stays valid and must be destroyed
-/// @return KVMEM_STATUS_BUSY: layouts or transfers use the registration
+/// @return KVMEM_STATUS_BUSY: layouts, transfers or requests use the registration
 ///         KVMEM_STATUS_INVALID_STATE: the region was already deregistered
 ///         KVMEM_STATUS_NIXL: NIXL failed; kvmem never frees the memory, because it may still be in use
 kvmem_status kvmem_registration_deregister(kvmem_registration *registration, kvmem_error **error);

@@ -332,8 +332,8 @@ kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range not of whole extents
 ///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
 ///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
-///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory
-///           of a destroyed registration. The call does not wait for either
+///         KVMEM_STATUS_BUSY: a transfer, request or share uses an extent, or an agent is still deregistering
+///           memory of a destroyed registration. The call does not wait for either
 ///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
 ///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
 ///           memory stays mapped, and is used again if the extent is committed again

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::tiers::ElasticMemory;
+use super::tiers::{ElasticMemory, Growth};
 use super::{Backing, ExportedExtent, Region, Registration};
-use crate::base::{Count, Microseconds, Result, ensure, error, log};
+use crate::base::{Count, Error, Microseconds, Result, ensure, error, leak, log};
 use crate::cuda::vmm::HandleType;
-use crate::nixl::{Descriptor, SpanFailure};
+use crate::nixl::{Descriptor, SpanFailure, SpanResult};
 
 impl Region {
     /// Gives `size` bytes at `offset` memory, in whole extents; what has some keeps it. All of it, or none.
@@ -82,12 +82,13 @@ impl Region {
             growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         for (index, registration) in registrations.iter().enumerate() {
             if let Err(failure) = registration.extend(&added, &growth.mappings) {
-                let earlier = registrations[..index].iter();
-                let undo = |registration: &Arc<Registration>| registration.reduce(&added, &growth.mappings);
-                return Err(earlier
-                    .filter_map(|earlier| undo(earlier).err())
-                    .fold(failure, SpanFailure::and)
-                    .error);
+                return Err(undone(failure, &registrations[..index], |earlier| {
+                    earlier.reduce(&added, &growth.mappings).inspect_err(|failure| {
+                        if failure.is_refusal() {
+                            leak::intentionally(growth.mappings.clone());
+                        }
+                    })
+                }));
             }
         }
         log!(
@@ -113,10 +114,15 @@ impl Region {
         let taken = memory.take(unwanted)?;
         let removed: Vec<_> = unwanted.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         let mut outcome = Ok(());
-        for registration in registrations {
-            if let Err(failure) = registration.reduce(&removed, &taken) {
-                outcome = outcome.and(Err(failure.error));
+        for (index, registration) in registrations.iter().enumerate() {
+            let Err(failure) = registration.reduce(&removed, &taken) else { continue };
+            if failure.is_refusal() {
+                let extend = |earlier: &Registration| earlier.extend(&removed, &taken);
+                let error = undone(failure, &registrations[..index], extend);
+                memory.add(Growth { extents: unwanted.to_vec(), mappings: taken });
+                return Err(error);
             }
+            outcome = outcome.and(Err(failure.error));
         }
         drop(taken);
         log!(
@@ -185,6 +191,15 @@ impl Region {
         let (address, size) = memory.span(extent);
         Descriptor { address, size, ..self.descriptor() }
     }
+}
+
+/// A failure, after which the registrations before it are as they were.
+fn undone(
+    failure: SpanFailure,
+    earlier: &[Arc<Registration>],
+    undo: impl Fn(&Registration) -> SpanResult,
+) -> Error {
+    earlier.iter().filter_map(|earlier| undo(earlier).err()).fold(failure, SpanFailure::and).error
 }
 
 pub struct RegionExtents {

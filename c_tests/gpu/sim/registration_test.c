@@ -73,6 +73,32 @@ TEST(a_commit_is_undone_if_registering_fails) {
     expect_works(&w);
 }
 
+/* The other agent has deregistered the extents before, and registers them again. */
+TEST(extents_with_a_request_in_flight_keep_their_memory) {
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    CLEANUP(world_close) world w = open_world();
+    EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
+    agents_introduce(w.agents[1], w.agents[0]);
+    const kvmem_nixl_descriptor far = {.address = w.address, .size = 4096, .memory_type = KVMEM_MEMORY_VRAM};
+    const kvmem_nixl_descriptor near = WITH(far, it.address += EXTENT);
+    OWN(kvmem_request, request, kvmem_request_create, w.agents[1], KVMEM_REQUEST_READ, &near, "first", &far, 1, NULL);
+    NIXL(nixl_sim_set_pending(1));
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    while (NIXL(nixl_sim_get_requests()).in_flight == 0) sched_yield();
+    for (int i = 0; i < 2; i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "1 request in flight",
+                       kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
+        CHECK_EQ(committed(&w), 2);
+        CHECK(registered(&w, 0) == 2 && registered(&w, 1) == 2);
+    }
+    NIXL(nixl_sim_set_pending(0));
+    EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+    EXPECT_OK(kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
+    CHECK_EQ(registered(&w, 0) + registered(&w, 1), 0);
+    CHECK(!has_extent(&w, 0) && !has_extent(&w, 1));
+    expect_works(&w);
+}
+
 /* Deregistering fails for the agent with which the extent was registered, or for the one whose registration
    failed. */
 TEST(extents_stay_mapped_if_deregistering_them_fails) {

@@ -105,8 +105,8 @@ pub const KVMEM_POOL_NOTHING: u32 = 2;
 /// @param extents KVMEM_POOL_BLOCKS; or KVMEM_POOL_NOTHING, after the end of all work that uses the region
 /// @return KVMEM_STATUS_INVALID_ARGUMENT: extents is unknown, or the region not elastic (KVMEM_POOL_BLOCKS)
 ///         KVMEM_STATUS_INVALID_STATE: the region never was a pool
-///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent that would be decommitted, or an agent is
-///           still deregistering memory. No extent has lost its memory
+///         KVMEM_STATUS_BUSY: a transfer, request or share uses an extent that would be decommitted, or an
+///           agent is still deregistering memory. No extent has lost its memory
 ///         any status of kvmem_region_commit or kvmem_region_decommit
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_pool_commit(

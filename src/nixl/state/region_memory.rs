@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use super::AgentState;
-use crate::base::{Error, guarded};
+use crate::base::{Error, Result, Status, guarded};
 use crate::cuda::Context;
 use crate::nixl::HostPages;
-use crate::nixl::descriptor::Descriptor;
+use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::raw_descriptors::SegmentsId;
+use crate::nixl::request_handle::Span;
 
 /// What an agent has to know of the memory of a region.
 #[derive(Clone)]
@@ -21,6 +22,7 @@ pub struct RegionMemory {
 }
 
 /// What an agent has registered of a region.
+#[derive(Clone)]
 pub enum Registered {
     /// Memory, or a file.
     Spans(Vec<Descriptor>),
@@ -56,6 +58,11 @@ impl From<Error> for SpanFailure {
 }
 
 impl SpanFailure {
+    /// Whether nothing was deregistered, because a request in flight uses some of it: all of it is registered as before.
+    pub fn is_refusal(&self) -> bool {
+        self.error.status() == Status::Busy
+    }
+
     /// Adds a later failure, which occurred while this one was undone.
     pub fn and(self, later: Self) -> Self {
         let error = later.error.context("then, while earlier steps were undone");
@@ -98,13 +105,25 @@ impl AgentState {
         Ok(())
     }
 
-    /// Deregisters all spans, also after failures.
+    /// Deregisters all spans, also after failures; none while a request on one of them is in flight.
     fn deregister_spans(&mut self, memory: &RegionMemory, spans: &[Descriptor]) -> SpanResult {
+        if let Err(error) = self.release_users_of_spans(spans)
+            && error.status() == Status::Busy
+        {
+            return Err(SpanFailure { error, stuck: spans.to_vec() });
+        }
         let again = memory.retained_again();
         // Without a context NIXL fails to deregister, and reports that.
         let context = again.as_ref().or(memory.context.as_ref());
         let _entered = context.and_then(|context| context.enter_to_free().ok());
         self.deregister_all(spans)
+    }
+
+    fn release_users_of_spans(&mut self, spans: &[Descriptor]) -> Result<()> {
+        MemoryType::ALL.into_iter().try_for_each(|memory_type| {
+            let of_type = spans.iter().filter(|span| span.memory_type == memory_type);
+            self.release_users_of(memory_type, of_type.map(Span::from))
+        })
     }
 
     /// Deregisters what was registered of a region. After a panic it may still be registered.

@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::base::{Count, Microseconds, Mutex, MutexGuard, Result, ensure, fail, log};
 use crate::cuda::vmm::DeviceMapping;
 use crate::cuda::{Context, Device};
-use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanResult, within};
+use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanFailure, SpanResult, within};
 use crate::region::Region;
 use registrar::Registrar;
 use registrations::Found;
@@ -163,11 +163,16 @@ impl Registration {
         let (Some(mut change), Some(known)) = (change, self.take()?) else {
             fail!(InvalidState, "the region is not registered with agent '{}'", self.agent().name());
         };
-        change.ends();
+        change.ends(true);
         let used = UsedMemory::all_of(&self.region);
-        let outcome = within(deadline, || used.deregister(&self.registrar, known));
+        let outcome = within(deadline, || used.deregister(&self.registrar, known.clone()));
+        if outcome.as_ref().is_err_and(SpanFailure::is_refusal) {
+            *self.registered() = Some(known);
+            change.ends(false);
+        } else {
+            log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
+        }
         drop(change);
-        log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
         outcome.map_err(|failure| failure.error)
     }
 
@@ -194,16 +199,19 @@ impl Registration {
         Ok(())
     }
 
-    /// Deregisters extents that are removed from the region. The caller resizes the region.
+    /// Deregisters extents that are removed from the region. The caller resizes the region, and keeps them if that is refused.
     pub fn reduce(&self, removed: &[Descriptor], mappings: &[Arc<DeviceMapping>]) -> SpanResult {
-        if self.is_registered() {
+        if !self.is_registered() {
+            return Ok(());
+        }
+        let used = UsedMemory::of_extents(&self.region, mappings);
+        let outcome = used.deregister(&self.registrar, Registered::Spans(removed.to_vec()));
+        if !outcome.as_ref().is_err_and(SpanFailure::is_refusal) {
             // A region may have millions of extents.
             let all: HashSet<_> = removed.iter().collect();
             self.change_spans(|spans| spans.retain(|descriptor| !all.contains(descriptor)));
-            let removed = Registered::Spans(removed.to_vec());
-            UsedMemory::of_extents(&self.region, mappings).deregister(&self.registrar, removed)?;
         }
-        Ok(())
+        outcome
     }
 
     fn change_spans(&self, change: impl FnOnce(&mut Vec<Descriptor>)) {
@@ -325,7 +333,7 @@ mod tests {
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut change = region.registrations.begin_end(&registration, None).unwrap().unwrap();
             assert!(registration.take().unwrap().is_some());
-            change.ends();
+            change.ends(true);
             panic!("deliberate");
         }));
         assert!(panicked.is_err());

@@ -219,9 +219,9 @@ impl Changing<'_> {
     }
 
     /// The agent deregisters it, perhaps only when NIXL returns, but before it registers anything else. So the registration has ended
-    /// when this is dropped, whatever happens before.
-    pub fn ends(&mut self) {
-        self.is_ending = true;
+    /// when this is dropped, whatever happens before, unless the agent refuses it.
+    pub fn ends(&mut self, is_ending: bool) {
+        self.is_ending = is_ending;
     }
 }
 

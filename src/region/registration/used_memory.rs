@@ -38,11 +38,15 @@ impl UsedMemory {
         outcome.inspect_err(|failure| self.leak_stuck(failure))
     }
 
-    /// Deregisters what was registered of it. It is held until NIXL returns.
+    /// Deregisters what was registered of it. It is held until NIXL returns. If that is refused, the caller has to keep the memory.
     pub fn deregister(self, registrar: &Registrar, registered: Registered) -> SpanResult {
         let late = self.clone();
         let outcome = registrar.deregister(registered, move |outcome| late.end_late(outcome));
-        outcome.inspect_err(|failure| self.leak_stuck(failure))
+        outcome.inspect_err(|failure| {
+            if !failure.is_refusal() {
+                self.leak_stuck(failure);
+            }
+        })
     }
 
     /// Leaks what NIXL may still use after a failure: the region, and of its extents those.

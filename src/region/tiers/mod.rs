@@ -22,7 +22,9 @@ pub use adopted_file::AdoptedFileConfig;
 pub use block_storage::{BlockStorage, BlockStorageConfig};
 pub use device::{DeviceConfig, OwnedDevice};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
-pub use elastic::{COMMITTED, ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
+pub use elastic::{
+    COMMITTED, ElasticConfig, ElasticMemory, ExportedExtent, Growth, ImportedExtent, ImportedShape,
+};
 pub use extent_properties::granularity as extent_granularity;
 pub use imported_device::{ImportedDevice, IpcConfig};
 pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
