@@ -84,7 +84,7 @@ impl ServedDivision {
         let side = usize::from(reads);
         let led = plan.led_by(side)?;
         let slices = led.slices(1 - side, MAX_TERMS)?;
-        let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size, verifies);
+        let session = |slice| SessionPlan::new(&slice, side, reads, served, verifies);
         let mut this = Self {
             sessions: slices.into_iter().map(session).collect::<Result<_>>()?,
             served: served.clone(),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::base::{ProcessIdentity, Result};
 use crate::engine::peer::served::protocol::message::Open;
+use crate::layout::Served;
 use crate::plan::{LinearPlan, Matrix, PlanSlice};
 
-/// Chunks of a session, if slots are large enough: while one is moved, the next one is gathered.
+/// Chunks of a session, if slots of host memory are large enough: while one is moved, the next one is gathered.
 const CHUNKS: u64 = 12;
 /// Smaller chunks cost more than they save.
 const MIN_CHUNK: u64 = 256 << 10;
@@ -22,22 +23,21 @@ pub struct SessionPlan {
 }
 
 impl SessionPlan {
-    /// The session of a slice that is led by `side`, with chunks that fit slots of `slot_size`.
+    /// The session of a slice that is led by `side`.
     pub fn new(
         slice: &PlanSlice<'_>,
         side: usize,
         reads: bool,
-        slot_size: u64,
+        served: &Served,
         verifies: bool,
     ) -> Result<Self> {
         let linear = Arc::new(slice.linear(side)?);
         let bytes = linear.bytes();
-        let least = MIN_CHUNK.min(slot_size);
         let open = Open {
             process: ProcessIdentity::current()?,
             writes: !reads,
             bytes,
-            chunk_size: (bytes / CHUNKS).next_multiple_of(4096).clamp(least, slot_size),
+            chunk_size: chunk_size(bytes, served.slot_size, served.device.is_some()),
             verifies,
             terms: slice.terms(1 - side)?,
         };
@@ -63,5 +63,29 @@ impl SessionPlan {
         let first = range.start;
         let moves = self.linear.rows_in(range).flat_map(Matrix::moves);
         moves.map(move |each| (each.source, each.size, each.destination - first))
+    }
+}
+
+/// The size of the chunks of a session with so many bytes. A GPU gathers a slot in less time than the messages of a chunk take, so a chunk
+/// of GPU memory is as large as a slot.
+fn chunk_size(bytes: u64, slot_size: u64, is_on_gpu: bool) -> u64 {
+    match is_on_gpu {
+        true => slot_size,
+        false => (bytes / CHUNKS).next_multiple_of(4096).clamp(MIN_CHUNK.min(slot_size), slot_size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_of_gpu_memory_is_a_slot_and_one_of_host_memory_a_part_of_the_bytes() {
+        let (slot, bytes) = (8 << 20, 24 << 20);
+        assert_eq!(chunk_size(bytes, slot, true), slot);
+        assert_eq!(chunk_size(bytes, slot, false), 2 << 20);
+        assert_eq!(chunk_size(1 << 40, slot, false), slot);
+        assert_eq!(chunk_size(1, slot, false), MIN_CHUNK);
+        assert_eq!(chunk_size(1, 4096, false), 4096);
     }
 }
