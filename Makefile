@@ -184,7 +184,7 @@ engines-test: setup llama configure
 # The C tests under the address and undefined behaviour sanitizers. The library is the same; the sanitizers detect callers
 # that write outside its memory, and leaks of both. Excluded tests: those with NIXL, because UCX hooks malloc and NIXL
 # never frees some memory; those that take longer than all others together; and those that measure the process's memory.
-UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|registration)|gpu\.(copy|cycles|paths)
+UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|registration|rates)|gpu\.(copy|cycles|paths)
 UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
 SANITIZED_LABELS := unit share handover cuda_sim gpu gpu_sim gpu_share fuzz
 sanitized-test: setup library
