@@ -425,6 +425,26 @@ TEST(a_store_without_space_is_opened_and_read) {
     in_a_forked_child(without_space);
 }
 
+static void create_without_space(void) {
+    const struct rlimit few = {3 * 4096, RLIM_INFINITY}, all_space = {RLIM_INFINITY, RLIM_INFINITY};
+    store_setup setup;
+    store_setup_init(&setup, shared_path, REF(kv_aligned_config(&kv_kinds[0])));
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &few), 0);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "EFBIG", kvmem_store_open, &setup.options, PATIENCE);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &all_space), 0);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "contains no store", kvmem_store_describe, shared_path);
+    setup.config.num_blocks = 2;
+    setup.identity[0].value = "qwen2";
+    OWN(kvmem_store, smaller, kvmem_store_open, &setup.options, PATIENCE);
+    CHECK_EQ(info_of(smaller).num_slots, 2);
+}
+
+TEST(a_store_that_could_not_be_created_is_created_with_fewer_slots) {
+    SCRATCH_FILE(path, "store");
+    shared_path = path;
+    in_a_forked_child(create_without_space);
+}
+
 static int injected;
 static long call_to_fail;
 

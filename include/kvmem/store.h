@@ -71,7 +71,7 @@ typedef struct kvmem_store_options {
     /// What the blocks contain. A store with another identity is not opened: the message has each name that
     /// differs, with both values.
     const kvmem_store_value *identity;
-    size_t num_values;  ///< Number of values.
+    size_t num_values;  ///< Number of values. All names and values together have less than 1 MiB.
     /// Bytes of all slots of a new store, if num_blocks of the config is 0. An existing store keeps its size.
     uint64_t max_size;
     uint32_t durability;  ///< KVMEM_DURABILITY_* value; 0 for KVMEM_DURABILITY_STRICT.
@@ -217,6 +217,8 @@ kvmem_status kvmem_store_contains(const kvmem_store *store, const void *keys, si
 /// @return KVMEM_STATUS_BUSY: a get reads one of the blocks; none is removed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 ///         KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full. The blocks are removed in this process, and
+///           in the index with the next change that can be written
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO: the index cannot be written. The blocks are removed
 ///           in this process only
 kvmem_status kvmem_store_remove(kvmem_store *store, const void *keys, size_t key_size, size_t num_keys,

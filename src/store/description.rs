@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::files::{Files, StoreFile, StoreFolder, stores_in};
 use super::index::Index;
-use super::journal::{EMPTY_JOURNAL, Journal};
+use super::journal::Journal;
 use super::namespace_list::NamespaceList;
 use super::store_header::Header;
 use crate::base::one_line::one_line;
@@ -80,10 +80,8 @@ fn content(files: &StoreFolder, header: &Header) -> Result<Vec<(&'static str, St
 pub fn changed_blocks(files: &StoreFolder, header: &Header) -> Result<Option<String>> {
     let (size, needed) =
         (files.size(StoreFile::Blocks)?.unwrap_or(0), fingerprint::file_size(&header.layout)?);
-    // A creation that was interrupted leaves no block and no record.
-    let is_new = size == 0 && files.size(StoreFile::Journal)?.is_none_or(|size| size <= EMPTY_JOURNAL);
     let text = || format!("the file {} has {size} bytes, and had {needed}", StoreFile::Blocks.name());
-    Ok((!is_new && size != needed).then(text))
+    Ok((size != needed).then(text))
 }
 
 /// How long ago a file was changed. A clock that was set back shows 0.

@@ -98,7 +98,7 @@ impl StoreFolder {
         let folder = open_folder(path)?;
         let lock = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let lock = LocalFd::open(|| retried::openat(&folder, StoreFile::Writer.name(), lock, PERMISSIONS))
-            .map_err(doing)?;
+            .map_err(|errno| open_error(&path.join(StoreFile::Writer.name()), errno))?;
         let writer = FileLock::exclusive(lock, WRITER_BYTE).map_err(|error| match error.cause() {
             Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => error!(
                 Busy,

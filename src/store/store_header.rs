@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The header of a store: what its blocks are, and how many it holds.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::files::{Files, StoreFile};
@@ -35,7 +37,14 @@ impl Identity {
         if let Some(twice) = values.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             fail!(InvalidArgument, "the identity names '{}' twice", twice[0].0);
         }
-        Ok(Self { values, layout })
+        let largest = Header { id: [u8::MAX; 16], slots: MAX_SLOTS, values, layout: layout.bytes.clone() };
+        let size = FORM.write(VERSION, &largest)?.len() as u64;
+        ensure!(
+            size <= MAX,
+            InvalidArgument,
+            "the identity has {size} bytes with its names, and may have {MAX}; give a hash of some values, or shorter names"
+        );
+        Ok(Self { values: largest.values, layout })
     }
 }
 
@@ -75,12 +84,6 @@ impl Header {
     /// Makes the header durable, and with it the store.
     pub fn write(&self, files: &impl Files) -> Result<()> {
         let bytes = FORM.write(VERSION, self)?;
-        ensure!(
-            bytes.len() as u64 <= MAX,
-            InvalidArgument,
-            "an identity of {} bytes is too large",
-            bytes.len()
-        );
         files.write(StoreFile::NewHeader, 0, &bytes)?;
         files.set_size(StoreFile::NewHeader, bytes.len() as u64)?;
         files.sync(StoreFile::NewHeader)?;
@@ -88,10 +91,19 @@ impl Header {
         files.sync_folder()
     }
 
-    /// The header of a store; `None` if there is no store.
+    /// The header of a store; `None` if there is no store. One without blocks and records is none: its creation has failed, as on a full
+    /// disk, or was interrupted.
     pub fn read(files: &impl Files) -> Result<Option<Self>> {
-        let Some(size) = files.size(StoreFile::Header)? else {
-            return Self::ensure_no_store(files).map(|()| None);
+        let used = Self::used_file(files)?;
+        let size = match (files.size(StoreFile::Header)?, used) {
+            (Some(size), Some(_)) => size,
+            (_, None) => return Ok(None),
+            (None, Some(file)) => fail!(
+                Corrupt,
+                "the file {} is missing, to which the file {} belongs",
+                StoreFile::Header.name(),
+                file.name()
+            ),
         };
         ensure!(size <= MAX, Corrupt, "the header of the store has {size} bytes; it has at most {MAX}");
         let mut bytes = vec![0; size as usize];
@@ -101,43 +113,35 @@ impl Header {
         Ok(Some(header))
     }
 
-    /// Fails for files of a store whose header is missing. A creation that was interrupted leaves no block and no record.
-    fn ensure_no_store(files: &impl Files) -> Result<()> {
+    /// A file that a store has after its creation only.
+    fn used_file(files: &impl Files) -> Result<Option<StoreFile>> {
         let limits =
             [(StoreFile::Blocks, 0), (StoreFile::Journal, EMPTY_JOURNAL), (StoreFile::Namespaces, 0)];
         for (file, limit) in limits {
-            let is_used = files.size(file)?.is_some_and(|size| size > limit);
-            // Another process may have created the store since.
-            ensure!(
-                !is_used || files.size(StoreFile::Header)?.is_some(),
-                Corrupt,
-                "the file {} is missing, to which the file {} belongs",
-                StoreFile::Header.name(),
-                file.name()
-            );
+            if files.size(file)?.is_some_and(|size| size > limit) {
+                return Ok(Some(file));
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Fails for a store of other blocks, with each name that differs.
     pub fn ensure_same(&self, wanted: &Identity) -> Result<()> {
-        let shown = |found: Option<&(String, ContentIdentity)>| {
-            found.map_or("missing".to_string(), |(_, value)| value.to_string())
-        };
-        let value = |list: &[(String, ContentIdentity)], name: &str| {
-            list.iter().find(|(other, _)| other == name).cloned()
-        };
-        let names = self.values.iter().chain(&wanted.values).map(|(name, _)| name.as_str());
-        let mut different = Vec::new();
-        for name in names {
-            let (there, here) = (value(&self.values, name), value(&wanted.values, name));
-            let text = || {
-                format!("{name} is {} in the store and {} here", shown(there.as_ref()), shown(here.as_ref()))
-            };
-            if there != here && !different.contains(&text()) {
-                different.push(text());
-            }
-        }
+        let (there, here) = (by_name(&self.values), by_name(&wanted.values));
+        let names: BTreeSet<_> =
+            there.keys().chain(here.keys()).filter(|name| there.get(*name) != here.get(*name)).collect();
+        let shown =
+            |value: Option<&&ContentIdentity>| value.map_or("missing".to_string(), |value| value.to_string());
+        let different: Vec<_> = names
+            .into_iter()
+            .map(|name| {
+                format!(
+                    "{name} is {} in the store and {} here",
+                    shown(there.get(name)),
+                    shown(here.get(name))
+                )
+            })
+            .collect();
         ensure!(
             different.is_empty(),
             InvalidArgument,
@@ -155,4 +159,8 @@ impl Header {
         );
         Ok(())
     }
+}
+
+fn by_name(values: &[(String, ContentIdentity)]) -> BTreeMap<&str, &ContentIdentity> {
+    values.iter().map(|(name, value)| (name.as_str(), value)).collect()
 }

@@ -45,6 +45,8 @@ pub unsafe extern "C" fn kvmem_store_contains(
 /// @return KVMEM_STATUS_BUSY: a get reads one of the blocks; none is removed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the store is open for reading
 ///         KVMEM_STATUS_TIMED_OUT
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full. The blocks are removed in this process, and
+///           in the index with the next change that can be written
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_IO: the index cannot be written. The blocks are removed
 ///           in this process only
 #[unsafe(no_mangle)]

@@ -63,7 +63,7 @@ pub struct kvmem_store_options {
     /// What the blocks contain. A store with another identity is not opened: the message has each name that
     /// differs, with both values.
     pub identity: *const kvmem_store_value,
-    /// Number of values.
+    /// Number of values. All names and values together have less than 1 MiB.
     pub num_values: usize,
     /// Bytes of all slots of a new store, if num_blocks of the config is 0. An existing store keeps its size.
     pub max_size: u64,

@@ -46,7 +46,9 @@ pub fn policy(durability: Durability) -> Policy {
 }
 
 pub fn open(files: &RecordedFiles, durability: Durability) -> Result<Store<RecordedFiles>> {
-    Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy(durability))
+    let store = Store::open_or_create(files.clone(), &identity("llama"), SLOTS, policy(durability))?;
+    files.fill_new_blocks();
+    Ok(store)
 }
 
 /// Stores blocks, each with its parent, as a transfer would. Returns the numbers of those that were written.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::BLOCK;
+use super::{BLOCK, SLOTS};
 use crate::base::{Condvar, Error, Mutex, Result};
 use crate::store::{Files, StoreFile};
 
@@ -252,6 +252,15 @@ impl RecordedFiles {
         let mut state = self.0.lock();
         let file = state.now.names[&file];
         change(state.now.file(file));
+    }
+
+    /// Has the file of blocks the size that the layout of a new store gives it.
+    pub fn fill_new_blocks(&self) {
+        let mut state = self.0.lock();
+        let file = state.now.names[&StoreFile::Blocks];
+        if state.now.file(file).is_empty() {
+            state.write(StoreFile::Blocks, SLOTS * BLOCK as u64 - 1, &[0]);
+        }
     }
 
     pub fn write_block(&self, slot: u32, bytes: &[u8]) {

@@ -83,6 +83,7 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
     };
     let header = Store::header_in(&files).map_err(named)?;
     let (geometry, identity) = blocks(config, header.as_ref().map(|header| header.slots))?;
+    let exists = header.is_some();
     if let Some(header) = header {
         header.ensure_same(&identity).map_err(named)?;
         if changed_blocks(&files, &header).map_err(named)?.is_some() {
@@ -95,8 +96,7 @@ fn open(config: &OpenConfig) -> Result<Arc<OpenStore>> {
         true => Store::open_to_read(files, &identity, config.policy),
     };
     let store = store.map_err(named)?;
-    let has_blocks = is_reader || store.counts().stored > 0;
-    let layout = layout(config, geometry, store.id(), has_blocks).map_err(named)?;
+    let layout = layout(config, geometry, store.id(), exists).map_err(named)?;
     let slots = in_one_piece(&layout)?;
     let reported = store.reported(&config.path)?;
     [&layout, &slots].into_iter().for_each(|blocks| blocks.count_for(reported.runs()));
@@ -179,11 +179,10 @@ fn ensure_slots_are_contiguous(geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// The layout in the file of blocks. A crash while the store was created may have left that empty, which is not possible once it has
-/// blocks.
+/// The layout in the file of blocks, which is empty in a new store.
 ///
 /// The file is labelled with the id of the store, so that it is not taken for that of another one.
-fn layout(config: &OpenConfig, geometry: Geometry, id: [u8; 16], has_blocks: bool) -> Result<Arc<Layout>> {
+fn layout(config: &OpenConfig, geometry: Geometry, id: [u8; 16], exists: bool) -> Result<Arc<Layout>> {
     let identity = ContentIdentity::new(&id)?;
     let own =
         Geometry::new(Dimensions { identity, ..geometry.dimensions().clone() }, geometry.arrangement())?;
@@ -193,7 +192,7 @@ fn layout(config: &OpenConfig, geometry: Geometry, id: [u8; 16], has_blocks: boo
     let disk = DiskConfig {
         path: Some(config.path.join(StoreFile::Blocks.name())),
         direct_io: if is_direct { config.direct_io } else { DirectIo::Off },
-        opening: if has_blocks { OpenMode::Existing } else { OpenMode::OpenOrCreate },
+        opening: if exists { OpenMode::Existing } else { OpenMode::OpenOrCreate },
         // The folder is locked.
         no_lock: true,
         read_only: config.policy.access == Access::Read,
@@ -202,7 +201,7 @@ fn layout(config: &OpenConfig, geometry: Geometry, id: [u8; 16], has_blocks: boo
     };
     let built = Layout::build(geometry, LayoutSource::Allocate(AllocationConfig::Disk(disk)), None);
     let layout = built.map_err(|error| match error.status() {
-        Status::NotFound if has_blocks => {
+        Status::NotFound if exists => {
             error!(Corrupt, "the file {} of the store is missing", StoreFile::Blocks.name())
         }
         Status::Corrupt | Status::OutOfRange => error!(Corrupt, "{REPLACED}"),

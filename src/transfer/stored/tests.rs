@@ -366,7 +366,8 @@ fn an_opening_that_fails_leaves_no_folder() {
     for wrong in [
         OpenConfig { must_exist: true, ..valid.clone() },
         OpenConfig { dimensions: empty, ..valid.clone() },
-        OpenConfig { values: vec![("model".into(), vec![1]), ("model".into(), vec![2])], ..valid },
+        OpenConfig { values: vec![("model".into(), vec![1]), ("model".into(), vec![2])], ..valid.clone() },
+        OpenConfig { values: (0..600).map(|name| (name.to_string(), vec![0; 2048])).collect(), ..valid },
     ] {
         let error = OpenStore::open(wrong, None).err().unwrap();
         assert!(matches!(error.status(), Status::NotFound | Status::InvalidArgument), "{error}");
