@@ -277,6 +277,18 @@ TEST(a_reference_that_is_used_twice_is_stale_once_its_block_is_freed) {
     }
 }
 
+/* As UINT64_MAX, which a reader may expect if it knows no epoch, of a block that was never raised. */
+TEST(an_epoch_whose_bits_all_differ_is_stale) {
+    OPENED(fixture, fixture);
+    for (size_t i = 0; i < NUM(paths); i++) {
+        const uint64_t inverted = ~published(&fixture, 3);
+        OWNED(kvmem_transfer) transfer = transfer_by(&fixture, &paths[i]);
+        EXPECT_MESSAGE(KVMEM_STATUS_STALE, "1 of 1 source blocks have other epochs",
+                       read_blocks(transfer, REF(((kvmem_block_pair){3, 0})), 1, &inverted));
+        kv_expect_mismatches(transfer, (uint64_t[]){0}, 1);
+    }
+}
+
 TEST(a_block_that_its_owner_has_reused_is_stale) {
     OPENED(fixture, fixture);
     const kvmem_block_pair pairs[] = {{20, 3}, {1, 4}, {21, 5}, {30, 6}, {2, 7}, {19, 8}};

@@ -18,6 +18,10 @@ use crate::region::{EpochTable, Region, Registration, RegistrationHold, SystemCo
 /// for this many.
 const GAP: u64 = 512;
 
+/// The bits in which a word that was not read differs from the expected one. Not all bits: a caller may expect `UINT64_MAX` of a block whose
+/// epoch it does not know, which may be 0.
+const UNREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Registered memory for copies of the tables of each remote layout. A registration takes longer than a small run.
 static SPARE: LayoutCache<Spare> = LayoutCache::new();
 /// Copies that are kept for a layout.
@@ -102,7 +106,7 @@ impl ExpectedEpochs {
 
     /// Replaces the words of the copy by others than the expected ones, so that a request that moves nothing is found.
     pub fn forget(&self) {
-        self.words.iter().for_each(|(word, expected)| self.table.store(*word, !expected));
+        self.words.iter().for_each(|(word, expected)| self.table.store(*word, expected ^ UNREAD));
     }
 
     /// Compares the words with the expected ones. Fails with STALE if one differs.
@@ -116,7 +120,11 @@ impl ExpectedEpochs {
         let Some(first) = stale.first().copied() else { return Ok(()) };
         let (word, expected) = self.words[first];
         let found = self.table.load(word);
-        ensure!(found != !expected, Nixl, "NIXL reports that the epochs were read, and has moved nothing");
+        ensure!(
+            !self.is_remote() || found != expected ^ UNREAD,
+            Nixl,
+            "NIXL reports that the epochs were read, and has moved nothing"
+        );
         let in_list = |index: usize| self.entries.as_ref().map_or(index, |entries| entries[index]) as u64;
         let error = error!(
             Stale,
@@ -267,11 +275,17 @@ mod tests {
 
     #[test]
     fn words_that_were_forgotten_and_not_read_are_a_failure_of_nixl() {
-        let epochs = ExpectedEpochs::of_pairs(&layout(), &pairs(), &[0; 3]).unwrap();
-        epochs.check().unwrap();
-        epochs.forget();
-        let error = epochs.check().unwrap_err();
-        assert!(error.status() == Status::Nixl && error.message().contains("moved nothing"), "{error}");
+        for expected in [0, 1, u64::MAX] {
+            let mut epochs = ExpectedEpochs::of_pairs(&layout(), &pairs(), &[expected; 3]).unwrap();
+            let table = epochs.table.descriptor();
+            epochs.remote =
+                Some(RemoteTable { table, copy: None, spare: Arc::default(), ranges: Vec::new() });
+            let read = epochs.check().map_err(|error| error.status());
+            assert_eq!(read, if expected == 0 { Ok(()) } else { Err(Status::Stale) });
+            epochs.forget();
+            let error = epochs.check().unwrap_err();
+            assert!(error.status() == Status::Nixl && error.message().contains("moved nothing"), "{error}");
+        }
     }
 
     /// A peer that is stale names no blocks, and a run that failed for another reason is not explained by epochs.
