@@ -164,6 +164,72 @@ TEST(a_slow_server_fails_calls_at_their_deadline) {
     REFUSE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_look_up, it.watcher, "north", PATIENCE);
 }
 
+/* A port whose connections are accepted by the kernel, and on which nothing ever responds. */
+typedef struct silent_port {
+    int listener;
+    char endpoint[64];
+} silent_port;
+
+static void silent_port_open(silent_port *it) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    it->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(it->listener >= 0);
+    CHECK_EQ(bind(it->listener, (const struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(listen(it->listener, 64), 0);
+    CHECK_EQ(getsockname(it->listener, (struct sockaddr *)&address, &size), 0);
+    snprintf(it->endpoint, sizeof(it->endpoint), "http://127.0.0.1:%d", ntohs(address.sin_port));
+}
+
+static void silent_port_close(silent_port *it) { CHECK_EQ(close(it->listener), 0); }
+
+/* A directory begins at any of its servers, so some of these begin at the silent one. */
+TEST(a_server_that_never_responds_is_passed_over) {
+    OPENED(watched_server, it);
+    OPENED(silent_port, silent);
+    const char *endpoints[] = {silent.endpoint, it.endpoint};
+    const kvmem_directory_options options = WITH(options_at(endpoints), it.endpoint_count = 2);
+    for (int i = 0; i < 8; i++) {
+        OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+        OWN(kvmem_directory_entry, found, kvmem_directory_look_up, directory, "north", PATIENCE);
+    }
+}
+
+TEST(servers_of_which_none_responds_are_all_named) {
+    OPENED(silent_port, one);
+    OPENED(silent_port, other);
+    const char *endpoints[] = {one.endpoint, other.endpoint};
+    const kvmem_directory_options options = WITH(options_at(endpoints), it.endpoint_count = 2);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, one.endpoint, kvmem_directory_create, &options); /* 5 seconds */
+    CHECK_HAS(test_last_message(), other.endpoint);
+}
+
+/* Two servers that know nothing of each other, so that it is visible which one a directory uses. */
+TEST(a_server_that_falls_silent_is_left_for_another) {
+    OPENED(watched_server, first);
+    OPENED(watched_server, second);
+    const char *endpoints[] = {first.endpoint, second.endpoint};
+    const kvmem_directory_options options = WITH(options_at(endpoints), it.endpoint_count = 2);
+    GET(kvmem_directory *, directory, kvmem_directory_create, &options);
+    OWNED(kvmem_agent) south = agent_open("south");
+    EXPECT_OK(kvmem_directory_publish(directory, south, NULL, 0, PATIENCE, ERR));
+    OWNED(kvmem_directory_entry) found = NULL;
+    const kvmem_status status = kvmem_directory_look_up(first.watcher, "south", PATIENCE, &found, NULL);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND);
+    const watched_server *used = status == KVMEM_STATUS_OK ? &first : &second;
+    const watched_server *unused = used == &first ? &second : &first;
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "south", kvmem_directory_look_up, unused->watcher, "south", PATIENCE);
+    etcd_server_freeze(&used->server);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_publish(directory, south, NULL, 0, SECONDS(2), ERR));
+    directory_await(directory, KVMEM_DIRECTORY_INTERRUPTED, "");
+    directory_await(directory, KVMEM_DIRECTORY_RESUMED, "");
+    directory_await(unused->watcher, KVMEM_DIRECTORY_PUBLISHED, "south");
+    for (int i = 0; i < 8; i++)
+        EXPECT_OK(kvmem_directory_publish(directory, south, NULL, 0, PATIENCE, ERR));
+    kvmem_directory_destroy(directory);
+    etcd_server_thaw(&used->server);
+}
+
 /* Responses take longer than the timeout of some calls: those calls fail, and nothing else. */
 TEST(a_slow_network_delays_calls_with_a_long_timeout) {
     OPENED(watched_server, it);

@@ -15,6 +15,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::Sink;
+use crate::connection::any_endpoint;
 use crate::protocol::{Command, Failure, Message, Options, Request, Value};
 use crate::session::{LeaseSlot, Result, Session, losses, status};
 use publications::Own;
@@ -25,6 +26,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// A withdrawal waits at least this long, also if its caller does not.
 const MIN_WAIT: Duration = Duration::from_secs(1);
+/// A server that has not responded for this long is left, if there is another one.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long the end of a client waits for the end of its lease.
 const REVOKE_LIMIT: Duration = Duration::from_millis(500);
 
@@ -72,6 +75,8 @@ struct Client {
     options: Options,
     sink: Sink,
     session: Option<Session>,
+    /// The index of the endpoint that is tried first.
+    endpoint: usize,
     lease: i64,
     lease_slot: LeaseSlot,
     losses: (tokio::sync::mpsc::Sender<Failure>, Receiver<Failure>),
@@ -96,6 +101,7 @@ enum Turn {
 impl Client {
     fn new(options: Options, sink: Sink, lease_slot: LeaseSlot) -> Self {
         Self {
+            endpoint: any_endpoint(&options),
             options,
             sink,
             session: None,
@@ -110,7 +116,8 @@ impl Client {
     }
 
     async fn run(mut self, mut commands: UnboundedReceiver<Queued>) {
-        let opened = Session::connect(&self.options).await.map(|session| self.session = Some(session));
+        let opened =
+            Session::connect(&self.options, self.endpoint).await.map(|session| self.session = Some(session));
         let failed = opened.is_err();
         self.sink.send(&Message::Opened(opened));
         if failed {
@@ -144,7 +151,7 @@ impl Client {
         if self.session.is_some() {
             return Ok(());
         }
-        let restored = match Session::connect(&self.options).await {
+        let restored = match Session::connect(&self.options, self.endpoint).await {
             Ok(session) => {
                 self.session = Some(session);
                 self.restore().await
@@ -168,17 +175,28 @@ impl Client {
     }
 
     fn lose(&mut self, failure: Failure) {
-        self.session = None;
+        if let Some(session) = self.session.take() {
+            self.endpoint = (session.endpoint + 1) % self.options.endpoints.len();
+        }
         self.is_interrupted = true;
         self.sink.send(&Message::Interrupted(failure));
     }
 
     /// The lease could not be kept alive: the server has forgotten it, or does not respond.
     async fn renew(&mut self, failure: Failure) {
+        if self.has_others() {
+            // Another server may keep it alive before it ends.
+            return self.lose(failure);
+        }
         self.sink.send(&Message::Log(format!("the lease of the entries is renewed: {}", failure.message)));
         if let Err(failure) = self.restore_published().await {
             self.lose(failure);
         }
+    }
+
+    /// Whether there are servers other than the one of this connection.
+    fn has_others(&self) -> bool {
+        self.options.endpoints.len() > 1
     }
 
     /// After a new connection: publishes again what is missing, reports all that is watched, and watches it.
@@ -268,11 +286,14 @@ impl Client {
         let limit = timeout_ms.map_or(MAX_WAIT, Duration::from_millis).min(MAX_WAIT);
         let left = limit.saturating_sub(arrival.elapsed());
         let is_withdrawal = matches!(request, Request::Withdraw(_));
+        let may_be_silent = self.has_others() && self.session.is_some() && left >= SILENCE;
         let result = self.perform(request, left).await;
         // A dead connection makes every further request wait as long. The next request connects again. A new connection also
         // withdraws what could not be withdrawn.
         if let Err(failure) = &result
-            && (failure.status == status::IO || is_withdrawal && failure.status != status::STALE)
+            && (failure.status == status::IO
+                || may_be_silent && failure.status == status::TIMED_OUT
+                || is_withdrawal && failure.status != status::STALE)
             && self.session.is_some()
         {
             self.lose(failure.clone());

@@ -6,6 +6,7 @@
 //! of its own; nothing runs before a client is opened or after it is closed.
 
 mod client;
+mod connection;
 mod paging;
 #[path = "../../src/directory/etcd/protocol.rs"]
 mod protocol;

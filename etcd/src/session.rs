@@ -9,22 +9,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, GetResponse,
-    Identity, KeyValue, KvClient, PutOptions, ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse,
-    WatchOptions, WatchResponse, WatchStream,
+    Client, Compare, CompareOp, DeleteOptions, Error, GetOptions, GetResponse, KeyValue, KvClient,
+    PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
 };
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::connection;
 use crate::paging::Paging;
 use crate::protocol::{Failure, Options, Value};
 
 /// No call waits longer for a server.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// A connection is given up if the server does not respond to pings for this long.
-const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
-const CONNECT: Duration = Duration::from_secs(5);
 /// The largest message that is accepted. A page of a snapshot that is larger is read in smaller pages.
 const MAX_MESSAGE: usize = 64 << 20;
 
@@ -43,6 +40,8 @@ pub type Result<T> = std::result::Result<T, Failure>;
 /// A connection.
 pub struct Session {
     pub client: Client,
+    /// The index of the endpoint.
+    pub endpoint: usize,
     keys: Keys,
     watch: Option<WatchStream>,
     next_watch: i64,
@@ -117,14 +116,17 @@ impl Drop for Session {
 }
 
 /// Waits for a call of the client, within a limit.
-async fn limited<T>(limit: Duration, call: impl Future<Output = std::result::Result<T, Error>>) -> Result<T> {
+pub async fn limited<T>(
+    limit: Duration,
+    call: impl Future<Output = std::result::Result<T, Error>>,
+) -> Result<T> {
     match timeout(limit, call).await {
         Ok(result) => result.map_err(|error| failure(&error)),
         Err(_) => Err(late(limit)),
     }
 }
 
-fn late(limit: Duration) -> Failure {
+pub fn late(limit: Duration) -> Failure {
     let message = format!("the server did not respond within {} ms", limit.as_millis());
     Failure { status: status::TIMED_OUT, message }
 }
@@ -173,33 +175,11 @@ fn is_too_large(error: &Error) -> bool {
 }
 
 impl Session {
-    /// Connects, and checks that a server responds.
-    pub async fn connect(options: &Options) -> Result<Self> {
-        let mut connect = ConnectOptions::new()
-            .with_keep_alive(PING.0, PING.1)
-            .with_keep_alive_while_idle(true)
-            .with_connect_timeout(CONNECT)
-            .with_auto_token_refresh(true);
-        if let Some((user, password)) = &options.user {
-            connect = connect.with_user(user.clone(), password.clone());
-        }
-        if options.endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
-            let mut tls = TlsOptions::new();
-            if let Some(authority) = &options.authority {
-                tls = tls.ca_certificate(Certificate::from_pem(authority.as_slice()));
-            }
-            if let Some((certificate, key)) = &options.identity {
-                tls = tls.identity(Identity::from_pem(certificate.as_slice(), key.as_slice()));
-            }
-            connect = connect.with_tls(tls);
-        }
-        let client = limited(CONNECT, Client::connect(&options.endpoints, Some(connect))).await?;
-        let session = Self { client, keys: Keys::new(options), watch: None, next_watch: 1, keeper: None };
-        // The channel connects when it is first used.
-        let key = session.keys.agents.clone();
-        limited(CONNECT, session.kv().get(key, Some(GetOptions::new().with_prefix().with_count_only())))
-            .await?;
-        Ok(session)
+    /// Connects to one of the endpoints, and tries the one with this index first.
+    pub async fn connect(options: &Options, first: usize) -> Result<Self> {
+        let keys = Keys::new(options);
+        let (client, endpoint) = connection::connect(options, &keys.agents, first).await?;
+        Ok(Self { client, endpoint, keys, watch: None, next_watch: 1, keeper: None })
     }
 
     fn kv(&self) -> KvClient {

@@ -45,7 +45,8 @@ typedef struct kvmem_directory_options {
     /// working directory, also after that has changed. If it does not exist, the first publication creates it
     /// with mode 0700, but not its parents. NULL for etcd.
     const char *folder;
-    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
+    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. One is used at
+    /// a time, and another one if it stops or does not respond. NULL for a folder.
     const char *const *endpoints;
     size_t endpoint_count;  ///< Number of endpoints, at most 64; 0 for a folder.
     /// Prefix of all keys: directories with different ones are independent. NULL for "kvmem", or a folder.

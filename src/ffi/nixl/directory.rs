@@ -38,7 +38,8 @@ pub struct kvmem_directory_options {
     /// working directory, also after that has changed. If it does not exist, the first publication creates it
     /// with mode 0700, but not its parents. NULL for etcd.
     pub folder: *const c_char,
-    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
+    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. One is used at
+    /// a time, and another one if it stops or does not respond. NULL for a folder.
     pub endpoints: *const *const c_char,
     /// Number of endpoints, at most 64; 0 for a folder.
     pub endpoint_count: usize,
