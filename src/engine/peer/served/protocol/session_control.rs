@@ -20,8 +20,8 @@ pub const SIZE: usize = 4096;
 pub const ENTRY: usize = 256;
 pub const ENTRIES: usize = SIZE / ENTRY - 1;
 
-/// The first word of an entry that was not read yet: no service and no session begins with it.
-pub const UNREAD: u64 = u64::MAX;
+/// The first word of an entry that was not read yet: no service, no session and no memory that was freed begins with it.
+pub const UNREAD: u64 = !u64::from_ne_bytes(*MAGIC);
 const MAGIC: &[u8; 8] = b"KVMEMSRC";
 const VERSION: u32 = 2;
 const OPEN: u32 = 1;
@@ -291,8 +291,10 @@ mod tests {
         assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap(), Entry::State(open));
         assert_eq!(SessionState::find(&bytes, SessionKey([1; 16]), 8).unwrap(), Entry::State(other));
         assert_eq!(SessionState::find(&bytes, SessionKey([2; 16]), 8).unwrap(), Entry::Missing);
-        let error = lease_of(&bytes, &ServiceId([0; 16])).unwrap_err();
-        assert_eq!(error.status(), Status::Stale);
+        for (bytes, id) in [(bytes, 0), ([0; SIZE], 1), ([0xff; SIZE], 1)] {
+            let error = lease_of(&bytes, &ServiceId([id; 16])).unwrap_err();
+            assert_eq!(error.status(), Status::Stale);
+        }
         assert_eq!(SessionState::error(-7, "a\nb").message(), r"a\nb");
         assert_eq!(SessionState::error(77, "").status(), Status::Corrupt);
     }
