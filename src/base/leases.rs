@@ -41,10 +41,15 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         self.most
     }
 
+    /// Units that no peer has.
+    pub fn left(&self) -> usize {
+        self.most.saturating_sub(self.units)
+    }
+
     /// Units that a peer can still get.
     pub fn left_for(&self, peer: &P) -> usize {
         let own = self.of.get(peer).copied().unwrap_or(0);
-        self.most.saturating_sub(self.units).min(self.max_of_one.saturating_sub(own))
+        self.left().min(self.max_of_one.saturating_sub(own))
     }
 
     pub fn has_share(&self, peer: &P) -> bool {

@@ -140,14 +140,7 @@ impl PeerLeases {
         }
         let ids = ids(&request.blocks)?;
         let (peer, units) = (sender.to_string(), ids.len().max(MIN_BLOCKS));
-        let left = self.held.left_for(&peer);
-        ensure!(
-            units <= left,
-            OutOfMemory,
-            "no space for a lease of {}: this agent can have {left} more of {MAX_BLOCKS_OF_ONE}, and a lease counts as {MIN_BLOCKS} at \
-             least; end leases, or lease fewer blocks",
-            Count(ids.len() as u64, "block")
-        );
+        self.ensure_space(&peer, ids.len(), units)?;
         let plan =
             block_bytes::plan(&block_bytes::outline(layout)?, &block_bytes::sorted_ids(layout, &ids)?)?;
         let places = [Some(layout.places().clone()), request.writes.then(|| layout.places().clone())];
@@ -157,6 +150,23 @@ impl PeerLeases {
         // There is space for it.
         let _ = self.held.add(peer, units, Held { key, granted, access, _counted });
         Ok(Some(granted))
+    }
+
+    /// Fails if a peer cannot have so many units more. The message says whose leases take them.
+    fn ensure_space(&self, peer: &String, blocks: usize, units: usize) -> Result<()> {
+        let left = self.held.left_for(peer);
+        let (agents, most, advice) = match units > self.held.left() && !self.held.has_share(peer) {
+            true => ("all agents", MAX_BLOCKS, "try again after other leases have ended"),
+            false => ("this agent", MAX_BLOCKS_OF_ONE, "end leases"),
+        };
+        ensure!(
+            units <= left,
+            OutOfMemory,
+            "no space for a lease of {}: {agents} can have {left} more of {most}, and a lease counts as {MIN_BLOCKS} at least; {advice}, \
+             or lease fewer blocks",
+            Count(blocks as u64, "block")
+        );
+        Ok(())
     }
 
     /// Ends a lease, if the peer has it.

@@ -139,10 +139,11 @@ fn a_peer_has_a_share_of_leases_and_of_blocks() {
     for number in 0..most {
         leases.reply(&layout, "far", key(number), &request(&layout, &[0])).unwrap();
     }
-    let refused = |leases: &mut PeerLeases, sender, number, request| {
+    let refused = |leases: &mut PeerLeases, sender: &str, number, request| {
         let error = leases.reply(&layout, sender, key(number), &request).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory, "{error}");
         assert!(error.message().ends_with("lease fewer blocks"), "{error}");
+        assert_eq!(error.message().contains("all agents can have 0 more"), sender == "e", "{error}");
         // What the entry of a refusal has for the reason, in docs/served-transfers.md.
         assert!(error.message().len() <= 188 && !error.message().contains(" 1 blocks"), "{error}");
     };
